@@ -18,6 +18,7 @@ import sys
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
 from ottla.log.clock import Clock
 from ottla.testing.control import Control
@@ -56,8 +57,7 @@ class BrokerProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopped.set)
         await self.server.start()
-        gc.freeze()
-        gc.enable()
+        Garbage().begin()
         commands = {"advance": self.advance, "disk_room": self.disk_room}
         # A clean stop is not needed any more.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))

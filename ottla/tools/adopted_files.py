@@ -16,10 +16,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ottla.log.clock import Clock
+from ottla.log.directories.log_directory import LogDirectory, StorageRefused
 from ottla.log.disk import Disk
-from ottla.log.log_directory import LogDirectory, StorageRefused
 from ottla.log.recovery.rebuild import partition_metadata
 from ottla.log.storage import Storage
 from ottla.replication.metadata import (
@@ -32,7 +33,9 @@ from ottla.replication.metadata import (
 from ottla.replication.standalone import StandaloneStore
 from ottla.replication.topic_names import colliding_name
 from ottla.tools.adoption_plan import CACHES, Adopted, ImportRefused, Plan
-from ottla.tools.kraft_image import KraftTopic
+
+if TYPE_CHECKING:
+    from ottla.tools.kraft_image import KraftTopic
 
 STAGING = ".ottla-import"
 FILES = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?")

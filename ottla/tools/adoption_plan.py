@@ -11,13 +11,13 @@ import os
 from dataclasses import dataclass, field, replace
 
 from ottla.broker.settings.topic import check_topic_configs
-from ottla.log.checkpoints import (
+from ottla.log.directories.checkpoints import (
     CLEANED,
     LOG_STARTS,
     RECOVERY_POINTS,
     Partition,
 )
-from ottla.log.log_directory import CLEAN_MARKER
+from ottla.log.directories.log_directory import CLEAN_MARKER
 from ottla.replication.metadata import ConfigSet
 from ottla.replication.topic_names import require_legal_name
 from ottla.tools.check_directory import (

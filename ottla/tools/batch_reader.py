@@ -10,13 +10,16 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.wire.batch import BatchView, TimestampType
 from ottla.wire.checksum import crc32_of
 from ottla.wire.compression import Codec
 from ottla.wire.errors import ProtocolError, UnsupportedCompression
 from ottla.wire.legacy import read_message_set
-from ottla.wire.records import Record
+
+if TYPE_CHECKING:
+    from ottla.wire.records import Record
 
 START = struct.Struct(">qiiBI")         # offset, length, epoch or checksum, magic
 START_SIZE = 17

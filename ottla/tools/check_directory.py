@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ottla.log.checkpoints import (
+from ottla.log.directories.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -17,8 +17,8 @@ from ottla.log.checkpoints import (
     decode_offsets,
     decode_properties,
 )
-from ottla.log.closed_logs import CLOSED_LOGS, ClosedLog
-from ottla.log.log_directory import CLEAN_MARKER
+from ottla.log.directories.closed_logs import CLOSED_LOGS, ClosedLog
+from ottla.log.directories.log_directory import CLEAN_MARKER
 from ottla.tools.check_partition import Checked, Known, check_partition
 from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report

@@ -7,6 +7,7 @@ exit status; the nouns of the table (`commands/ottla.txt`) are run by `cli/gramm
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     command = given[0] if given else ""
     if given[:2] == ["server", "start"]:
+        # Before all else, since a signal may come at any time; service.py unblocks it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return int(import_module("ottla.broker.main").main(given))
     if command in COMMANDS:
         status: int = import_module(COMMANDS[command][0]).main(given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.tools.json_form import as_json, java_double, text_of
 from ottla.tools.kraft_records import UnknownKraftRecord, decode_kraft_record, kind_name
@@ -16,7 +16,9 @@ from ottla.wire import messages
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.records import Record
 from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line
-from ottla.wire.structs import Message
+
+if TYPE_CHECKING:
+    from ottla.wire.structs import Message
 
 Shown = tuple[str | None, str | None]
 Decoder = Callable[[Record], Shown]

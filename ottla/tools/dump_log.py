@@ -6,15 +6,18 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ottla.tools.batch_reader import Batch, LegacyBatch, codec_name, read_batches
-from ottla.tools.decoders import Decoder
 from ottla.tools.json_form import as_json, text_of
 from ottla.tools.kraft_records import quorum_record
 from ottla.wire.batch import BatchView
 from ottla.wire.checksum import crc32_of
 from ottla.wire.errors import InvalidRecord, ProtocolError
 from ottla.wire.records import Record, control_type, coordinator_epoch
+
+if TYPE_CHECKING:
+    from ottla.tools.decoders import Decoder
 
 INT_MAX = 2**31 - 1
 SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")

@@ -7,13 +7,16 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ottla.log import aborted_sizes, closed_logs, topic_ids
-from ottla.log.checkpoints import Partition, decode_offsets
-from ottla.log.closed_logs import ClosedLog
+from ottla.log.directories import aborted_sizes, closed_logs, topic_ids
+from ottla.log.directories.checkpoints import Partition, decode_offsets
 from ottla.log.snapshots import ENTRY, HEADER
 from ottla.tools.dump_log import java_optional
 from ottla.wire.checksum import crc32c_of
+
+if TYPE_CHECKING:
+    from ottla.log.directories.closed_logs import ClosedLog
 
 TRANSACTION = struct.Struct(">hqqqq")
 TRANSACTION_VERSION = 0

@@ -10,13 +10,15 @@ key contains the type, the value begins with its version.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.wire import messages
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.records import Record
 from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line, snake_case
-from ottla.wire.structs import Message
+
+if TYPE_CHECKING:
+    from ottla.wire.records import Record
+    from ottla.wire.structs import Message
 
 FRAME_VERSION = 1
 VARINT_BYTES_MAX = 5

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.wire.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 RESOURCES = {
     "ANY": 1,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.client.frames import Frames
 from ottla.tools.admin.topics import TIMEOUT_MS
@@ -16,6 +15,9 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 METADATA_TOPIC = "__cluster_metadata"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
 from ottla.client.errors import check
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -20,6 +18,10 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 """Types of resources that have settings."""

@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import Refused, check
-from ottla.tools.admin.offsets import Place
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage
 from ottla.wire.messages import (
@@ -23,6 +21,10 @@ from ottla.wire.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
 
 NAMED_TOPICS = 9
 """The last version of OffsetFetch and OffsetCommit that names topics instead of their ids."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.tools.admin.topics import TIMEOUT_MS, leaders
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
     -1,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
-from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -18,6 +16,10 @@ from ottla.wire.messages import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
 
 PREFERRED, UNCLEAN = 0, 1
 

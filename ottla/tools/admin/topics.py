@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -16,6 +15,9 @@ from ottla.wire.messages import (
     DeleteTopicsRequest,
     DescribeTopicPartitionsRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 TIMEOUT_MS = 30_000
 PARTITIONS_PER_RESPONSE = 2000

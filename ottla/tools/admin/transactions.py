@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.cluster import TRANSACTION, Cluster
 from ottla.client.errors import check
-from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.partitions import by_topic
 from ottla.tools.admin.topics import leaders
 from ottla.wire.messages import (
@@ -18,6 +17,9 @@ from ottla.wire.messages import (
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
 
 
 class Listed(NamedTuple):

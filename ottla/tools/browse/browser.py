@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, TimedOut, Unreachable
 from ottla.tools.browse.detail import Detail
 from ottla.tools.browse.menus import Menu, of_partitions, of_topics
 from ottla.tools.browse.page import Page
-from ottla.tools.browse.source import Source
 from ottla.tools.browse.text import cut, printable
 from ottla.wire.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.tools.browse.source import Source
 
 FRAME = 3
 """Lines beside the rows: the title, the heading, the line at the bottom."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.tools.browse.text import whole
-from ottla.wire.records import Record
+
+if TYPE_CHECKING:
+    from ottla.wire.records import Record
 
 MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 

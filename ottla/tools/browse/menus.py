@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.tools.browse.source import Bounds
+from typing import TYPE_CHECKING
+
 from ottla.tools.browse.text import cut, printable
+
+if TYPE_CHECKING:
+    from ottla.tools.browse.source import Bounds
 
 MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 

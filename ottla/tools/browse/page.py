@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
 from ottla.tools.browse.source import Bounds, Source
 from ottla.tools.browse.text import heading, row
 from ottla.tools.cli.moments import milliseconds
-from ottla.wire.records import Record
+
+if TYPE_CHECKING:
+    from ottla.wire.records import Record
 
 
 class Page:

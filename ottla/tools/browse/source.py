@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, Place
 from ottla.tools.stream.batches import FETCH_MAX, fetch_request
 from ottla.wire.batch import batches
-from ottla.wire.records import Record
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.wire.records import Record
 
 FETCH_BYTES = 256 << 10
 """Bytes that one fetch asks for; a batch that is larger comes whole."""

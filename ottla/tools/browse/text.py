@@ -7,8 +7,10 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from ottla.wire.records import Record
+if TYPE_CHECKING:
+    from ottla.wire.records import Record
 
 VALUE_MAX = 1 << 20
 """Bytes of a value that are shown."""

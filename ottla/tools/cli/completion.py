@@ -7,11 +7,14 @@ seconds, so that an unreachable broker does not hang a shell.
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from ottla.tools.cli.grammar import common_flags
 from ottla.tools.command import COMMANDS
 from ottla.tools.commands import table
-from ottla.tools.commands.table import Command
+
+if TYPE_CHECKING:
+    from ottla.tools.commands.table import Command
 
 BASH = """\
 # Completion of ottla for bash: eval "$(ottla completion bash)"

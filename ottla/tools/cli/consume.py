@@ -6,9 +6,8 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -18,6 +17,9 @@ from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, read
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 Show = Callable[[Any], bytes]
 

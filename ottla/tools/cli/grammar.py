@@ -9,9 +9,12 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ottla.tools.commands import table
-from ottla.tools.commands.table import Command, Flag
+
+if TYPE_CHECKING:
+    from ottla.tools.commands.table import Command, Flag
 
 NUMBERS = {"N", "MS", "SECONDS"}
 DEBUG = "OTTLA_DEBUG"

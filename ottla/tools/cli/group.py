@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show, table
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 
 def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:

@@ -8,10 +8,9 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ottla.client.addresses import parse_addresses, show_address
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
 from ottla.tools.cli.bootstrap import address_of, connect, properties_of
 from ottla.tools.cli.output import done
@@ -23,6 +22,9 @@ from ottla.tools.stream.json_lines import parsed
 from ottla.tools.stream.reader import MAY_COME
 from ottla.tools.stream.writer import open_writer
 from ottla.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 CHUNK = 1 << 16
 TOPIC_SECONDS = 5.0

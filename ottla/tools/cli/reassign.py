@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import partitions, topics
 from ottla.tools.admin.offsets import Place
@@ -15,6 +15,9 @@ from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.java import message_of
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 
 def show(options: Namespace) -> None:

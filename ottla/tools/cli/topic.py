@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import configs, offsets, partitions, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST
@@ -15,6 +15,9 @@ from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show
 from ottla.tools.properties import pairs
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 
 def create(options: Namespace) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import Refused
 from ottla.tools.admin import acls
 from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
@@ -13,6 +13,9 @@ from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 FLAGS = {
     "topic": "TOPIC",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.client.addresses import show_address
-from ottla.client.cluster import Cluster
 from ottla.tools.admin import cluster as admin
 from ottla.tools.kafka_names.common import connect
-from ottla.tools.kafka_names.grammar import Options
 from ottla.wire.apis import APIS, ApiKey
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.kafka_names.grammar import Options
 
 NEWEST = 92  # of the APIs that Apache Kafka 4.3.1 has
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from ottla.tools.admin import configs
 from ottla.tools.admin.uuids import random_uuid
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 NAMES = ("interval.ms", "match", "metrics")
 FLAGS = {"interval": "interval.ms", "match": "match", "metrics": "metrics"}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from ottla.client.errors import Refused
 from ottla.tools.admin import cluster as admin
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 
 def run(options: Options) -> int:

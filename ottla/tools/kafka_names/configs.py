@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
@@ -13,6 +12,9 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import read_properties
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 SHORT = {
     "topic": "topics",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError
@@ -11,9 +12,11 @@ from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs, read_properties
-from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.writer import open_writer
 from ottla.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.tools.stream.batches import Headers
 
 SETTINGS = {
     "timeout": "linger.ms",

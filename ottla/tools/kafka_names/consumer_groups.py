@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused
 from ottla.tools.admin import groups
-from ottla.tools.admin.groups import Group
 from ottla.tools.kafka_names import group_offsets, group_tables
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.groups import Group
 
 STATES = (
     "Stable",

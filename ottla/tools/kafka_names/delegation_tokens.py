@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError
@@ -18,6 +17,9 @@ from ottla.wire.messages import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 NEEDED = {
     "create": ("max-life-time-period",),

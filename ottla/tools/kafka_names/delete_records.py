@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.client.errors import Refused
 from ottla.tools.admin import offsets
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import connect, read_json
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.tools import log_command
-from ottla.tools.kafka_names.grammar import Options
+
+if TYPE_CHECKING:
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:

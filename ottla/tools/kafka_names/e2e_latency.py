@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.tools.admin import offsets, topics
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -17,6 +17,9 @@ from ottla.tools.stream.batches import FETCH_MAX, PRODUCE_MAX, fetch_request, pr
 from ottla.tools.stream.load import random_value
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 POSITIONAL = ("bootstrap-server", "topic", "num-records", "producer-acks", "record-size")
 WAIT_MS = 60_000

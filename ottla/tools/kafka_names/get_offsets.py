@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.tools.admin import offsets
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import connect, java_regex
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
+    from ottla.tools.kafka_names.grammar import Options
 
 TIMES = {
     "latest": -1,

@@ -8,8 +8,10 @@ depend on is the same for both: which flags exist, and exit status 1 for wrong o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from ottla.tools.commands.table import Command, Flag
+if TYPE_CHECKING:
+    from ottla.tools.commands.table import Command, Flag
 
 
 class UsageError(Exception):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from ottla.tools.admin import groups
-from ottla.tools.kafka_names.grammar import Options
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def chosen(options: Options, cluster: Cluster) -> list[str]:

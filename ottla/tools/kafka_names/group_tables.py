@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.client.addresses import show_address
-from ottla.client.cluster import Cluster
 from ottla.tools.admin import groups, offsets
-from ottla.tools.admin.groups import Group
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import padded
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.groups import Group
+    from ottla.tools.admin.offsets import Place
 
 NOTHING = "-"
 

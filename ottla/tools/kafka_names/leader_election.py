@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.tools.admin import partitions
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import connect, read_json
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
 
 TYPES = {"preferred": partitions.PREFERRED, "unclean": partitions.UNCLEAN}
 

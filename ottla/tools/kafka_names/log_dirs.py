@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.tools.admin import partitions
 from ottla.tools.kafka_names.common import compact_json, connect
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
-from ottla.client.cluster import Cluster
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin.uuids import show_uuid, uuid_of
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
 from ottla.tools.kafka_names.java import pretty_table
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 
 def run(options: Options) -> int:

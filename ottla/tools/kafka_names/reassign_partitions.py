@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from ottla.client.errors import ClientError, Refused
 from ottla.tools.admin import configs, partitions, topics
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.common import compact_json, connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import ERRORS, exception_of
 from ottla.tools.kafka_names.main import Failed
-from ottla.tools.kafka_names.reassignment_plan import Plan
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
+    from ottla.tools.kafka_names.reassignment_plan import Plan
 
 BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"

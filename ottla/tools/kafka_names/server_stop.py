@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.server import pid_folder
+
+if TYPE_CHECKING:
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:

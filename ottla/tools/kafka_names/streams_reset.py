@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import groups, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -16,6 +16,9 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import LeaveGroupRequest
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 INTERNAL = (
     "-changelog",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import Refused
 from ottla.tools.admin import configs, topics
-from ottla.tools.admin.topics import Partition, Topic
 from ottla.tools.admin.uuids import show_uuid, uuid_of
 from ottla.tools.kafka_names.common import connect, matching, needs_server
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.topics import Partition, Topic
 
 COLLISIONS = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import Refused
 from ottla.tools.admin import transactions
-from ottla.tools.admin.offsets import Place
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, sub_command
 from ottla.tools.kafka_names.java import message_of, pretty_table
 from ottla.tools.kafka_names.main import Failed
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
 
 COMMANDS = (
     "list",

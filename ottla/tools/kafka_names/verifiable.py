@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from typing import TYPE_CHECKING
 
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.tools.kafka_names.common import connect, properties_of
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.stream.client_settings import acks_of, keyword_arguments, known_to
+
+if TYPE_CHECKING:
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def say(name: str, **fields: object) -> None:

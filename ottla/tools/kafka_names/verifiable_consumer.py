@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.tools.kafka_names.common import connect, properties_of
-from ottla.tools.kafka_names.grammar import Options
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
 from ottla.tools.stream.client_settings import keyword_arguments, known_to
+
+if TYPE_CHECKING:
+    from ottla.tools.kafka_names.grammar import Options
 
 
 def run(options: Options) -> int:

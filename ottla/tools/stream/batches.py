@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.tools.admin.topics import leaders
 from ottla.wire.messages import FetchRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 Headers = Sequence[tuple[str, bytes | None]]
 PRODUCE_MAX, FETCH_MAX = 12, 12

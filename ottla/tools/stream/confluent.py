@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka import TopicPartition
 
 from ottla.client.errors import ClientError
-from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.client_settings import librdkafka_settings
+
+if TYPE_CHECKING:
+    from ottla.tools.stream.batches import Headers
 
 RECORDS_MAX = 5000
 """Records that one poll returns at most."""

@@ -11,12 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
 from ottla.client.errors import ClientError, Refused
-from ottla.client.frames import Sent
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.topics import leaders
@@ -32,6 +29,11 @@ from ottla.wire.batch import batches
 from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
+    from ottla.client.frames import Sent
 
 BATCH_BYTES = 16_384
 RECORD_OVERHEAD = 10  # bytes of a record beside its value, at least

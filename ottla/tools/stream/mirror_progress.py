@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ottla.tools.admin.offsets import Place
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
 
 RUNS_KEPT = 100
 """Runs that fit into the metadata of a commit (4096 bytes)."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -24,7 +23,13 @@ from ottla.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
 
+    from ottla.client.cluster import Cluster
+
 POLL_MS = 500
+GROUP_POLL_MS = 5000
+"""A member of a group has to join within one poll: kafka-python 3.0.12 forgets an assignment that
+comes after the poll in which it asked again because of new metadata, and then reads nothing more.
+"""
 TOPIC_SECONDS = 30.0
 COMMIT_SECONDS = 5.0
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -184,7 +189,8 @@ def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> It
         return
     since = time.monotonic()
     while not wanted.stop():
-        wait = POLL_MS if wanted.idle_ms is None else min(POLL_MS, max(wanted.idle_ms, 1))
+        most = GROUP_POLL_MS if wanted.group else POLL_MS
+        wait = most if wanted.idle_ms is None else min(most, max(wanted.idle_ms, 1))
         batches = consumer.poll(wait)
         if batches:
             since = time.monotonic()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from ottla.client.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from ottla.client.errors import ClientError
 from ottla.tools.admin import configs, topics
-from ottla.tools.stream.batches import Headers
 from ottla.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.stream.batches import Headers
 
 SIZE = "max.message.bytes"
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.client.cluster import TRANSACTION, Cluster
 from ottla.client.errors import check
-from ottla.tools.admin.offsets import Place
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
 )
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
 
 INIT, ADD, END, PRODUCE = 4, 3, 3, 11
 """The newest versions in which partitions are added before they are written to."""

@@ -21,6 +21,8 @@ JAVA_RELEASE_MIN = 11
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TICK_MS = 500
+SESSION_MS_MAX = 60_000
+"""The longest zookeeper.session.timeout.ms that is granted; 20 ticks, the default, are 10 s."""
 
 
 class ZooKeeperFailed(Exception):
@@ -107,8 +109,9 @@ class LocalZooKeeper:
         settings.write_text(
             f"dataDir={(self.directory / 'data').absolute()}\n"
             f"clientPortAddress={self.host}\nclientPort={self.port}\n"
-            f"tickTime={TICK_MS}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=ruok\nautopurge.purgeInterval=1\n"
+            f"tickTime={TICK_MS}\nmaxSessionTimeout={SESSION_MS_MAX}\n"
+            "admin.enableServer=false\nmaxClientCnxns=0\n"
+            "4lw.commands.whitelist=srvr\nautopurge.purgeInterval=1\n"
             f"{self.settings}"
         )
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
@@ -126,10 +129,11 @@ class LocalZooKeeper:
             time.sleep(0.02)
 
     def _answers(self) -> bool:
+        """Whether it serves sessions, which comes later than its answer to `ruok`."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+                connection.sendall(b"srvr")
+                return b"Mode: " in b"".join(iter(lambda: connection.recv(4096), b""))
         except OSError:
             return False
 

@@ -103,6 +103,22 @@ class Cluster:
         """The brokers in sync of each partition of a topic; PipelineError as for `partitions`."""
         return {number: at.isrs for number, at in self._described(topic).items()}
 
+    def topic_id(self, topic: str) -> str:
+        """The topic's id as Kafka writes it (KIP-516): another one once it is deleted and made
+        again."""
+        from confluent_kafka import TopicCollection
+
+        admin = self.admin()
+        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+        # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
+        found = str(asked[topic].result().topic_id)
+        return found.translate(str.maketrans("+/", "-_")).rstrip("=")
+
+    def identity(self, topic: str) -> dict[str, str]:
+        """The topic, its id and its cluster, to which a checkpoint belongs: a topic made again
+        under the same name has another id."""
+        return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
+
     def _described(self, topic: str) -> dict[int, Any]:
         from confluent_kafka import KafkaException
 

@@ -59,7 +59,7 @@ class Anomaly:
     what: str
 
 
-@dataclass
+@dataclass(slots=True)
 class Send:
     """A value sent to a key."""
 
@@ -71,7 +71,7 @@ class Send:
     in_txn: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class Read:
     """A value returned by a poll."""
 
@@ -88,12 +88,17 @@ class Read:
 
 
 def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
-    """Pair the events of whole processes; one that never completed is `info`.
+    """The operations of `completed`, by process and in its order."""
+    return sorted(completed(events), key=lambda op: (str(op.process), op.idx))
+
+
+def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
+    """Pair the events of whole processes, each operation when it ends; those that never completed
+    are `info` and come last.
 
     Raises HistoryError for an event without its fields, two completions, or one without a start.
     """
     open_: dict[tuple[Hashable, int], dict[str, Any]] = {}
-    done: list[Operation] = []
     last = 0
     for event in events:
         try:
@@ -110,12 +115,11 @@ def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
             began = open_.pop(id_, None)
             if began is None:
                 raise HistoryError(f"operation {id_[1]} of process {id_[0]} ends, never invoked")
-            done.append(Operation(*id_, kind, name, began["t_ns"], t, began | event))
+            yield Operation(*id_, kind, name, began["t_ns"], t, began | event)
         else:
             raise HistoryError(f"the type {kind!r} is not one of invoke, ok, fail, info")
     for id_, event in open_.items():
-        done.append(Operation(*id_, "info", event["f"], event["t_ns"], last, event))
-    return sorted(done, key=lambda op: (str(op.process), op.idx))
+        yield Operation(*id_, "info", event["f"], event["t_ns"], last, event)
 
 
 def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
@@ -124,11 +128,22 @@ def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
     Tables: send and read by key, own (anomalies of an operation alone), and the lists end, offset,
     owner, epoch, leader; txn rows carry the times of transactions.
     """
-    session = 0
+    process = ProcessRows()
     for op in ops:
+        yield from process.rows(op)
+
+
+class ProcessRows:
+    """`spread` for one process, an operation at a time."""
+
+    def __init__(self) -> None:
+        self.session = 0
+
+    def rows(self, op: Operation) -> Iterator[tuple[str, Hashable, Any]]:
+        """The rows of its next operation."""
         event, txn = op.event, op.f == "txn"
         if op.f in ("assign", "subscribe", "seek"):
-            session += 1
+            self.session += 1
         if txn:
             yield "txn", op.id, (op.kind, op.began, op.ended)
         if event.get("txn_id") is not None and op.kind == "ok" and op.f in ("init", "send", "txn"):
@@ -143,12 +158,12 @@ def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
             elif (mop[0] == "poll" and op.kind != "fail") or (mop[0] == "poll" and txn):
                 _, key, found = mop
                 if str(key) in moved:
-                    session += 1
+                    self.session += 1
                 for one in found:
                     yield "read", key, Read(
                         op.id, place, one[0], one[1], op.kind, txn,
                         event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
-                        bool(event.get("final")), session, len(one) < 3 or bool(one[2]),
+                        bool(event.get("final")), self.session, len(one) < 3 or bool(one[2]),
                     )  # fmt: skip
                     if txn and (str(key), one[1]) in sent:
                         what = f"value {one[1]} at offset {one[0]}"

@@ -9,21 +9,24 @@ one transaction.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop.history_events import (
     Anomaly,
     HistoryError,
-    Operation,
+    ProcessRows,
     Read,
     Send,
-    operations,
+    completed,
     spread,
     where,
 )
+from ottla.spark_interop.history_spool import Spool
 
 __all__ = [
     "RULES",
@@ -83,7 +86,12 @@ def judge_key(
     for read in reads:
         if read.value not in versions[read.offset]:
             versions[read.offset].append(read.value)
-    must = {s.value: s for s in sends if s.kind == "ok" or (s.kind == "info" and _shown(s, good))}
+    # What proves that a write took place; in a transaction only committed reads do.
+    shown = {False: seen, True: {read.value for read in good if read.committed_only}}
+    must = {
+        s.value: s for s in sends
+        if s.kind == "ok" or (s.kind == "info" and s.value in shown[s.in_txn])
+    }
     for send in must.values():
         if send.offset is not None and send.value not in versions[send.offset]:
             versions[send.offset].append(send.value)
@@ -100,7 +108,7 @@ def judge_key(
     for send in sends:
         if send.in_txn:
             known = facts.seen.get(send.op, (0, 0))
-            here = send.value in seen and _shown(send, good)
+            here = send.value in shown[True]
             facts.seen[send.op] = (known[0] + here, known[1] + (send.value in lost))
     facts.reads_from = _edges(good, writer)
     # An info transaction with a visible value in another key must have this one visible too.
@@ -110,12 +118,6 @@ def judge_key(
                 known = facts.seen[send.op]
                 facts.seen[send.op] = (known[0], known[1] + 1)
     return facts
-
-
-def _shown(send: Send, good: list[Read]) -> bool:
-    """Whether a reader proved that a write took place; for a transaction only committed reads
-    do."""
-    return any(r.value == send.value and (r.committed_only or not send.in_txn) for r in good)
 
 
 def _values(
@@ -342,17 +344,21 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
     found = []
-    commits = [row for row in rows if row[0] == "commit" and row[2] != "fail"]
+    commits = [row for row in rows if row[0] == "commit"]
+    sure = sorted((row for row in commits if row[2] == "ok"), key=lambda row: row[4])
+    unsure = [row for row in commits if row[2] == "info"]
+    ends, longest = [row[4] for row in sure], max((row[4] - row[3] for row in sure), default=0)
     for what, offset, kind, began, ended, op in rows:
         if what != "committed" or kind != "ok":
             continue
-        before = [c for c in commits if c[2] == "ok" and c[4] < began]
-        if not before:
+        before = bisect_left(ends, began) - 1
+        if before < 0:
             continue
-        newest = max(before, key=lambda c: c[4])
-        # Any commit that may have come after that one explains what was read.
-        possible = {c[1] for c in commits if c[4] >= newest[3] and c[3] <= ended}
-        possible |= {c[1] for c in commits if c[2] == "info" and c[3] <= ended}
+        newest = sure[before]
+        # Any commit that may have come after that one explains what was read. Of the sure ones
+        # none that ended later than the longest takes can have begun by then.
+        some = sure[bisect_left(ends, newest[3]) : bisect_right(ends, ended + longest)]
+        possible = {c[1] for c in (*some, *unsure) if c[3] <= ended}
         if offset not in possible and offset < newest[1]:
             text = f"group {group[0]} has {offset}, committed was {newest[1]}"
             found.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
@@ -430,30 +436,36 @@ class Verdict:
 
 
 def check(
-    events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5
+    events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5,
+    directory: Path | None = None,
 ) -> Verdict:
-    """Check a history that fits into memory.
+    """Check a history. All of it has to fit into memory, or, with a directory for what has to wait,
+    the sends and reads of one key.
 
     `idempotent` says that producers were: else duplicates are legal. A history of which less than
     `ok_share_min` succeeded is not valid, whatever it shows. Raises HistoryError where events do
     not fit together.
     """
     verdict = Verdict()
-    by_process: dict[Hashable, list[Operation]] = defaultdict(list)
-    for op in operations(events):
-        by_process[op.process].append(op)
-        verdict.operations[op.kind] = verdict.operations.get(op.kind, 0) + 1
+    processes: dict[Hashable, ProcessRows] = defaultdict(ProcessRows)
+    sends, reads = Spool(directory), Spool(directory)
     tables: dict[str, dict[Hashable, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for ops in by_process.values():
-        for table, group, row in spread(ops):
-            tables[table][group].append(row)
+    for op in completed(events):
+        verdict.operations[op.kind] = verdict.operations.get(op.kind, 0) + 1
+        for table, group, row in processes[op.process].rows(op):
+            if table == "send":
+                sends.add(group, row)
+            elif table == "read":
+                reads.add(group, row)
+            else:
+                tables[table][group].append(row)
     seen: dict[tuple[Hashable, int], tuple[int, int]] = {}
     edges: set[Any] = set()
     for rows in tables["own"].values():
         for anomaly in rows:
             verdict.add(anomaly)
-    for key in tables["send"].keys() | tables["read"].keys():
-        facts = judge_key(key, tables["send"][key], tables["read"][key], idempotent)
+    for key in sorted(sends.keys() | reads.keys(), key=str):
+        facts = judge_key(key, sends.take(key), reads.take(key), idempotent)
         for anomaly in facts.anomalies:
             verdict.add(anomaly)
         for writer, (shown, lost) in facts.seen.items():

@@ -96,14 +96,21 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
 
 
 def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
-    """`startingOffsets` for a new query that continues where another one stopped."""
+    """`startingOffsets` for a new query that continues where another one stopped, as Spark's JSON.
+
+    Raises PipelineError for a directory that is no checkpoint.
+    """
     found = offsets_from_checkpoint(checkpoint)
     return json.dumps({t: {str(p): o for p, o in ps.items()} for t, ps in found.items()})
 
 
 def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str) -> TopicOffsets:
     """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark;
-    returns them. Stop the query first."""
+    returns them. Stop the query first.
+
+    Raises PipelineError for a directory that is no checkpoint, a group with members, and a topic
+    that does not exist.
+    """
     found = offsets_from_checkpoint(checkpoint)
     commit(where, group, found)
     return found
@@ -126,7 +133,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
     for every query, or {query name: group} for some. Commits are made in a separate thread: an
     unreachable broker does not delay queries; a failure is logged and the next batch commits again.
-    `close()` waits for what is pending.
+    `close()` waits for what is pending. Raises nothing into a query.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
@@ -192,6 +199,8 @@ def lag_metrics(query: StreamingQuery) -> str:
     ottla_spark_end_offset{query,topic,partition}              where the last batch ended
     ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
     ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
+
+    Raises nothing: the figures are the query's own, and no broker is asked.
     """
     last = query.lastProgress
     if last is None:

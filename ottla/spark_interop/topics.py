@@ -89,7 +89,7 @@ def stream_topic(
     `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`); it counts for the
     first run of a query, later ones go on from their checkpoint. `records_per_batch` bounds a
     micro-batch (Spark's maxOffsetsPerTrigger); None reads all there is at once, which is how a
-    first run on a large topic runs out of memory.
+    first run on a large topic runs out of memory. Raises as `read_topic` does.
     """
     source = _source(bootstrap, topic, isolation) | {"startingOffsets": starting}
     if records_per_batch is not None:

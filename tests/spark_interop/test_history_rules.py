@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.spark_interop import history_spool
 from ottla.spark_interop.history_rules import RULES, HistoryError, check
 from tests.spark_interop.histories import Events, Recorder, good_history
 
@@ -208,6 +210,19 @@ def test_every_mutation_is_found_under_its_name(name: str, seed: int) -> None:
     verdict = check(events)
     assert rule in verdict.counts, verdict.to_json()
     assert verdict.examples[rule][0].where
+
+
+@pytest.mark.parametrize("name", [None, *MUTATIONS])
+def test_a_key_at_a_time_from_files_is_the_same(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = copy.deepcopy(good_history(2))
+    if name is not None:
+        MUTATIONS[name][1](events)
+    at_once = check(events)
+    monkeypatch.setattr(history_spool, "BUFFER_ROWS", 3)
+    assert check(events, directory=tmp_path).to_json() == at_once.to_json()
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_rule_has_a_mutation() -> None:

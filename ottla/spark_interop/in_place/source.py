@@ -189,14 +189,8 @@ class InPlaceReader(DataSourceReader):
 
     def _check_id(self, directory: Path) -> None:
         """Raises for a directory of a recreated topic or of another cluster."""
-        from confluent_kafka import TopicCollection
-
         if not hasattr(self, "_topic_id"):
-            admin = self.cluster.admin()
-            asked = admin.describe_topics(TopicCollection([self.topic]), request_timeout=15)
-            told = str(asked[self.topic].result().topic_id)
-            # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
-            self._topic_id = told.translate(str.maketrans("+/", "-_")).rstrip("=")
+            self._topic_id = self.cluster.topic_id(self.topic)
         there = segments.topic_id(directory)
         if there is not None and there != self._topic_id:
             raise PipelineError(

@@ -22,13 +22,19 @@ from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, table
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType")
 GRAINS = {"hour": ["date", "hour"], "date": ["date"], "none": []}
+# The session may have a time zone of its own, of which Spark's functions of time take the days.
+UTC_SQL = {
+    "date": "date_from_unix_date(CAST((unix_seconds(timestamp) - pmod(unix_seconds(timestamp), "
+    "86400)) DIV 86400 AS INT))",
+    "hour": "CAST(pmod(unix_seconds(timestamp), 86400) DIV 3600 AS INT)",
+}
 EXAMPLES_MAX = 32
 COMPRESSION = "zstd"
 
@@ -65,9 +71,7 @@ def archive(
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
-    about = {"topic": topic, "cluster": cluster.id(), "by": by}
-    target = Table.create_or_open(files, "archive", about)
-    begin, before = time.monotonic(), (set(target.live), set(target.batches))
+    about = cluster.identity(topic) | {"by": by}
     source = cluster.spark_options() | {
         "subscribe": topic,
         "startingOffsets": starting,
@@ -77,17 +81,20 @@ def archive(
         "failOnDataLoss": str(not allow_gaps).lower(),
     }
     stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
+    begin = time.monotonic()
+    with Table.writing(files, "archive", about) as target:
+        before = set(target.live), set(target.batches)
 
-    def write(batch: DataFrame, number: int) -> None:
-        if number not in target.batches:  # otherwise a crash came between our commit and Spark's
-            _write_batch(target, batch, number, by)
+        def write(batch: DataFrame, number: int) -> None:
+            if number not in target.batches:  # else a crash came between our commit and Spark's
+                _write_batch(target, batch, number, by)
 
-    writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    try:
-        query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
-    except Exception as error:
-        raise query_run.explained(error) from error
-    query_run.run(query, query_run.Progress(f"archive {topic}", progress))
+        writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
+        try:
+            query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
+        except Exception as error:
+            raise query_run.explained(error) from error
+        query_run.run(query, query_run.Progress(f"archive {topic}", progress))
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),
@@ -100,42 +107,31 @@ def archive(
 
 
 def _write_batch(target: Table, batch: DataFrame, number: int, by: str) -> None:
-    from pyspark.sql import functions as f
-
-    grains = {"date": f.to_date("timestamp"), "hour": f.hour("timestamp")}
-    rows = batch.select(*COLUMNS, *[grains[name].alias(name) for name in GRAINS[by]])
-    stage = f"batch-{number}"
-    # The batch number is in every name, so that names of two batches cannot collide.
+    stage = target.stage()
+    grains = [f"{UTC_SQL[name]} AS {name}" for name in GRAINS[by]]
+    rows = batch.selectExpr(*COLUMNS, *grains)
     writer = rows.write.option("compression", COMPRESSION).partitionBy(*GRAINS[by])
-    writer.parquet(target.stage(stage))
-    moved = target.adopt(stage, f"b{number:08}")
-    sizes = target.files.list("data")
-    added = {name: Entry(sizes[name], ranges(target.files, name)) for name in moved}
-    added = {name: entry for name, entry in added.items() if entry.records}
+    writer.parquet(target.files.at(stage))
+    # The batch number is in every name, so that names of two batches cannot collide.
+    added = target.adopt(stage, f"b{number:08}", lambda *of: ranges(target.files, *of))
     started, ended = batch_offsets(target.files, number)
     target.commit(added, [], {number: {"from": started, "to": ended}})
 
 
-def ranges(files: Files, name: str) -> table.Ranges:
+def ranges(files: Files, name: str, size: int) -> table.Ranges:
     """What a file of one task holds, from its footer: a task reads one partition, in order."""
-    footer = files.footer(name)
-    count = 0
-    least: dict[str, int] = {}
-    most: dict[str, int] = {}
-    for block in footer.getBlocks():
-        count += block.getRowCount()
-        for column in block.getColumns():
-            field = column.getPath().toDotString()
-            if field in ("partition", "offset"):
-                statistics = column.getStatistics()
-                low, high = int(statistics.genericGetMin()), int(statistics.genericGetMax())
-                least[field] = min(low, least.get(field, low))
-                most[field] = max(high, most.get(field, high))
-    if not count:
+    footer = files.footer(name, size)
+    if not footer.num_rows:
         return {}
-    if least["partition"] != most["partition"]:
+    found: dict[str, list[int]] = {"partition": [], "offset": []}
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in found:
+                found[column.path_in_schema] += [column.statistics.min, column.statistics.max]
+    [partition, *others] = set(found["partition"])
+    if others:
         raise PipelineError(f"{files.at(name)} mixes partitions: a source option split tasks so")
-    return {str(least["partition"]): [least["offset"], most["offset"], count]}
+    return {str(partition): [min(found["offset"]), max(found["offset"]), footer.num_rows]}
 
 
 def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -179,9 +175,17 @@ def compact(
     """Merge the small files of each directory into one, sorted by partition and offset.
 
     Files below `small_bytes` count as small; directories with fewer than `files_min` of them stay.
-    Returns {"directories", "removed", "added"}. Not while `archive` runs on the same path.
+    Returns {"directories", "removed", "added"}. Raises PipelineError while `archive` runs on the
+    same path.
     """
-    target = Table.create_or_open(files := Files(spark, path), "archive", {})
+    with Table.writing(Files(spark, path), "archive", {}) as target:
+        return _compact(spark, target, small_bytes, files_min)
+
+
+def _compact(
+    spark: SparkSession, target: Table, small_bytes: int, files_min: int
+) -> dict[str, Any]:
+    files = target.files
     folders: dict[str, list[str]] = {}
     for name, entry in sorted(target.live.items()):
         if entry.bytes < small_bytes:
@@ -191,22 +195,24 @@ def compact(
     if not small:
         return {"directories": 0, "removed": 0, "added": 0}
     grains = GRAINS[target.about["by"]]
-    stage = f"compact-{target.next_commit}"
+    stage = target.stage()
     reader = spark.read.option("basePath", files.at("data"))
     frame = reader.parquet(*[files.at(name) for name in small])
     # Each directory is handled by one task, so that it becomes one file.
     frame = frame.repartition(*grains) if grains else frame.coalesce(1)
     frame = frame.sortWithinPartitions(*grains, "partition", "offset")
-    frame.write.option("compression", COMPRESSION).partitionBy(*grains).parquet(target.stage(stage))
-    moved = target.adopt(stage, f"c{target.next_commit:08}")
-    sizes = files.list("data")
-    added = {}
-    for name in moved:
-        inputs = {old: target.live[old] for old in chosen[name.rpartition("/")[0]]}
-        added[name] = Entry(sizes[name], table.totals(inputs))
-        rows = sum(block.getRowCount() for block in files.footer(name).getBlocks())
-        if rows != added[name].records:
-            raise PipelineError(f"{files.at(name)} has {rows} records of {added[name].records}")
+    writer = frame.write.option("compression", COMPRESSION).partitionBy(*grains)
+    writer.parquet(files.at(stage))
+
+    def merged(name: str, size: int) -> table.Ranges:
+        folder = f"data{name.removeprefix(stage).rpartition('/')[0]}"
+        found = table.totals({old: target.live[old] for old in chosen[folder]})
+        rows, said = files.rows(name, size), sum(count for _, _, count in found.values())
+        if rows != said:
+            raise PipelineError(f"{files.at(name)} has {rows} records of {said}")
+        return found
+
+    added = target.adopt(stage, f"c{target.next_commit:08}", merged)
     target.commit(added, small)
     return {"directories": len(chosen), "removed": len(small), "added": len(added)}
 
@@ -219,6 +225,8 @@ def verify(
     Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
     read), "records", "distinct", "in_topic" (null without a cluster), "missing": [offsets],
     "unreadable_or_gone" (offsets without a record: transaction markers, compaction, retention)}}}.
+    Raises PipelineError where there is no archive, the topic does not exist or no broker answers;
+    damage is no error but a problem in the report.
     """
     from pyspark.sql import functions as f
 
@@ -314,6 +322,12 @@ def _compare(
     from pyspark.sql import functions as f
 
     topic = target.about["topic"]
+    if target.about.get("cluster") == cluster.id():
+        try:
+            table.check_same(target.files, target.about, cluster.identity(topic))
+        except PipelineError as error:
+            report["problems"].append(str(error))
+            return
     starts, ends = cluster.starts(topic), cluster.ends(topic)
     parts = report["partitions"]
     begin = {p: max(starts[p], parts[str(p)]["from"]) if str(p) in parts else ends[p] for p in ends}

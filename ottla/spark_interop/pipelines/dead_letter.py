@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines import query_run, table, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.topics import stream_topic
 
@@ -57,7 +57,8 @@ def dead_letter(
     timestamp and partition are kept, so `to` needs as many partitions; both topics are created if
     they do not exist yet. A batch of 100 records or more in which the share of bad ones exceeds
     `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is wrong.
-    Returns {"good", "bad", "seconds"}, what this run wrote. Raises as `archive` does.
+    Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote. Raises as
+    `archive` does, and PipelineError where the name or the checkpoint is of another topic.
     """
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
     app = name or f"dead-letter-{to}"
@@ -71,23 +72,32 @@ def dead_letter(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
         records_per_batch=records_per_batch, options=loss,
     )  # fmt: skip
-    report: dict[str, Any] = {"good": 0, "bad": 0}
-    goods = transactional.Destination(cluster, to, app)
-    bads = transactional.Destination(cluster, dead_letters, f"{app}.dead")
+    report: dict[str, Any] = {"good": 0, "bad": 0, "restamped": 0}
+    about, place = cluster.identity(topic), Files(spark, checkpoint)
+    table.claim(place, about)
+    source = " ".join(about.values())
+    goods = transactional.Destination(cluster, to, app, source=source)
+    bads = transactional.Destination(cluster, dead_letters, f"{app}.dead", source=source)
+    for into in (goods, bads):
+        transactional.check(into)
 
     def write(batch: DataFrame, number: int) -> None:
         judged = judge(batch, function).persist()
         try:
             _check_share(judged, share_max, number)
-            written = transactional.write(_rows(judged.where("_error IS NULL")), goods)
-            report["good"] += transactional.total_written(written)
             letters = _letters(judged.where("_error IS NOT NULL"), topic, app)
-            report["bad"] += transactional.total_written(transactional.write(letters, bads))
+            for kind, rows, into in (
+                ("good", _rows(judged.where("_error IS NULL")), goods),
+                ("bad", letters, bads),
+            ):
+                done = transactional.write(rows, into)
+                report[kind] += transactional.total(done)
+                report["restamped"] += transactional.total(done, "restamped")
         finally:
             judged.unpersist()
 
     query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    query = query.option("checkpointLocation", Files(spark, checkpoint).root).start()
+    query = query.option("checkpointLocation", place.root).start()
     query_run.run(query, query_run.Progress(f"dead letters of {topic}", progress))
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report

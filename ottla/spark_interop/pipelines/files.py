@@ -6,8 +6,15 @@ root. A rename is the commit of everything here; it is atomic on local disks and
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from ottla.spark_interop.errors import PipelineError
+
+TAIL_BYTES = 64 * 1024  # of a Parquet file, which most footers fit into
 
 
 class Files:
@@ -20,6 +27,7 @@ class Files:
         self.root = text if "://" in text else str(Path(text).absolute())
         self._fs = self._path("").getFileSystem(self._conf)
         self._prefix = self._fs.makeQualified(self._path("")).toUri().getPath().rstrip("/") + "/"
+        self._local = self._fs.getScheme() == "file"
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.at(name))
@@ -69,16 +77,89 @@ class Files:
         if not self._fs.rename(self._path(old), self._path(new)):
             raise OSError(f"{self.at(old)} could not be renamed to {self.at(new)}")
 
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Holds a lock that ends with this process; PipelineError if another one has it.
+
+        Only on local disks: elsewhere there is no lock that a killed process would let go.
+        """
+        if not self._local:
+            yield
+            return
+        import fcntl
+
+        path = Path(self._prefix) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(
+                    f"another pipeline writes to {self.root}: wait for its end, or stop it"
+                ) from None
+            yield
+
     def delete(self, name: str) -> None:
         """Deletes a file or directory with its contents; nothing if it does not exist."""
         self._fs.delete(self._path(name), True)
 
-    def footer(self, name: str) -> Any:
-        """The footer of a Parquet file (parquet-mr's ParquetMetadata)."""
-        hadoop = self._jvm.org.apache.parquet.hadoop
-        source = hadoop.util.HadoopInputFile.fromPath(self._path(name), self._conf)
-        reader = hadoop.ParquetFileReader.open(source)
+    def rows(self, name: str, size: int) -> int:
+        """How many rows a Parquet file of so many bytes has."""
+        return int(self.footer(name, size).num_rows)
+
+    def footer(self, name: str, size: int) -> Any:
+        """The metadata of a Parquet file of so many bytes (pyarrow's FileMetaData)."""
+        import pyarrow.parquet
+
+        with Tail(self, name, size) as tail:
+            return pyarrow.parquet.read_metadata(tail)
+
+    def read_from(self, name: str, position: int) -> bytes:
+        """The bytes of a file from a position to its end."""
+        if self._local:     # 64 KiB through the JVM's socket take 50 ms: delayed acknowledgements
+            with Path(self._prefix, name).open("rb") as file:
+                file.seek(position)
+                return file.read()
+        stream = self._fs.open(self._path(name))
         try:
-            return reader.getFooter()
+            stream.seek(position)
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
-            reader.close()
+            stream.close()
+
+
+class Tail(io.RawIOBase):
+    """The end of a file for a reader that looks there only: one fetch from the JVM, as each call to
+    it costs as much as reading a footer."""
+
+    def __init__(self, files: Files, name: str, size: int) -> None:
+        self._files, self._name, self._size = files, name, size
+        self._at = 0
+        self._bytes = files.read_from(name, max(size - TAIL_BYTES, 0))
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Sets the position in the file."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """The position in the file."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fills a buffer from the position on."""
+        if self._at < self._size - len(self._bytes):
+            self._bytes = self._files.read_from(self._name, self._at)
+        start = self._at - (self._size - len(self._bytes))
+        found = self._bytes[start : start + len(buffer)]
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +45,7 @@ def latest(
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
-    about = {"topic": topic, "cluster": cluster.id()}
-    target = Table.create_or_open(files, "latest", about)
+    about = cluster.identity(topic)
     begin = time.monotonic()
     source = cluster.spark_options() | {
         "subscribe": topic,
@@ -59,14 +58,16 @@ def latest(
     stream = spark.readStream.format("kafka").options(**source).load()
     counts = {"records": 0, "without_key": 0, "moved_keys": 0}
 
-    def write(batch: DataFrame, number: int) -> None:
-        if number not in target.batches:
-            for name, count in _write_batch(spark, target, batch, number).items():
-                counts[name] += count
+    with Table.writing(files, "latest", about) as target:
 
-    writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
-    query_run.run(query, query_run.Progress(f"latest {topic}", progress))
+        def write(batch: DataFrame, number: int) -> None:
+            if number not in target.batches:
+                for name, count in _write_batch(spark, target, batch, number).items():
+                    counts[name] += count
+
+        writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
+        query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
+        query_run.run(query, query_run.Progress(f"latest {topic}", progress))
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}
@@ -98,14 +99,15 @@ def _write_batch(
             f.coalesce(f.sum(f.when(f.col("key").isNull(), f.col("records"))), f.lit(0)),
             f.count_if(f.col("moved") & f.col("key").isNotNull()),
         ).first()
-        stage = f"batch-{number}"
+        stage = target.stage()
         keyed = news.where("key IS NOT NULL").select("key", "row.*")
-        _merged(spark, target, keyed).write.parquet(target.stage(stage))
+        _merged(spark, target, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
-    moved = target.adopt(stage, f"b{number:08}")
-    sizes = target.files.list("data")
-    added = {name: Entry(sizes[name], _count(target.files, name)) for name in moved}
+    # Empty ones, too: a table without keys has columns.
+    added = target.adopt(
+        stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}, keep_empty=True
+    )
     target.commit(added, list(target.live), {number: {}})
     return dict(zip(("records", "without_key", "moved_keys"), counted or (0, 0, 0), strict=True))
 
@@ -116,8 +118,3 @@ def _merged(spark: SparkSession, target: Table, news: DataFrame) -> DataFrame:
         old = target.read(spark).select(*COLUMNS)
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
     return news.where("value IS NOT NULL").select(*COLUMNS)
-
-
-def _count(files: Files, name: str) -> dict[str, list[int]]:
-    rows = sum(block.getRowCount() for block in files.footer(name).getBlocks())
-    return {"0": [0, 0, int(rows)]}

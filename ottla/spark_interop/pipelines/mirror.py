@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines import query_run, table, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
 
@@ -50,8 +50,9 @@ def mirror(
     name in the destination, so it is exact even without the checkpoint. `names` are those of the
     two clusters in the path header, by default their cluster ids. `every` as in `archive`.
 
-    Returns {"written", "already_there", "left_out" (came from there), "seconds", "lag": {p: offsets
-    of the source not mirrored yet}}. Raises as `archive` does.
+    Returns {"written", "already_there", "left_out" (came from there), "restamped" (as in `replay`),
+    "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive` does, and
+    PipelineError where the name or the checkpoint is of another topic.
     """
     there, here = Cluster.of(destination), Cluster.of(source)
     target, writer = to or topic, name or f"mirror-{topic}"
@@ -66,11 +67,14 @@ def mirror(
             f"{target} has {len(there.partitions(target))} partitions, {topic} has "
             f"{len(partitions)}: partitions are kept, so it needs as many"
         )
+    about = here.identity(topic)
     into = transactional.Destination(
-        there, target, writer, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}"
-    )
-    report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0}
-    begin = time.monotonic()
+        there, target, writer, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}",
+        source=" ".join(about.values()),
+    )  # fmt: skip
+    report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
+    begin, place = time.monotonic(), Files(spark, checkpoint)
+    table.claim(place, about)
     stream = _stream(
         spark, here, topic, _starting(here, topic, into), records_per_batch, allow_gaps
     )
@@ -78,16 +82,16 @@ def mirror(
     def write(batch: DataFrame, number: int) -> None:
         rows = _rows(batch, ours, theirs)
         done = transactional.write(rows.where("NOT looped").drop("looped"), into, in_order=True)
-        report["written"] += transactional.total_written(done)
-        report["already_there"] += sum(one["skipped"] for one in done.values())
+        report["written"] += transactional.total(done)
+        report["already_there"] += transactional.total(done, "skipped")
+        report["restamped"] += transactional.total(done, "restamped")
 
-    place = Files(spark, checkpoint).root
     query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    query = query.option("checkpointLocation", place).start()
+    query = query.option("checkpointLocation", place.root).start()
     rows = query_run.run(query, query_run.Progress(f"mirror {topic}", progress))
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
-    report["lag"] = _lag(here, topic, Files(spark, checkpoint))
+    report["lag"] = _lag(here, topic, place)
     return report
 
 
@@ -102,7 +106,8 @@ def mirror_lag(
     """By partition, how many offsets of the source come after the last that the mirror copied.
 
     Those are records to copy, and what is never copied: transaction markers, and records that came
-    from the destination. What `mirror` returns leaves the latter two out.
+    from the destination. What `mirror` returns leaves the latter two out. Raises PipelineError for
+    a topic that does not exist, and where no broker answers.
     """
     here, there = Cluster.of(source), Cluster.of(destination)
     done = transactional.positions(there, to or topic, name or f"mirror-{topic}")
@@ -119,7 +124,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
     """Where a mirror without a checkpoint begins: at its positions, else at what the log has."""
-    done = transactional.positions(into.cluster, into.topic, into.writer)
+    done = transactional.check(into)
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})
 
@@ -151,6 +156,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
+    # Of the headers that came: within one cluster every new path has the destination's name.
+    batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),
         (f.col("offset") + 1).alias("position"),
@@ -159,5 +166,5 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "headers",
         "partition",
         f.unix_millis("timestamp").alias("timestamp_ms"),
-        looped.alias("looped"),
+        "looped",
     )

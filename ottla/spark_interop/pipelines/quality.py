@@ -76,7 +76,8 @@ def quality_report(
 
 
 def measure(frame: DataFrame) -> dict[str, Any]:
-    """The figures of a frame of `topics.read_topic`; it is read several times."""
+    """The figures of a frame of `topics.read_topic`, as `quality_report` returns them; it is read
+    several times. Errors are Spark's."""
     from pyspark.sql import functions as f
 
     good = f.col("_error").isNull() & f.col("_value").isNotNull()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.5  # the end of a query is noticed at once
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
 CAUSES = {
     "Some data may have been lost": (
@@ -63,23 +64,25 @@ def trigger_of(every: str | None) -> dict[str, Any]:
     return {"availableNow": True} if every is None else {"processingTime": every}
 
 
-def run(query: Any, progress: Progress, on_progress: Callable[[Any], None] | None = None) -> int:
+def run(
+    query: Any, progress: Progress, on_progress: Callable[[dict[str, Any]], None] | None = None
+) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    Raises the result of `explained` for its error. On KeyboardInterrupt the query stops after the
+    `on_progress` gets each batch's StreamingQueryProgress as its JSON has it. Raises what
+    `explained` returns for the query's error. On KeyboardInterrupt the query stops after the
     current batch, and the call returns as if it had ended.
     """
     rows, seen = 0, -1
     try:
         while True:
             active = query.isActive
-            for report in query.recentProgress:
-                if report["batchId"] > seen and report["numInputRows"] >= 0:
-                    seen = report["batchId"]
-                    rows += report["numInputRows"]
-                    progress.update(rows, f"(batch {seen})")
-                    if on_progress is not None:
-                        on_progress(report)
+            for report in _news(query, seen):
+                seen = report["batchId"]
+                rows += report["numInputRows"]
+                progress.update(rows, f"(batch {seen})")
+                if on_progress is not None:
+                    on_progress(report)
             if not active:
                 break
             query.awaitTermination(POLL_SECONDS)
@@ -93,6 +96,22 @@ def run(query: Any, progress: Progress, on_progress: Callable[[Any], None] | Non
     if failed is not None:
         raise explained(failed)
     return rows
+
+
+def _news(query: Any, seen: int) -> list[dict[str, Any]]:
+    """The progress of the batches after `seen`.
+
+    Not `query.recentProgress`, which fetches every field of up to a hundred batches from the JVM by
+    calls of their own: asked ten times a second it cost more than a third of what `archive` did.
+    """
+    known = query._jsq.recentProgress()
+    found: dict[int, Any] = {}
+    for at in reversed(range(len(known))):
+        number = known[at].batchId()
+        if number <= seen:
+            break
+        found[number] = known[at]  # the first report of a batch: later ones say that nothing came
+    return [json.loads(found[number].json()) for number in sorted(found)]
 
 
 def explained(error: BaseException) -> PipelineError:

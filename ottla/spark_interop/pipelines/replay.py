@@ -16,11 +16,14 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_archive
+from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.table import Table
 from ottla.spark_interop.times import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+DAY_MS = 86_400_000
 NEEDED = {"key", "value", "partition", "offset", "timestamp"}
 
 
@@ -42,16 +45,18 @@ def replay(
     """Write the records of an archive to `topic`; a later run continues.
 
     `name` tells replays apart, by default `replay-TOPIC`: a second replay of the same records into
-    the same topic needs a name of its own. `since` (included) and `until` (excluded) bound the
+    the same topic needs a name of its own, and so does one of another archive or another range:
+    under the old name they are refused. `since` (included) and `until` (excluded) bound the
     records by timestamp, see `times.milliseconds`. `rate` is a limit in records a second for the
     whole replay. `timestamps` is `original`, or `now`: then the original is in the header
     `ottla.timestamp`, in ms. `create` makes the topic with as many partitions as needed. `dry_run`
     counts and writes nothing.
 
-    Returns {"records", "written", "already_there", "seconds", "partitions": {p: records}}. Order is
-    that of offsets within a partition, none between partitions. Raises PipelineError for a missing
-    topic or one with too few partitions, DataLost for files that are gone or damaged; what was
-    written before stays, and a run after the repair goes on.
+    Returns {"records", "written", "already_there", "restamped" (written with the present time, as
+    the client cannot send theirs, which is up to 1970-01-01T00:00), "seconds", "partitions": {p:
+    records}}. Order is that of offsets within a partition, none between partitions. Raises
+    PipelineError for a missing topic or one with too few partitions, DataLost for files that are
+    gone or damaged; what was written before stays, and a run after the repair goes on.
     """
     if timestamps not in ("original", "now"):
         raise PipelineError(f"timestamps is original or now, not {timestamps!r}")
@@ -67,30 +72,52 @@ def replay(
         "records": sum(counts.values()),
         "written": 0,
         "already_there": 0,
+        "restamped": 0,
         "partitions": dict(sorted(counts.items())),
     }
+    needed = max(counts, default=0) + 1
     if create and not dry_run:
-        cluster.create(topic, max(counts, default=0) + 1)
+        cluster.create(topic, needed)
     if not dry_run or not create:
-        needed, there = max(counts, default=0) + 1, len(cluster.partitions(topic))
-        if there < needed:
-            raise PipelineError(
-                f"{topic} has {there} partitions and the archive has records of partition "
-                f"{needed - 1}: a topic of at least {needed} keeps each record's partition"
-            )
+        _check_partitions(cluster, topic, needed)
     if not dry_run and counts:
         tasks = min(len(counts), spark.sparkContext.defaultParallelism)
         to = transactional.Destination(
-            cluster, topic, name or f"replay-{topic}", rate / tasks if rate else None
-        )
+            cluster, topic, name or f"replay-{topic}", rate / tasks if rate else None,
+            source=_source(Files(spark, path), since, until, time_zone),
+        )  # fmt: skip
+        transactional.check(to)
         try:
             done = transactional.write(_rows(records, timestamps), to)
         except Exception as error:
             raise query_run.explained(error) from error
-        report["written"] = transactional.total_written(done)
-        report["already_there"] = sum(one["skipped"] for one in done.values())
+        report["written"] = transactional.total(done)
+        report["already_there"] = transactional.total(done, "skipped")
+        report["restamped"] = transactional.total(done, "restamped")
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
+
+
+def _check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
+    there = len(cluster.partitions(topic))
+    if there < needed:
+        raise PipelineError(
+            f"{topic} has {there} partitions and the archive has records of partition "
+            f"{needed - 1}: a topic of at least {needed} keeps each record's partition"
+        )
+
+
+def _source(
+    files: Files,
+    since: str | datetime | int | None,
+    until: str | datetime | int | None,
+    time_zone: str,
+) -> str:
+    """What is replayed: positions of one archive or range say nothing about another's records."""
+    about = Table.open(files, "archive").about
+    bounds = ["" if x is None else str(milliseconds(x, time_zone)) for x in (since, until)]
+    of = " ".join(about.get(name, "") for name in ("topic", "topic_id", "cluster"))
+    return f"archive of {of}, times {' to '.join(bounds)}" if any(bounds) else f"archive of {of}"
 
 
 def _between(
@@ -112,7 +139,7 @@ def _between(
                 f.col("timestamp") >= at if is_lower else f.col("timestamp") < at
             )
             if "date" in records.columns:
-                day = f.to_date(at)
+                day = f.date_from_unix_date(f.lit(milliseconds(bound, time_zone) // DAY_MS))
                 records = records.where(f.col("date") >= day if is_lower else f.col("date") <= day)
     return records
 

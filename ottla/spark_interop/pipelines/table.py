@@ -4,16 +4,21 @@
     ROOT/_ottla/table.json            what the table is of: topic, cluster, version of this layout
     ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
     ROOT/_ottla/staging/              what is being written
+    ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)
     ROOT/_ottla/checkpoint/           Spark's
 
 A batch is written to staging, its files are moved to data/ under names that contain the batch, then
 its commit is renamed into place, which makes it valid. Files of a killed driver are in no commit,
-and `open` deletes them. One writer at a time.
+and the next writer deletes them. One writer at a time: a second one would delete the files that
+the first is about to commit.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +27,8 @@ from ottla.spark_interop.pipelines.files import Files
 
 LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
+LOCK = "_ottla/writer.lock"
+CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
 CHECKPOINT = "_ottla/checkpoint"
 FOLD_AFTER = 200  # commits; more are merged into one, so that opening stays fast
 Ranges = dict[str, list[int]]
@@ -72,25 +79,23 @@ class Table:
         return table
 
     @classmethod
-    def create_or_open(cls, files: Files, kind: str, about: dict[str, Any]) -> Table:
-        """The table, made if need be, without what a killed writer left; `about` must agree.
+    @contextmanager
+    def writing(cls, files: Files, kind: str, about: dict[str, Any]) -> Iterator[Table]:
+        """The table for its one writer, made if need be, without what a killed writer left.
 
-        PipelineError if it was made for another topic or cluster, or the directory has other data
-        in it.
+        PipelineError if it was made for another topic or cluster, the directory has other data in
+        it, or another process writes to it.
         """
         if not files.exists(META):
             if files.list():
                 raise PipelineError(f"{files.root} is not empty and no {kind}: name another path")
-            files.write(META, json.dumps({"kind": kind, "layout": LAYOUT, **about}, indent=1))
-        table = cls.open(files, kind)
-        for key, wanted in about.items():
-            if table.about.get(key) != wanted:
-                raise PipelineError(
-                    f"{files.root} is of {key} {table.about.get(key)}, and this run has {wanted}: "
-                    "its checkpoint does not match; name another path"
-                )
-        table._clean()
-        return table
+            more = {"kind": kind, "layout": LAYOUT, "id": uuid.uuid4().hex}
+            files.write(META, json.dumps(more | about, indent=1))
+        with files.lock(LOCK):
+            table = cls.open(files, kind)
+            check_same(files, table.about, about)
+            table._clean()
+            yield table
 
     def _apply(self, name: str, commit: dict[str, Any]) -> None:
         for gone in commit["remove"]:
@@ -109,22 +114,36 @@ class Table:
             if name not in self.live and name.endswith(".parquet"):
                 self.files.delete(name)
 
-    def stage(self, name: str) -> str:
-        """An empty place for Spark to write to."""
-        self.files.delete(f"{STAGING}/{name}")
-        return self.files.at(f"{STAGING}/{name}")
+    def stage(self) -> str:
+        """A new name in staging for Spark to write to.
 
-    def adopt(self, name: str, prefix: str) -> list[str]:
-        """Moves the staged files to data/, in the same directories, under names with the prefix."""
-        moved = []
-        place = f"{STAGING}/{name}/"
-        staged = sorted(n for n in self.files.list(place) if n.endswith(".parquet"))
-        for number, old in enumerate(staged):
-            folder = old.removeprefix(place).rpartition("/")[0]
-            new = f"data/{folder + '/' if folder else ''}{prefix}-{number:05}.parquet"
-            self.files.rename(old, new)
-            moved.append(new)
-        self.files.delete(f"{STAGING}/{name}")
+        Each write has its own: the JVM of a killed driver may still be writing to its last one.
+        """
+        return f"{STAGING}/{uuid.uuid4().hex}"
+
+    def adopt(
+        self,
+        stage: str,
+        prefix: str,
+        read: Callable[[str, int], Ranges],
+        *,
+        keep_empty: bool = False,
+    ) -> dict[str, Entry]:
+        """Moves the staged files to data/, in the same directories, under names with the prefix.
+
+        `read` finds out what is in a file, by its name and size; those without records are left
+        out, or kept.
+        """
+        moved = {}
+        staged = self.files.list(stage)
+        for number, old in enumerate(sorted(n for n in staged if n.endswith(".parquet"))):
+            entry = Entry(staged[old], read(old, staged[old]))
+            if entry.records or keep_empty:
+                folder = old.removeprefix(f"{stage}/").rpartition("/")[0]
+                new = f"data/{folder + '/' if folder else ''}{prefix}-{number:05}.parquet"
+                self.files.rename(old, new)
+                moved[new] = entry
+        self.files.delete(stage)
         return moved
 
     def commit(
@@ -179,6 +198,32 @@ class Table:
             raise PipelineError(f"{self.files.root} holds no records yet")
         reader = spark.read.option("basePath", self.files.at("data"))
         return reader.parquet(*[self.files.at(name) for name in sorted(self.live)])
+
+
+def claim(checkpoint: Files, about: dict[str, Any]) -> None:
+    """Writes down which topic a checkpoint is of; PipelineError if it is another one's."""
+    if checkpoint.exists(CLAIM):
+        check_same(checkpoint, json.loads(checkpoint.read(CLAIM)), about)
+    else:
+        checkpoint.write(CLAIM, json.dumps(about, indent=1))
+
+
+def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """PipelineError where what was kept in a directory is of another topic than this run's.
+
+    What an older version did not write down is not compared.
+    """
+    for key, value in wanted.items():
+        if key in known and known[key] != value:
+            if key == "topic_id":
+                raise PipelineError(
+                    f"{files.root} is of an earlier topic of the name {wanted['topic']}, which was "
+                    "deleted and made again: its offsets mean other records now; name another path"
+                )
+            raise PipelineError(
+                f"{files.root} is of {key} {known[key]}, and this run has {value}: "
+                "its checkpoint does not match; name another path"
+            )
 
 
 def totals(entries: dict[str, Entry]) -> Ranges:

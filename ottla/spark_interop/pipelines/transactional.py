@@ -5,6 +5,9 @@ producer; the position up to which rows are written is committed as the offset o
 in the same transaction as the rows (KIP-98). A task that runs again, in this driver or the next,
 fences its predecessor, fetches that position and skips what is written. Readers with
 isolation.level=read_committed see every row once; others see aborted rows too.
+
+The metadata of these offsets says of what source they are positions. Another source under the same
+name is refused: its rows would be skipped as if they were written.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ SECONDS_MAX = 10.0
 TRANSACTION_TIMEOUT_MS = 180_000
 QUEUED_RECORDS_MAX = 100_000
 QUEUED_KBYTES_MAX = 65_536
-RESULT = "lane INT, written LONG, skipped LONG, transactions LONG, position LONG"
+SOURCE_BYTES_MAX = 2_000  # brokers take 4,096 (offset.metadata.max.bytes)
+COUNTS = ("written", "skipped", "transactions", "restamped")
+RESULT = f"lane INT, {', '.join(f'{name} LONG' for name in COUNTS)}, position LONG"
 TIMESTAMP_NONE = -1
 COORDINATOR_AWAY = frozenset({
     "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
@@ -40,7 +45,8 @@ class Destination:
 
     `writer` names the pipeline: it is the group whose offsets are the positions, and the beginning
     of the transactional ids. `rate` is records a second of one task, None without a limit.
-    `map_topic` gets one record per transaction: which position is at which offset.
+    `map_topic` gets one record per transaction: which position is at which offset. `source` names
+    what the rows are of, up to SOURCE_BYTES_MAX in UTF-8.
     """
 
     cluster: Cluster
@@ -49,20 +55,38 @@ class Destination:
     rate: float | None = None
     map_topic: str | None = None
     map_key: str = ""
+    source: str = ""
     compression: str = "lz4"
 
 
 def positions(cluster: Cluster, topic: str, writer: str) -> dict[int, int]:
     """The committed position of each lane, for those that have one."""
+    return check(Destination(cluster, topic, writer))
+
+
+def check(to: Destination) -> dict[int, int]:
+    """The position of each lane that has one; PipelineError if they are of another source."""
     from confluent_kafka import Consumer, TopicPartition
 
-    lanes = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
-    consumer = Consumer(cluster.client(**_group(writer)))
+    lanes = [TopicPartition(to.topic, p) for p in to.cluster.partitions(to.topic)]
+    consumer = Consumer(to.cluster.client(**_group(to.writer)))
     try:
         found = _committed(consumer, lanes)
     finally:
         consumer.close()
+    for at in found:
+        _check_source(to, at)
     return {at.partition: at.offset for at in found if at.offset >= 0}
+
+
+def _check_source(to: Destination, committed: Any) -> None:
+    """Positions of an older version have no source: they are taken as this one's."""
+    there = committed.metadata if committed.offset >= 0 else None
+    if there and to.source and there != to.source:
+        raise PipelineError(
+            f"`{to.writer}` has written to {to.topic} from another source ({there}), not from "
+            f"{to.source}: give this pipeline a name of its own"
+        )
 
 
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
@@ -74,8 +98,10 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     does), timestamp_ms bigint. With `in_order` the caller's tasks already have the rows of a lane
     together and by position; else rows are shuffled and sorted so.
 
-    Returns {lane: {"written", "skipped", "transactions", "position"}}. Raises PipelineError where a
-    lane is no partition of the destination, or the brokers refuse.
+    Returns {lane: {"written", "skipped", "transactions", "restamped" (records with times up to
+    1970-01-01, which librdkafka cannot send and sends with the present time), "position"}}. Raises
+    PipelineError where a lane is no partition of the destination, the name was used for another
+    source, or the brokers refuse.
     """
     lanes = to.cluster.partitions(to.topic)
     if not in_order:
@@ -87,16 +113,16 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     done = rows.select(*names).mapInArrow(_task(to, len(lanes)), RESULT).collect()
     report: dict[int, dict[str, int]] = {}
     for row in done:
-        one = report.setdefault(row.lane, {"written": 0, "skipped": 0, "transactions": 0})
-        for name in one.keys() - {"position"}:
+        one = report.setdefault(row.lane, dict.fromkeys(COUNTS, 0))
+        for name in COUNTS:
             one[name] += row[name]
         one["position"] = max(row.position, one.get("position", 0))
     return report
 
 
-def total_written(report: dict[int, dict[str, int]]) -> int:
-    """All records of a report of `write`."""
-    return sum(one["written"] for one in report.values())
+def total(report: dict[int, dict[str, int]], name: str = "written") -> int:
+    """The sum over the lanes of a report of `write`."""
+    return sum(one[name] for one in report.values())
 
 
 def empty(spark: SparkSession) -> DataFrame:
@@ -136,7 +162,7 @@ def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any
                 lane.abandon()
             raise
         names = [part.split()[0] for part in RESULT.split(", ")]
-        types = [pyarrow.int32()] + [pyarrow.int64()] * 4
+        types = [pyarrow.int32()] + [pyarrow.int64()] * (len(names) - 1)
         arrays = [
             pyarrow.array([done[i] for done in finished], kind) for i, kind in enumerate(types)
         ]
@@ -175,6 +201,7 @@ class Lane:
         # Only now: the previous owner of this id can no longer commit.
         self._consumer = Consumer(to.cluster.client(**_group(to.writer)))
         [committed] = _committed(self._consumer, [self._at])
+        _check_source(to, committed)
         self._done = committed.offset if committed.offset >= 0 else -1
         self._position = self._done
         self._open_since: float | None = None
@@ -182,7 +209,7 @@ class Lane:
         self._failed: list[str] = []
         self._last: tuple[int, int] | None = None
         self._begin = time.monotonic()
-        self.written = self.skipped = self.transactions = 0
+        self.written = self.skipped = self.transactions = self.restamped = 0
 
     def add(self, row: dict[str, Any]) -> None:
         """Writes a row unless it is written; commits when a transaction is large or old enough."""
@@ -213,8 +240,11 @@ class Lane:
         more: dict[str, Any] = {}
         if row.get("partition") is not None:
             more["partition"] = row["partition"]
-        if (row.get("timestamp_ms") or TIMESTAMP_NONE) > 0:
-            more["timestamp"] = row["timestamp_ms"]
+        timestamp_ms = row.get("timestamp_ms")
+        if timestamp_ms is not None and timestamp_ms > 0:
+            more["timestamp"] = timestamp_ms
+        elif timestamp_ms is not None and timestamp_ms != TIMESTAMP_NONE:
+            self.restamped += 1
         if headers:
             more["headers"] = [(h["key"], h["value"]) for h in headers]
         while True:
@@ -242,6 +272,8 @@ class Lane:
 
     def _commit(self) -> None:
         """Rows, map record and position become visible together, or not at all."""
+        from confluent_kafka import TopicPartition
+
         producer = self._producer
         if self._to.map_topic is not None:
             producer.flush(PATIENCE_SECONDS)
@@ -249,9 +281,9 @@ class Lane:
                 text = f'{{"source_offset": {self._position - 1}, "offset": {self._last[1]}}}'
                 key = f"{self._to.map_key}/{self.number}"
                 producer.produce(self._to.map_topic, text, key, on_delivery=self._mapped)
-        self._at.offset = self._position
+        at = TopicPartition(self._to.topic, self.number, self._position, self._to.source or None)
         group = self._consumer.consumer_group_metadata()
-        _patiently(lambda: producer.send_offsets_to_transaction([self._at], group, 30))
+        _patiently(lambda: producer.send_offsets_to_transaction([at], group, 30))
         if producer.flush(PATIENCE_SECONDS) or self._failed:
             raise PipelineError(
                 f"{self._to.topic} did not take {len(self._failed) or 'all'} records: "
@@ -266,12 +298,13 @@ class Lane:
         if error is not None:
             self._failed.append(error.str())
 
-    def finish(self) -> tuple[int, int, int, int, int]:
+    def finish(self) -> tuple[int, ...]:
         """Commits what is open; returns a row of the report."""
         if self._open_since is not None:
             self._commit()
         self._consumer.close()
-        return self.number, self.written, self.skipped, self.transactions, self._done
+        counts = (getattr(self, name) for name in COUNTS)
+        return self.number, *counts, self._done
 
     def abandon(self) -> None:
         """Aborts what is open, so that readers do not wait for its timeout."""

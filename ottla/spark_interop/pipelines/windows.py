@@ -16,7 +16,7 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, Entry, Table
+from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 from ottla.spark_interop.topics import stream_topic
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def windows(
     if updates and to is None:
         raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
-    settings = {"topic": topic, "window": window, "slide": slide or "", "by": list(by),
+    settings = {"window": window, "slide": slide or "", "by": list(by),
                 "aggregates": dict(aggregates), "to": to or ""}  # fmt: skip
-    target = Table.create_or_open(Files(spark, path), "windows", settings)
     loss = {"failOnDataLoss": str(not allow_gaps).lower()}
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
@@ -79,20 +78,20 @@ def windows(
         stream, window, slide, session_gap, time_column, by, aggregates, watermark
     )
     report: dict[str, Any] = {"records": 0, "bad": 0, "without_time": 0, "late": 0, "written": 0}
-    write = _to_parquet(target, report)
-    if to is not None:
-        into = transactional.Destination(cluster, to, name or f"windows-{to}")
-        cluster.create(to, len(cluster.partitions(topic)), {"cleanup.policy": "compact"})
-        _same_life(target, into)
-        write = _to_topic(into, by, report)
-    writer = figures.writeStream.outputMode("update" if updates else "append").foreachBatch(write)
-    writer = writer.option("checkpointLocation", target.files.at(CHECKPOINT))
-    try:
-        query = writer.trigger(**query_run.trigger_of(every)).start()
-    except Exception as error:
-        raise query_run.explained(error) from error
-
-    query_run.run(query, query_run.Progress(f"windows {topic}", progress), _counting(report))
+    about = cluster.identity(topic) | settings
+    with Table.writing(Files(spark, path), "windows", about) as target:
+        write = _to_parquet(target, report)
+        if to is not None:
+            source = f"windows {target.about.get('id', '')}"
+            into = transactional.Destination(cluster, to, name or f"windows-{to}", source=source)
+            write = _to_topic(target, into, len(cluster.partitions(topic)), by, report)
+        writer = figures.writeStream.outputMode("update" if updates else "append")
+        writer = writer.option("checkpointLocation", target.files.at(CHECKPOINT))
+        try:
+            query = writer.foreachBatch(write).trigger(**query_run.trigger_of(every)).start()
+        except Exception as error:
+            raise query_run.explained(error) from error
+        query_run.run(query, query_run.Progress(f"windows {topic}", progress), _counting(report))
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 
@@ -100,19 +99,20 @@ def windows(
 def _counting(report: dict[str, Any]) -> Any:
     """Adds the figures of each batch's progress to the report."""
 
-    def count(told: Any) -> None:
-        seen = told.observedMetrics.get("input")
+    def count(told: dict[str, Any]) -> None:
+        seen = told.get("observedMetrics", {}).get("input")
         if seen is not None:
             for key in ("records", "bad", "without_time"):
                 report[key] += seen[key] or 0
         report["late"] += sum(s["numRowsDroppedByWatermark"] for s in told["stateOperators"])
-        report["watermark"] = (told["eventTime"] or {}).get("watermark")
+        report["watermark"] = told.get("eventTime", {}).get("watermark")
 
     return count
 
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The final windows at a path."""
+    """The final windows at a path, with the columns at the head of this module; errors as
+    `read_archive`."""
     return Table.open(Files(spark, path), "windows").read(spark)
 
 
@@ -160,7 +160,15 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
         )
 
 
-def _to_topic(into: transactional.Destination, by: Sequence[str], report: dict[str, Any]) -> Any:
+def _to_topic(
+    target: Table,
+    into: transactional.Destination,
+    partitions: int,
+    by: Sequence[str],
+    report: dict[str, Any],
+) -> Any:
+    into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})
+    _same_life(target, into)
     lanes = len(into.cluster.partitions(into.topic))
 
     def write(batch: DataFrame, number: int) -> None:
@@ -173,7 +181,7 @@ def _to_topic(into: transactional.Destination, by: Sequence[str], report: dict[s
             f.pmod(f.xxhash64(key), f.lit(lanes)).cast("int").alias("lane"),
             f.lit(number + 1).cast("long").alias("position"),
         ).withColumn("partition", f.col("lane"))
-        report["written"] += transactional.total_written(transactional.write(rows, into))
+        report["written"] += transactional.total(transactional.write(rows, into))
 
     return write
 
@@ -182,18 +190,12 @@ def _to_parquet(target: Table, report: dict[str, Any]) -> Any:
     def write(batch: DataFrame, number: int) -> None:
         if number in target.batches:
             return
-        stage = f"batch-{number}"
-        batch.coalesce(1).write.parquet(target.stage(stage))
-        moved = target.adopt(stage, f"b{number:08}")
-        sizes = target.files.list("data")
-        added = {name: Entry(sizes[name], _rows(target.files, name)) for name in moved}
-        added = {name: entry for name, entry in added.items() if entry.records}
+        stage = target.stage()
+        batch.coalesce(1).write.parquet(target.files.at(stage))
+        added = target.adopt(
+            stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}
+        )
         target.commit(added, [], {number: {}})
         report["written"] += sum(entry.records for entry in added.values())
 
     return write
-
-
-def _rows(files: Files, name: str) -> dict[str, list[int]]:
-    count = sum(block.getRowCount() for block in files.footer(name).getBlocks())
-    return {"0": [0, 0, int(count)]} if count else {}

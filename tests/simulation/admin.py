@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.wire.errors import ErrorCode
@@ -25,6 +26,38 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 NAMES = ("a", "b", "c")
+FIRST_SETTINGS = (
+    ("cleanup.policy", "compact"), ("cleanup.policy", "compact"),
+    ("cleanup.policy", "compact,delete"), ("retention.ms", "1000"), ("segment.bytes", "1000"),
+    ("message.timestamp.type", "LogAppendTime"), ("file.delete.delay.ms", "0"),
+)
+"""Of topics that are created with a setting of their own."""
+SETTINGS = (
+    ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
+    ("retention.bytes", "2000"), ("retention.bytes", "-1"),
+    ("cleanup.policy", "compact"), ("cleanup.policy", "compact"), ("cleanup.policy", "delete"),
+    ("cleanup.policy", "compact,delete"), ("segment.ms", "500"),
+    ("compression.type", "zstd"), ("flush.messages", "3"),
+    ("min.cleanable.dirty.ratio", "0.0"), ("delete.retention.ms", "0"),
+    ("segment.bytes", "700"), ("segment.bytes", "8192"), ("segment.index.bytes", "36"),
+    ("index.interval.bytes", "0"), ("index.interval.bytes", "4096"), ("flush.ms", "100"),
+    ("min.compaction.lag.ms", "0"), ("min.compaction.lag.ms", "60000"),
+    ("max.compaction.lag.ms", "60001"), ("file.delete.delay.ms", "0"), ("preallocate", "true"),
+    ("message.timestamp.type", "LogAppendTime"), ("message.timestamp.type", "CreateTime"),
+)
+OF_THE_BROKER = (
+    ("log.retention.ms", "retention.ms", "3600000"), ("log.cleanup.policy", "cleanup.policy",
+    "compact"), ("log.cleanup.policy", "cleanup.policy", "delete"),
+    ("log.segment.bytes", "segment.bytes", "2000"), ("log.roll.ms", "segment.ms", "500"),
+    ("log.flush.interval.messages", "flush.messages", "5"),
+    ("log.message.timestamp.type", "message.timestamp.type", "LogAppendTime"),
+    ("log.cleaner.delete.retention.ms", "delete.retention.ms", "0"),
+    ("log.index.interval.bytes", "index.interval.bytes", "300"),
+    ("compression.type", "compression.type", "gzip"),
+)
+"""The broker's property, the topics' setting, its value."""
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+UNBOUND = 1 << 62
 
 
 class Admin:
@@ -45,11 +78,12 @@ class Admin:
         """One random operation on topics."""
         await self.random.choice((
             self.recreate, self.recreate, self.grow, self.configure, self.configure,
-            self.delete_records, self.delete_records, self.move,
+            self.delete_records, self.delete_records, self.move, self.move_internal,
+            self.configure_all,
         ))()
 
-    async def recreate(self) -> None:
-        """Delete a topic if it exists, and create it again, at once or later."""
+    async def recreate(self, later: float = 0.3) -> None:
+        """Delete a topic if it exists, and create it again, at once or (by this chance) later."""
         name = self.random.choice(NAMES)
         if name in self.story.busy:
             return
@@ -58,8 +92,11 @@ class Admin:
             topic = next((t for t in self.story.model.topics if t.name == name
                           and t.state in (LIVE, GOING)), None)
             if topic is not None:
+                if topic.state == LIVE and self.random.random() < 0.2:
+                    with contextlib.suppress(Broken):
+                        await self.delete_records_of(topic)
                 await self.delete(topic)
-                if self.random.random() < 0.3:
+                if self.random.random() < later:
                     return
             await self.create(name)
         finally:
@@ -81,17 +118,21 @@ class Admin:
     async def delete(self, topic: TopicModel, refusals: int = 1000) -> None:
         """DeleteTopics until the outcome is certain; a disk may fail it a few times."""
         topic.state = GOING
-        made = DeleteTopicsRequest
+        made, named = DeleteTopicsRequest, self.random.random() < 0.3
+        self.story.on_deletion()
         while True:
             try:
                 answer = await self.session.call(made(
-                    topics=[made.Topic(topic_id=topic.topic_id)], timeout_ms=10_000
-                ), 6)
+                    topics=[] if named else [made.Topic(topic_id=topic.topic_id)],
+                    topic_names=[topic.name] if named else [], timeout_ms=10_000,
+                ), 5 if named else 6)
             except Broken:
                 await asyncio.sleep(0.1)
                 continue
             code = ErrorCode(answer.responses[0].error_code)
-            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
+            if code in (
+                ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ):
                 topic.state = GONE
                 self.story.world.note(f"deleted {topic.name}({topic.number})")
                 return
@@ -103,14 +144,19 @@ class Admin:
             await asyncio.sleep(0.5)
 
     async def create(self, name: str) -> None:
-        """CreateTopics until the outcome is certain."""
+        """CreateTopics until the outcome is certain, or the same by asking for metadata."""
+        if self.random.random() < 0.1:
+            topic_id, count = await self.identify(name, create=True)
+            self.created(name, topic_id, count)
+            return
         made = CreateTopicsRequest
         count = self.random.choice((1, 1, 2, 3))
+        own = [self.random.choice(FIRST_SETTINGS)] if self.random.random() < 0.3 else []
         while True:
             try:
                 answer = await self.session.call(made(topics=[made.Topic(
                     name=name, num_partitions=count, replication_factor=1, assignments=[],
-                    configs=[],
+                    configs=[made.Topic.Config(name=name, value=value) for name, value in own],
                 )], timeout_ms=10_000), 7)
                 code = ErrorCode(answer.topics[0].error_code)
             except Broken:
@@ -127,17 +173,28 @@ class Admin:
             ):
                 raise Violation(f"creating {name}: {code.name}")
             await asyncio.sleep(0.5)
+        topic = self.created(name, topic_id, count)
+        for setting, value in own:
+            others = topic.settings.get(setting, set())
+            topic.may_be_set(setting, value)
+            topic.settings[setting] = {value, *others}
+
+    def created(self, name: str, topic_id: bytes, count: int) -> TopicModel:
+        """The topic is there."""
         if topic_id in self.story.model.by_id:
             raise Violation(f"{name} was deleted, and is there again with its id")
         topic = self.story.model.new_topic(name, topic_id, count)
-        topic.indexed_whole = self.story.options.settings["log.index.interval.bytes"] == "0"
+        if self.story.options.settings["log.index.interval.bytes"] == "0":
+            topic.indexed_whole = not self.story.model.sparse
         self.story.world.note(f"created {name}({topic.number}) with {count}")
+        return topic
 
-    async def identify(self, name: str) -> tuple[bytes, int]:
+    async def identify(self, name: str, create: bool = False) -> tuple[bytes, int]:
+        """The id of a topic that is there, or is created by this question."""
         while True:
             try:
                 answer = await self.session.call(MetadataRequest(
-                    topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=False
+                    topics=[MetadataRequest.Topic(name=name)], allow_auto_topic_creation=create
                 ), 12)
             except Broken:
                 continue
@@ -179,14 +236,9 @@ class Admin:
         topic, random = self.some_topic(), self.random
         if topic is None:
             return
-        name, value = random.choice((
-            ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
-            ("retention.bytes", "2000"), ("retention.bytes", "-1"),
-            ("cleanup.policy", "compact"), ("cleanup.policy", "delete"),
-            ("cleanup.policy", "compact,delete"), ("segment.ms", "500"),
-            ("compression.type", "zstd"), ("flush.messages", "3"),
-            ("min.cleanable.dirty.ratio", "0.0"), ("delete.retention.ms", "0"),
-        ))
+        name, value = random.choice(SETTINGS)
+        removed = random.random() < 0.15
+        value = "default" if removed else value
         topic.may_be_set(name, value)
         change = topic.name, name, value
         self.story.model.late_changes.append(change)
@@ -195,7 +247,9 @@ class Admin:
         made = IncrementalAlterConfigsRequest
         answer = await self.session.call(made(resources=[made.Resource(
             resource_type=2, resource_name=topic.name,
-            configs=[made.Resource.Config(name=name, config_operation=0, value=value)],
+            configs=[made.Resource.Config(
+                name=name, config_operation=int(removed), value=None if removed else value
+            )],
         )]), 1)
         if topic.state == LIVE:
             self.story.model.late_changes.remove(change)
@@ -208,21 +262,46 @@ class Admin:
             if answer.responses[0].error_code == 0:
                 topic.settings[name] = {value}
 
+    async def configure_all(self) -> None:
+        """Change a setting of the broker on which topics without an own one depend."""
+        property_name, name, value = self.random.choice(OF_THE_BROKER)
+        self.story.model.everywhere(name, value)
+        made, removed = IncrementalAlterConfigsRequest, self.random.random() < 0.4
+        answer = await self.session.call(made(resources=[made.Resource(
+            resource_type=4, resource_name=self.random.choice(("", "7")),
+            configs=[made.Resource.Config(
+                name=property_name, config_operation=int(removed),
+                value=None if removed else value,
+            )],
+        )]), 1)
+        code = ErrorCode(answer.responses[0].error_code)
+        if code not in (
+            ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR
+        ):
+            raise Violation(f"{property_name}={value} of the broker: {code.name}")
+
     async def delete_records(self) -> None:
         topic = self.some_topic()
-        if topic is None:
-            return
+        if topic is not None:
+            await self.delete_records_of(topic)
+
+    async def delete_records_of(self, topic: TopicModel) -> None:
+        """DeleteRecords of some partition up to some batch, or of all that it has."""
         partition = self.random.choice(topic.partitions)
         known = [b.base_offset for b in partition.batches if b.base_offset >= 0]
         if not known:
             return
-        offset = self.random.choice(known) + self.random.choice((0, 1))
-        partition.delete_asked = max(partition.delete_asked, offset)
+        whole = self.random.random() < 0.1
+        offset = UNBOUND if whole else self.random.choice(known) + self.random.choice((0, 1))
+        if not whole:
+            partition.delete_asked = max(partition.delete_asked, offset)
         partition.late_deletions.append(offset)
         made = DeleteRecordsRequest
         answer = await self.session.call(made(topics=[made.Topic(
             name=topic.name,
-            partitions=[made.Topic.Partition(partition_index=partition.index, offset=offset)],
+            partitions=[made.Topic.Partition(
+                partition_index=partition.index, offset=-1 if whole else offset
+            )],
         )], timeout_ms=10_000), 2)
         part = answer.topics[0].partitions[0]
         if topic.state != LIVE:
@@ -231,23 +310,32 @@ class Admin:
         if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
 
+    async def move_internal(self) -> None:
+        """Move a partition in which coordinators have their state."""
+        name, index = self.random.choice(INTERNAL), self.random.randrange(2)
+        if len(self.story.options.directories) > 1:
+            await self.moved(name, [index], lambda: True)
+
     async def move(self) -> None:
         """Move some partitions of a topic, all at once."""
-        directories = self.story.world.options.directories
         topic = self.some_topic()
-        if topic is None or len(directories) < 2:
+        if topic is None or len(self.story.options.directories) < 2:
             return
-        made = AlterReplicaLogDirsRequest
         chosen = self.random.sample(topic.partitions, self.random.randint(1, len(topic.partitions)))
+        await self.moved(topic.name, [each.index for each in chosen], lambda: topic.state == LIVE)
+
+    async def moved(self, name: str, indexes: list[int], there: Callable[[], bool]) -> None:
+        """AlterReplicaLogDirs, which is not refused as long as the topic is there."""
+        made = AlterReplicaLogDirsRequest
         answer = await self.session.call(made(dirs=[made.Dir(
-            path=self.random.choice(directories),
-            topics=[made.Dir.Topic(name=topic.name, partitions=[each.index for each in chosen])],
+            path=self.random.choice(self.story.options.directories),
+            topics=[made.Dir.Topic(name=name, partitions=indexes)],
         )]), 2)
         well = not {"disk full", "io error", "directory missing"} & {*self.story.options.faults}
         for part in answer.results[0].partitions:
             code = ErrorCode(part.error_code)
-            if code != ErrorCode.NONE and topic.state == LIVE and well:
+            if code != ErrorCode.NONE and there() and well:
                 raise Violation(
-                    f"{topic.name}-{part.partition_index} is not moved, though every disk is well:"
+                    f"{name}-{part.partition_index} is not moved, though every disk is well:"
                     f" {code.name}"
                 )

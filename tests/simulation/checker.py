@@ -116,13 +116,29 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
                 f"{partition!r}: {record.value!r:.12} was acknowledged at"
                 f" {batch.base_offset + at}, is at {record.offset}"
             )
-        if (record.key, record.timestamp) != (batch.keys[at], batch.timestamps[at]):
+        if record.key != batch.keys[at] or not is_timely(batch, at, record.timestamp):
             raise Violation(f"{partition!r}: the record at {record.offset} is not as it was sent")
         if batch.idempotent:
             before = newest.get(batch.producer, (-1, -1))
             if (batch.number, at) <= before:
                 raise Violation(f"{partition!r}: {batch.producer} is out of order at {last}")
             newest[batch.producer] = batch.number, at
+
+
+def is_timely(batch: Batch, at: int, timestamp: int) -> bool:
+    """Whether a record may have this timestamp: its producer's, or that of the append."""
+    if timestamp == batch.timestamps[at]:
+        return True
+    return batch.partition.topic.append_time and batch.appended_ms in (-1, timestamp)
+
+
+def aged(batch: Batch, at: int, now_ms: int) -> bool:
+    """Whether retention by time may have removed a record."""
+    topic = batch.partition.topic
+    stamp = batch.timestamps[at]
+    if topic.append_time:
+        stamp = min(stamp, batch.appended_ms)
+    return stamp + topic.retention_ms_least <= now_ms
 
 
 def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content) -> None:
@@ -152,16 +168,16 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                 )
             if offset < partition.deleted_below:
                 continue
-            if offset < read.start:
-                aged = batch.timestamps[at] + topic.retention_ms_least <= now_ms
-                if aged or topic.retention_by_size:
-                    continue
+            if offset < read.start and (aged(batch, at, now_ms) or topic.retention_by_size):
+                continue
             if topic.compacted:
                 if newest_by_key.get(batch.keys[at], -1) > offset or hidden(batch):
                     continue
                 if value.startswith(TOMBSTONE) and topic.tombstones_go:
                     continue
                 if newer_was_dropped(partition, batch.keys[at], offset):
+                    continue
+                if newer_has_aged(partition, batch.keys[at], offset, read.start, now_ms):
                     continue
             raise Violation(
                 f"{partition!r}: acknowledged record {value[:12]!r} at {offset} is not there; acks"
@@ -214,6 +230,18 @@ def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int)
         and (batch.lost_ok or batch.base_offset < partition.deleted_below or undecided(batch))
         for batch in partition.batches
     ) or any(key in batch.keys and batch.fate == UNKNOWN for batch in partition.batches)
+
+
+def newer_has_aged(
+    partition: PartitionModel, key: bytes | None, offset: int, start: int, now_ms: int
+) -> bool:
+    """Whether a newer record of the key existed, and time retention removed it (`compact,delete`
+    where the wall clock went back: the newer record has the older time)."""
+    return any(
+        key == each and offset < batch.base_offset + at < start and aged(batch, at, now_ms)
+        for batch in partition.batches if batch.base_offset >= 0
+        for at, each in enumerate(batch.keys)
+    )
 
 
 def check_isolation(partition: PartitionModel, every: Content, committed: Content) -> None:

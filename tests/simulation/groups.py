@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -62,6 +64,10 @@ class Offsets:
         self.deleting: set[str] = set()
         self.haunted: set[OffsetKey] = set()
         """Those with a deletion under way, or one of unknown outcome."""
+        self.clearings: Counter[OffsetKey] = Counter()
+        """How often their deletion was asked for."""
+        self.commits: Counter[OffsetKey] = Counter()
+        """How often their commit was answered."""
         self.on_end: Callable[[], object] = lambda: None
         """Called when the end of a transaction is asked for."""
 
@@ -74,7 +80,14 @@ class Offsets:
         """Whether this is a possible offset of a group."""
         if (key[0], key[1].name, key[2]) in self.blurred:
             return True
+        if offset == NONE and "offsets.retention.minutes" in self.story.options.settings:
+            return True
         return offset in self.of(key).possible
+
+    def in_doubt(self, key: OffsetKey, clearings: int) -> bool:
+        """Whether a deletion may apply to an offset of that time, or has been asked for since there
+        were so many `clearings`: one may have begun and ended while an answer was on its way."""
+        return key in self.haunted or key[0] in self.going or self.clearings[key] != clearings
 
     def of(self, key: OffsetKey) -> GroupOffset:
         return self.known.setdefault(key, GroupOffset())
@@ -131,7 +144,7 @@ class Offsets:
 
     def clearing(
         self, group: str, topic: TopicModel | None, index: int | None
-    ) -> dict[OffsetKey, set[int]]:
+    ) -> dict[OffsetKey, tuple[set[int], int]]:
         """A deletion is requested: the offsets concerned may be gone from now on."""
         keys = [
             key for key in {**self.known, **self.pending}
@@ -144,19 +157,21 @@ class Offsets:
         for key in keys:
             self.of(key).possible.add(NONE)
             self.haunted.add(key)
+            self.clearings[key] += 1
             if key in self.pending:
                 self.pending[key].cleared = True
                 self.pending[key].overtaken = self.pending[key].written
-        return {key: set(self.of(key).possible) for key in keys}
+        return {key: (set(self.of(key).possible), self.commits[key]) for key in keys}
 
-    def cleared(self, keys: dict[OffsetKey, set[int]]) -> None:
+    def cleared(self, keys: dict[OffsetKey, tuple[set[int], int]]) -> None:
         """It has happened; what was committed meanwhile may be after it."""
-        for key, before in keys.items():
+        for key, (before, commits) in keys.items():
             self.haunted.discard(key)
             pending = self.pending.get(key)
             if pending is not None and pending.overtaken and not pending.ended:
                 pending.gone = True
-            if key not in self.held and self.of(key).possible == before:
+            unchanged = self.of(key).possible == before and self.commits[key] == commits
+            if key not in self.held and unchanged:
                 self.of(key).possible = {NONE}
 
 
@@ -233,7 +248,7 @@ async def told_alike(
 ) -> None:
     """Commit these concurrently, and check which of them is returned."""
     offsets, (group, topic, index) = story.offsets, key
-    before = set(offsets.of(key).possible)
+    before, clearings = set(offsets.of(key).possible), offsets.clearings[key]
     codes = await asyncio.gather(*(
         commit(story, session, key, offset, shared=True)
         for session, offset in zip(sessions, wanted, strict=True)
@@ -242,10 +257,10 @@ async def told_alike(
     known.possible |= before | set(wanted)
     if any(code is not ErrorCode.NONE for code in codes) or topic.state != LIVE:
         return
-    haunted = key in offsets.haunted or group in offsets.going
+    haunted = offsets.in_doubt(key, clearings)
     known.possible = {*wanted, *((NONE,) if haunted else ())}
     code, offset = await fetch_offset(story, sessions[0], group, topic, index)
-    haunted = haunted or key in offsets.haunted or group in offsets.going
+    haunted = haunted or offsets.in_doubt(key, clearings)
     if code == ErrorCode.NONE and not haunted and topic.state == LIVE:
         if not offsets.may_be(key, offset):
             raise Violation(f"{wanted} were committed of {key}, {offset} is told")
@@ -263,7 +278,8 @@ async def commit(
         if key in offsets.held:
             return ErrorCode.NONE
         offsets.held.add(key)
-    known, haunted = offsets.of(key), key in offsets.haunted or group in offsets.going
+    known, clearings = offsets.of(key), offsets.clearings[key]
+    haunted = offsets.in_doubt(key, clearings)
     known.possible.add(offset)
     made = OffsetCommitRequest
     try:
@@ -276,12 +292,14 @@ async def commit(
                     )
                 ])],
             ),
+            # Members of the new protocol have it since version 9.
             story.random.choice((7, 8, 9)),
         )
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        offsets.commits[key] += 1
         if code == ErrorCode.NONE:
             # A deletion was requested meanwhile: either may have been the last.
-            haunted = haunted or key in offsets.haunted or group in offsets.going
+            haunted = haunted or offsets.in_doubt(key, clearings)
             known.possible = {offset, NONE} if haunted else {offset}
         if topic.state != LIVE:
             offsets.blur(key)
@@ -416,7 +434,7 @@ async def be_new(story: Story, name: str) -> None:
     made, chance = ConsumerGroupHeartbeatRequest, Random(f"{name} {story.world.seed}")
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
-        joining, told = epoch == 0, random.random() < 0.1
+        joining, told = epoch == 0, random.random() < story.options.restless
         # Long: an idle member may be silent for minutes before it gives up a partition. A new value
         # alone makes the member's own record newer than that of its assignment.
         patience = chance.choice((300_000, 400_000)) if chance.random() < 0.3 else -1
@@ -459,6 +477,8 @@ async def be_new(story: Story, name: str) -> None:
             await asyncio.sleep(0.5)
         elif code not in AGAIN and code not in GONE:
             raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")
+        if story.options.rivals and epoch > 0 and not lost and chance.random() < 0.2:
+            await commit_as_member(story, session, group, (member, epoch))
         if random.random() < 0.03 and epoch > 0:
             try:
                 await session.call(made(group_id=group, member_id=member, member_epoch=-1), 1)
@@ -466,3 +486,16 @@ async def be_new(story: Story, name: str) -> None:
                 pass
             epoch, owned, lost = 0, [], 0
             await asyncio.sleep(0.5)
+
+
+async def commit_as_member(
+    story: Story, session: Session, group: str, member: tuple[str, int]
+) -> None:
+    """A commit that names the member's epoch."""
+    topics = story.model.live()
+    if topics:
+        topic = story.random.choice(topics)
+        key = group, topic, story.random.randrange(len(topic.partitions))
+        name, epoch = member
+        with contextlib.suppress(Broken):
+            await commit(story, session, key, story.random.randrange(3000, 4000), epoch, name)

@@ -1,13 +1,16 @@
 """The broker's own loop, driven by a World: time passes only when the world advances it.
 
 It is asyncio's loop with the real poller on real socket pairs; the only differences are that it
-never waits, and that a thread's work is an event of the world.
+never waits, and that a thread's work is an event of the world. What asyncio does in every turn and
+for every callback is written anew here, without its debug mode: it was half of a run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +20,9 @@ from ottla.log.clock import Clock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+
+NEVER = float("inf")
 
 
 class SimClock(Clock):
@@ -98,6 +104,29 @@ class Work:
             self.future.set_exception(error)
 
 
+class SimHandle(asyncio.TimerHandle):
+    """A scheduled callback, without what asyncio's own handles do for its debug mode."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when: float, callback: Callable[..., Any], arguments: tuple[Any, ...], loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop, self._callback, self._args = loop, callback, arguments
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            if self._scheduled:
+                self._loop.timers_cancelled += 1
+            self._cancelled = True
+            self._callback = self._args = None
+
+
 class SimLoop(BrokerLoop):
     """One process: killed, it never runs again."""
 
@@ -110,23 +139,95 @@ class SimLoop(BrokerLoop):
         self.poked = True
         self.errors: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.errors.append(context))
-        select = self._selector.select
+        self.time = world.spent
         # The clients' loop has only timers and events: no system call in each turn.
-        self._selector.select = (lambda _=None: select(0)) if sockets else (lambda _=None: [])
+        self.sockets = sockets
+        self.ready = self._ready
+        self.timers: list[tuple[float, SimHandle]] = []
+        """A heap. Two timers of one moment are compared by asyncio's handles, which call neither
+        of them less."""
+        self.timers_cancelled = 0
+
+    def call_soon(
+        self, callback: Callable[..., Any], *arguments: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        handle = SimHandle(0.0, callback, arguments, self, context)
+        self.ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *arguments: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        handle = SimHandle(when, callback, arguments, self, context)
+        heapq.heappush(self.timers, (when, handle))
+        handle._scheduled = True
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *arguments: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        return self.call_at(self.time() + delay, callback, *arguments, context=context)
 
     def due(self) -> float:
         """When this loop has something to do next."""
-        if self._ready or self.poked:
+        if self.ready or self.poked:
             return 0.0
-        return self._scheduled[0]._when if self._scheduled else float("inf")
+        return self.timers[0][0] if self.timers else NEVER
 
     def turn(self) -> None:
-        """One turn of asyncio's loop."""
+        """One turn: the sockets, the timers that are due, and every callback that is ready then.
+
+        The clock is read as often as by asyncio, as each reading advances it.
+        """
+        world, ready, timers = self.world, self.ready, self.timers
+        # While callbacks are ready only what has arrived since can be ready on a socket.
+        looks = self.sockets and (self.poked or not ready)
         self.poked = False
-        if self.world.turned is not self:           # setting it is a system call
+        if world.turned is not self:                # setting it is a system call
             asyncio._set_running_loop(self)
-            self.world.turned = self
-        self._run_once()
+            world.turned = self
+        if timers and (timers[0][1]._cancelled or len(timers) > 100):
+            self._forget_cancelled()
+        if timers and not ready:
+            self.time()
+        if looks and (happened := self._selector.select(0)):
+            self._process_events(happened)
+        if timers:
+            until = self.time() + self._clock_resolution
+            while timers and timers[0][0] < until:
+                handle = heapq.heappop(timers)[1]
+                handle._scheduled = False
+                ready.append(handle)
+        else:
+            self.time()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                message = f"Exception in callback {handle._callback}"
+                self.call_exception_handler({"message": message, "exception": error})
+
+    def _forget_cancelled(self) -> None:
+        """Remove cancelled timers from the front of the heap, or all if most are."""
+        timers = self.timers
+        if len(timers) > 100 and self.timers_cancelled / len(timers) > 0.5:
+            for _, handle in timers:
+                handle._scheduled = not handle._cancelled
+            timers[:] = [each for each in timers if not each[1]._cancelled]
+            heapq.heapify(timers)
+            self.timers_cancelled = 0
+            return
+        while timers and timers[0][1]._cancelled:
+            self.timers_cancelled -= 1
+            heapq.heappop(timers)[1]._scheduled = False
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         """Execute it at some later moment; one thread's calls keep their order."""

@@ -122,6 +122,15 @@ class Machine:
         self.world.note(f"{self.name} has stopped")
         self._bury()
 
+    def is_well(self) -> bool:
+        """Whether it serves, and `look` has nothing to notice."""
+        loop, server = self.loop, self.server
+        return (
+            self.up and self.starting is None and not self.died
+            and loop is not None and not loop.errors and server is not None
+            and (server.failure is None or not server.failure.done())
+        )
+
     def look(self) -> None:
         """Notice that the broker serves, or has ended by itself."""
         loop, server, world = self.loop, self.server, self.world

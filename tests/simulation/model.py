@@ -43,6 +43,7 @@ class Batch:
     durable: bool = False
     lost_ok: bool = False
     incarnation: int = 0            # of the broker, when it was sent first
+    appended_ms: int = -1           # as the answer says, where the topic has LogAppendTime
     by_name: bool = False           # it may reach the next topic with that name
 
 
@@ -119,6 +120,7 @@ class TopicModel:
     retention_by_size: bool = False
     compacted: bool = False
     tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
+    append_time: bool = False                   # message.timestamp.type was LogAppendTime
     settings: dict[str, set[str]] = field(default_factory=dict)
     """What each setting that was changed may be by now."""
     late_deletions: dict[int, list[int]] = field(default_factory=dict)
@@ -129,6 +131,13 @@ class TopicModel:
 
     def may_be_set(self, name: str, value: str) -> None:
         """A client has asked for this setting, of this topic or of one of its name before it."""
+        self.may_follow(name, value)
+        self.settings.setdefault(name, {"default"}).add(value)
+
+    def may_follow(self, name: str, value: str) -> None:
+        """This topic may be treated as this setting says, its own or the broker's."""
+        if value == "default":
+            return
         if name == "retention.ms" and value != "-1":
             self.retention_ms_least = min(self.retention_ms_least, int(value))
         if name == "retention.bytes" and value != "-1":
@@ -137,7 +146,10 @@ class TopicModel:
             self.compacted = True
         if name == "delete.retention.ms":
             self.tombstones_go = True
-        self.settings.setdefault(name, {"default"}).add(value)
+        if value == "LogAppendTime":
+            self.append_time = True
+        if name == "index.interval.bytes" and value != "0":
+            self.indexed_whole = False
 
 
 OffsetKey = tuple[str, TopicModel, int]
@@ -165,6 +177,8 @@ class Model:
         self.records_sent = 0
         self.producer_ids: dict[int, str] = {}
         self.late_deletions: dict[str, dict[int, list[int]]] = {}
+        self.of_all: list[tuple[str, str]] = []
+        """Settings that the broker may have for all topics."""
         self.late_changes: list[tuple[str, str, str]] = []
         """Topic, setting and value that were asked for by name and may reach the topic's successor:
         they are not answered, or were answered after its deletion was asked for."""
@@ -176,9 +190,22 @@ class Model:
         for of, setting, value in self.late_changes:
             if of == name:
                 topic.may_be_set(setting, value)
+        for setting, value in self.of_all:
+            topic.may_follow(setting, value)
         self.topics.append(topic)
         self.by_id[topic_id] = topic
         return topic
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the broker may leave batches out of the indexes of new topics."""
+        return any(name == "index.interval.bytes" for name, _ in self.of_all)
+
+    def everywhere(self, name: str, value: str) -> None:
+        """The broker was asked to have this setting for topics without an own one."""
+        self.of_all.append((name, value))
+        for topic in self.topics:
+            topic.may_follow(name, value)
 
     def live(self) -> list[TopicModel]:
         return [topic for topic in self.topics if topic.state == LIVE]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 FAULTS = (
     "kill", "kill in a call", "power cut", "clean stop", "disk full", "directory missing",
     "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
-    "hit twice", "stop cut short", "cut at an answer",
+    "hit twice", "stop cut short", "cut at an answer", "hit at a deletion", "settings changed",
 )
 
 
@@ -30,8 +30,13 @@ class Options:
     readers: int = 1
     admins: int = 1
     groups: int = 1
+    lookers: int = 0
+    own_keys: bool = False                  # a key for each producer, beside the common ones
+    restless: float = 0.1                   # how often a member subscribes to something else
+    rivals: float = 0.0                     # transactions that end beside a second producer
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
+    scrub_after_seconds: float = 30.0       # a start; the broker's own
 
     @classmethod
     def draw(cls, seed: int) -> Options:
@@ -77,4 +82,18 @@ class Options:
         options.groups = chance.choice([0, 1, 2])
         options.metadata_snapshot_after = chance.choice([0, 10, 20_000])
         options.metadata_segment_bytes = chance.choice([400, 1 << 30])
+        options.widen(random.Random(f"wider options {seed}"))
         return options
+
+    def widen(self, chance: random.Random) -> None:
+        """Draw what was added to the simulation of one broker later."""
+        self.lookers, self.own_keys = chance.choice([0, 1]), True
+        self.restless, self.rivals = chance.choice([0.1, 0.01]), 0.1
+        if chance.random() < 0.15:
+            self.settings["transactional.id.expiration.ms"] = str(chance.choice([1000, 10_000]))
+            self.settings["transaction.remove.expired.transaction.cleanup.interval.ms"] = "500"
+        if chance.random() < 0.15:
+            self.settings["offsets.retention.minutes"] = "1"
+            self.settings["offsets.retention.check.interval.ms"] = str(chance.choice([500, 5000]))
+        if chance.random() < 0.3:
+            self.settings["log.cleaner.backoff.ms"] = "100"

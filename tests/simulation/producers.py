@@ -46,6 +46,7 @@ AGAIN = {
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+FORGOTTEN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -60,6 +61,10 @@ class Producer:
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
+        self.keys = [b"k0", b"k1", b"k2", b"k3"]
+        if story.options.own_keys:
+            # The fate of all that has this key is known in the end.
+            self.keys.append(b"k" + name.encode())
         self.since = 0                  # the incarnation of the broker that gave the epoch
 
     def choose(self) -> PartitionModel | None:
@@ -81,7 +86,7 @@ class Producer:
             deletes = random.random() < 0.1
             mark = b"%b%d." % (TOMBSTONE if deletes else b"", self.model.records_sent)
             values.append(mark + b"x" * size * (not deletes))
-            keys.append(b"k%d" % random.randrange(4))
+            keys.append(random.choice(self.keys if idempotent else self.keys[:4]))
             times.append(now_ms + skew + random.randrange(3))
         made = Batch(
             partition, self.name, number, values, keys, times, acks, idempotent,
@@ -128,6 +133,7 @@ class Producer:
         topic = batch.partition.topic
         if code == ErrorCode.NONE:
             self.acked(batch, part.base_offset)
+            batch.appended_ms = part.log_append_time_ms
         elif code in GONE and topic.state == LIVE:
             raise Violation(f"{batch.partition!r} is there, a produce is answered {code.name}")
         return code
@@ -143,6 +149,8 @@ class Producer:
         if not self.story.coordinators_stay:
             return False
         shaken = {"disk full", "io error"} & {*self.story.options.faults}
+        if "transactional.id.expiration.ms" in self.story.options.settings:
+            return False
         return self.since == self.model.incarnation and not shaken
 
     async def begin(self, timeout_ms: int = 5000, recovers: bool = False) -> bool:
@@ -158,23 +166,28 @@ class Producer:
                 answer = await self.session.call(request, self.random.choice((3, 4, 5)))
                 code = ErrorCode(answer.error_code)
                 if code == ErrorCode.NONE:
-                    self.id, self.epoch = answer.producer_id, answer.producer_epoch
-                    self.sequences.clear()
-                    owner = self.model.producer_ids.get(self.id)
-                    self.model.producer_ids[self.id] = self.name
-                    if owner is not None and (owner, True) != (
-                        self.name, self.transactional is not None
-                    ):
-                        raise Violation(f"{self.name} gets the producer id {self.id} of {owner}")
-                    self.since = self.model.incarnation
+                    self.takes(answer.producer_id, answer.producer_epoch)
                     return True
-                if recovers and code in FENCED and not self.remembered():
+                if recovers and code in {*FENCED, FORGOTTEN} and not self.remembered():
                     recovers, request.producer_id, request.producer_epoch = False, -1, -1
                     continue
                 if code not in AGAIN:
                     raise Violation(f"InitProducerId of {self.name}: {code.name}")
             await asyncio.sleep(0.1)
         return False
+
+
+    def takes(self, producer_id: int, epoch: int) -> None:
+        """InitProducerId has given an id and an epoch: no other producer has both."""
+        if producer_id == self.id and epoch <= self.epoch and self.story.coordinators_stay:
+            raise Violation(f"{self.name} had epoch {self.epoch} of its id, and gets {epoch}")
+        owner = self.model.producer_ids.get(producer_id)
+        self.model.producer_ids[producer_id] = self.name
+        if owner is not None and (owner, True) != (self.name, self.transactional is not None):
+            raise Violation(f"{self.name} gets the producer id {producer_id} of {owner}")
+        self.id, self.epoch = producer_id, epoch
+        self.sequences.clear()
+        self.since = self.model.incarnation
 
 
 async def produce_plainly(story: Story, name: str) -> None:
@@ -415,7 +428,10 @@ class Transactional(Producer):
             commit = random.random() < 0.7
             asked = commit
             self.story.offsets.ends(transaction)
-            code = await self.end(commit)
+            if self.story.options.rivals and self.deletions.random() < self.story.options.rivals:
+                code = await end_beside_a_rival(self, commit)
+            else:
+                code = await self.end(commit)
             if code == ErrorCode.NONE:
                 self.decided(transaction, COMMITTED if commit else ABORTED)
                 asked = False
@@ -431,6 +447,55 @@ class Transactional(Producer):
     def decided(self, transaction: Transaction, fate: str) -> None:
         transaction.fate = fate
         self.story.offsets.decided(transaction)
+
+
+async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode:
+    """EndTxn while another process comes up with the same transactional id. Once that one has its
+    epoch, nothing more of this one is accepted; then this one takes the other's part."""
+    story, old = producer.story, (producer.id, producer.epoch)
+    session = story.session(f"{producer.name}'")
+    request = InitProducerIdRequest(
+        transactional_id=producer.transactional, transaction_timeout_ms=5000,
+    )
+
+    async def come_up() -> Any:
+        while True:
+            answer = await session.call(request, 4)
+            if ErrorCode(answer.error_code) not in AGAIN:
+                return answer
+            await asyncio.sleep(0.05)
+
+    code, answer = await asyncio.gather(
+        producer.end(commit), come_up(), return_exceptions=True
+    )
+    for each in (code, answer):
+        if isinstance(each, BaseException) and not isinstance(each, Broken):
+            raise each
+    if isinstance(answer, Broken):
+        raise answer
+    if answer.error_code:
+        raise Violation(f"a second {producer.name} is answered {ErrorCode(answer.error_code).name}")
+    ended, (producer.id, producer.epoch) = (producer.id, producer.epoch), old
+    await write_late(producer)
+    producer.id, producer.epoch = ended
+    producer.takes(answer.producer_id, answer.producer_epoch)
+    if isinstance(code, BaseException):
+        raise code
+    return code
+
+
+async def write_late(producer: Transactional) -> None:
+    """A producer whose transactional id is another's by now sends one more batch."""
+    partition = producer.choose()
+    if partition is None:
+        return
+    batch, data = producer.batch(partition, -1, True)
+    batch.transaction = Transaction(f"{producer.name}/late", ABORTED)
+    with contextlib.suppress(Broken):
+        code = await producer.send(batch, data, 12 if producer.second else 11)
+        if code == ErrorCode.NONE:
+            raise Violation(f"{partition!r}: a batch of {producer.name} was taken after its epoch")
+    batch.fate = UNKNOWN
 
 
 async def produce_transactions(story: Story, name: str) -> None:

@@ -178,14 +178,15 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
         ((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ()),
         reverse=True,
     )
-    last = max((view.last_offset for view in batches(part.records or b"")), default=offset)
+    views = list(batches(part.records or b""))
+    last = max((view.last_offset for view in views), default=offset)
     # The bound is the index's next entry, as in Kafka: close if every batch has one.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
             f"{partition!r}: records up to {last} come with an aborted transaction from"
             f" {waiting[0][0]} on"
         )
-    for view in batches(part.records or b""):
+    for view in views:
         if not view.crc_holds():
             raise Violation(f"{partition!r}: the batch at {view.base_offset} is damaged")
         while waiting and waiting[-1][0] <= view.last_offset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from tests.simulation.checker import (
     check_soundness,
     check_transactions,
 )
+from tests.simulation.faults import FAULTS
 from tests.simulation.following import Follower
 from tests.simulation.groups import (
     Offsets,
@@ -29,6 +29,7 @@ from tests.simulation.groups import (
     check_offset,
     commit_simply,
 )
+from tests.simulation.looking import look_around
 from tests.simulation.model import ABORTED, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.producers import (
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SESSION_SECONDS = 25.0
-MADE_ANEW = (".index", ".timeindex", ".txnindex")
-"""Files that can be rebuilt from the log."""
 SETTLED_SECONDS = 70.0
 """Longer than any transaction, any delay of a deletion, any round of retention."""
 
@@ -67,6 +66,8 @@ class Story:
         self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self.on_deletion: Callable[[], object] = lambda: None
+        """Called when the deletion of a topic is asked for."""
 
     # Called by clients
 
@@ -105,8 +106,7 @@ class Story:
         world.kill()
         await self.start()
         await self.reckon("after a kill")
-        world.cut_power()
-        self.model.power_was_cut()
+        self.cut_power()
         await self.start()
         await self.reckon("after a power cut")
         await self.stop()
@@ -139,6 +139,7 @@ class Story:
             made.append(be_new(self, "new"))
         if options.groups > 1:
             made.append(be_classic(self, "classic"))
+        made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))
         self.last = [asyncio.ensure_future(each.follow()) for each in self.followers]
@@ -175,6 +176,11 @@ class Story:
             check_live(self)
 
     # The broker
+
+    def cut_power(self) -> None:
+        """The machine stops: of what was promised, that which was flushed is left."""
+        self.world.cut_power()
+        self.model.power_was_cut()
 
     async def start(self) -> None:
         """Have the broker serve. It may be killed while it recovers, now and then."""
@@ -220,7 +226,8 @@ class Story:
                     await self.check(session, partition)
             for topic in self.model.live():
                 await again(lambda topic=topic: check_settings(session, topic))
-                for group in ("s0", "s1"):
+                groups = {"s0", "s1"} | {group for group, _, _ in self.model.offsets}
+                for group in sorted(groups):
                     for index in range(len(topic.partitions)):
                         key = group, topic, index
                         await again(lambda key=key: check_offset(self, session, key))
@@ -304,222 +311,3 @@ async def read_along(story: Story, name: str) -> None:
                     batch.durable = True
                 if isolation and batch.transaction and batch.transaction.fate == ABORTED:
                     raise Violation(f"{partition!r}: {record} was aborted, and is read")
-
-
-# Faults: each leaves a broker that serves.
-
-Tasks = list["asyncio.Task[None]"]
-Fault = Callable[[Story, Tasks], Coroutine[Any, Any, None]]
-
-
-async def kill(story: Story, tasks: Tasks) -> None:
-    story.world.kill()
-    await story.start()
-
-
-async def die_in_a_call(story: Story, tasks: Tasks, calls: int = 80) -> None:
-    disk = story.world.disk
-    disk.stop_at = disk.operations + story.random.randrange(1, calls)
-    end = story.world.now + 5
-    while story.world.loop is not None and story.world.now < end:
-        await asyncio.sleep(0.01)
-        story.look_at(tasks)
-    disk.stop_at = None
-    story.world.kill()
-
-
-async def kill_in_a_call(story: Story, tasks: Tasks) -> None:
-    await die_in_a_call(story, tasks)
-    await story.start()
-
-
-async def power_cut(story: Story, tasks: Tasks) -> None:
-    if story.random.random() < 0.5:
-        await die_in_a_call(story, tasks)
-    story.world.cut_power()
-    story.model.power_was_cut()
-    await story.start()
-
-
-async def hit_twice(story: Story, tasks: Tasks) -> None:
-    """The power fails while what a killed process left is recovered, served and flushed."""
-    if story.options.transactions and story.apart.random() < 0.5:
-        await hit_at_an_end(story, tasks)
-        return
-    await die_in_a_call(story, tasks)
-    await story.start()
-    await asyncio.sleep(story.random.expovariate(100.0))
-    if story.random.random() < 0.5:
-        await die_in_a_call(story, tasks)
-    story.world.cut_power()
-    story.model.power_was_cut()
-    await story.start()
-
-
-async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
-    """The process is killed as a transaction ends, and the power fails while the next one completes
-    that end from what it has recovered."""
-    world, chance = story.world, story.apart
-    asked = asyncio.get_running_loop().create_future()
-    story.offsets.on_end = lambda: asked.done() or asked.set_result(None)
-    await asyncio.wait([asked], timeout=5.0)
-    story.offsets.on_end = lambda: None
-    await die_in_a_call(story, tasks, 15)
-    if chance.random() < 0.5:
-        await story.start()
-    else:
-        story.model.incarnation += 1
-        world.begin_broker()
-    await die_in_a_call(story, tasks, 60)
-    world.cut_power()
-    story.model.power_was_cut()
-    await story.start()
-
-
-async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
-    """The power fails at the moment in which a client receives something."""
-    world, left = story.world, story.random.randrange(1, 40)
-    heard = asyncio.get_running_loop().create_future()
-
-    def answer() -> None:
-        nonlocal left
-        left -= 1
-        if not left:
-            heard.set_result(None)
-
-    world.on_answer = answer
-    await asyncio.wait([heard], timeout=5.0)
-    world.on_answer = lambda: None
-    await asyncio.sleep(0)
-    world.cut_power()
-    story.model.power_was_cut()
-    await story.start()
-
-
-async def stop_cut_short(story: Story, tasks: Tasks) -> None:
-    """A clean stop that is interrupted, or is followed by a power cut."""
-    world = story.world
-    world.disk.stop_at = world.disk.operations + story.random.randrange(1, 120)
-    await world.stop_cleanly()
-    world.kill()
-    if story.random.random() < 0.5:
-        world.cut_power()
-        story.model.power_was_cut()
-    await story.start()
-
-
-async def clean_stop(story: Story, tasks: Tasks) -> None:
-    await story.stop()
-    if story.world.loop is None:
-        await story.start()
-
-
-async def disk_full(story: Story, tasks: Tasks) -> None:
-    disk = story.world.disk
-    disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
-    await story.pass_time(story.options.rounds_seconds, tasks)
-    if story.random.random() < 0.5:
-        await Admin(story, "room").delete_on_a_full_disk()
-    if story.random.random() < 0.3:
-        story.world.kill()
-        story.world.excused_end = "the disk is full"
-        await story.start()
-        await story.pass_time(0.5, tasks)
-    story.world.disk.capacity = None
-    story.world.excused_end = None
-    if story.world.loop is None:
-        await story.start()
-    await story.world.until(lambda: story.world.up, "the broker serves again", 60.0)
-    await story.pass_time(5.0, tasks)
-
-
-async def directory_missing(story: Story, tasks: Tasks) -> None:
-    world = story.world
-    if story.random.random() < 0.5:
-        await story.stop()
-    else:
-        world.kill()
-    missing = story.random.choice(story.options.directories)
-    world.disk.take_away(missing)
-    world.excused_end = f"{missing} is missing"
-    await story.start()
-    await story.pass_time(story.options.rounds_seconds, tasks)
-    if world.up and story.random.random() < 0.5:
-        await story.stop()
-    world.kill()
-    world.disk.give_back(missing)
-    world.excused_end = None
-    await story.start()
-
-
-async def io_error(story: Story, tasks: Tasks) -> None:
-    """A directory fails one kind of call; whatever follows, a restart restores everything."""
-    world, disk = story.world, story.world.disk
-    disk.failing = story.random.choice(story.options.directories)
-    disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
-    world.excused_end = "a directory has failed"
-    await story.pass_time(story.options.rounds_seconds, tasks)
-    world.kill()
-    world.excused_end = None
-    await story.start()
-
-
-async def garbled(story: Story, tasks: Tasks) -> None:
-    """After a clean stop a file that can be rebuilt from the log is changed."""
-    await story.stop()
-    disk, random = story.world.disk, story.random
-    names = sorted(
-        name for name, inode in disk.names.items()
-        if inode is not None and name.endswith(MADE_ANEW) and inode.content
-    )
-    for name in random.sample(names, min(len(names), 3)):
-        inode = disk.inode(name)
-        size, how = len(inode.content), random.randrange(5)
-        if how == 0:
-            inode.content[:] = random.randbytes(size)
-        elif how == 1:
-            del inode.content[random.randrange(size) :]
-        elif how == 2:
-            inode.content[:] = bytes(size)
-        elif how == 3:
-            disk.names.pop(name)
-            disk.durable_names.pop(name, None)
-            continue
-        else:
-            other = random.choice(sorted(disk.names.keys() & set(names)))
-            inode.content[:] = disk.inode(other).content
-        inode.durable = bytearray(inode.content)
-    await story.start()
-
-
-async def clock_jump(story: Story, tasks: Tasks) -> None:
-    hours = story.random.choice((-3, -1, 1, 3))
-    story.world.jumped_ms += hours * 3_600_000
-
-
-async def break_links(story: Story, tasks: Tasks) -> None:
-    for link in list(story.world.links.values()):
-        if story.random.random() < 0.7:
-            link.end()
-
-
-async def deaf_client(story: Story, tasks: Tasks) -> None:
-    for link in list(story.world.links.values()):
-        if story.random.random() < 0.3:
-            link.deaf_until = story.world.now + story.random.choice((1.0, 20.0))
-
-
-async def idle(story: Story, tasks: Tasks) -> None:
-    pace, story.pace = story.pace, 5.0
-    await story.pass_time(story.random.choice((10.0, 60.0, 120.0)), tasks)
-    story.pace = pace
-
-
-FAULTS: dict[str, Fault] = {
-    "kill": kill, "kill in a call": kill_in_a_call, "power cut": power_cut,
-    "clean stop": clean_stop, "disk full": disk_full, "directory missing": directory_missing,
-    "clock jump": clock_jump, "break links": break_links, "deaf client": deaf_client,
-    "idle": idle, "io error": io_error, "garbled": garbled, "hit twice": hit_twice,
-    "stop cut short": stop_cut_short, "cut at an answer": cut_at_an_answer,
-}
-

@@ -172,6 +172,23 @@ async def transactions(world: HoldsWorld, session: Session) -> Steps:
 
 
 @case
+async def a_wide_transaction(world: HoldsWorld, session: Session) -> Steps:
+    """All its partitions are in one record: what surrounds that is divided."""
+    count = 3 * SIZE
+    await make_topic(session, "w", count)
+    await find_coordinator(session, 1, "t")
+    producer = await session.call(m.InitProducerIdRequest(
+        transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
+    who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    made = m.AddPartitionsToTxnRequest
+    yield "AddPartitionsToTxn", session.call(made(
+        v3_and_below_transactional_id="t", v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[made.Topic(name="w", partitions=list(range(count)))]), 3)
+    yield "EndTxn", session.call(m.EndTxnRequest(transactional_id="t", committed=True, **who), 3)
+
+
+@case
 async def many_transactional_ids(world: HoldsWorld, session: Session) -> Steps:
     names = [f"t{number}" for number in range(SIZE)]
     await find_coordinator(session, 1, "t")
@@ -401,6 +418,53 @@ async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
     await world.until(lambda: world.up, "it serves", 60)
     yield "Fetch after a stop, indexes spoilt", fetch(session, "w", count)
     yield "produce after it", produce(session, "w", [build_batch([Record(value=b"x")])])
+
+
+@case
+async def logs_at_rest_without_their_files(world: HoldsWorld, session: Session) -> Steps:
+    """After a stop the first use finds what is missing, whatever that use is."""
+    count, size = 400, 50_000
+    await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
+    await find_coordinator(session, 0, "g")
+    who = {"producer_id": 4000, "producer_epoch": 0}
+    last = build_batch([Record(timestamp=START_MS, value=b"x")], base_sequence=count, **who)
+    await produce(session, "w", (build_batch(
+        [Record(timestamp=START_MS + number, value=bytes(size))], base_sequence=number, **who)
+        for number in range(count)))
+    await produce(session, "w", [last])
+    made, deleted = m.DescribeProducersRequest.Topic, m.DeleteRecordsRequest.Topic
+    uses: dict[str, Callable[[], Awaitable[Any]]] = {
+        "Produce": lambda: produce(session, "w", [last]),
+        "Fetch": lambda: fetch(session, "w", count),
+        "DescribeProducers": lambda: session.call(m.DescribeProducersRequest(
+            topics=[made(name="w", partition_indexes=[0])]), 0),
+        "DeleteRecords": lambda: session.call(m.DeleteRecordsRequest(timeout_ms=60_000, topics=[
+            deleted(name="w", partitions=[deleted.Partition(partition_index=0, offset=1)])]), 2),
+    }
+    ways = {
+        "no snapshot": (".snapshot",), "no epochs": ("leader-epoch-checkpoint",),
+        "indexes spoilt": ("index",),
+    }
+    for what, suffixes in ways.items():
+        for use, ask in uses.items():
+            await world.stop_cleanly()
+            for name, inode in list(world.disk.names.items()):
+                if "/w-0/" not in name or not name.endswith(suffixes) or inode is None:
+                    continue
+                if "index" in suffixes:
+                    inode.content[:] = os.urandom(len(inode.content))
+                else:
+                    world.disk.names.pop(name)
+                    world.disk.durable_names.pop(name)
+            world.begin_broker()
+            await world.until(lambda: world.up, "it serves", 60)
+            yield f"{use} after a stop, {what}", ask()
+            yield "produce after it", produce(session, "w", [last])
+            assert world.server is not None
+            partition = world.server.broker.replicas.partition("w", 0)
+            assert partition is not None
+            assert partition.log.log_end_offset == count + 1    # the repeated batch is known
+            assert partition.log.epochs.entries[0][1] <= 1
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -29,7 +29,11 @@ FOUND = {
     741: "a name that deleted topics had left in two directories could not be used again",
     2119: "what a clean stop knew of a lost index was forgotten by a kill after the next start",
     2575: "a failed write left a directory without an id, which kept the broker from starting",
+    512: "the model: of a key under `compact,delete`, the newer record had the older time and aged",
+    2642: "the model: a deletion of a group began and ended while a commit's answer was on its way",
+    3008: "the model: a commit and a deletion of its group were answered at almost the same time",
     305: "a produce in a transaction to an offline partition closed the connection",
+    88: "a look-up by time of append named a record that compaction had removed",
 }
 """Seeds of the runs in which defects were first seen. The clients of a seed change with this
 folder; what the broker did wrong then is kept in mutants/, which `make mutants` runs."""

@@ -20,6 +20,7 @@ from ottla.replication.coordination import (
     ConnectionLost,
     Create,
     Delete,
+    Latencies,
     Listener,
     NodeExists,
     NoNode,
@@ -185,6 +186,7 @@ class MemoryCoordination:
         self.state = SessionState.LOST
         self.session_id = 0
         self.session_timeout_ms = 9000
+        self.latencies = Latencies()
         self.listeners: list[Listener] = []
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}
@@ -229,7 +231,8 @@ class MemoryCoordination:
         return self._ask(lambda session: None)
 
     def _ask(self, request: Callable[[int], Any]) -> Any:
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future, sent_at = loop.create_future(), loop.time()
         if self.state is not SessionState.CONNECTED:
             future.set_exception(NotConnected("not connected"))
             return future
@@ -254,6 +257,7 @@ class MemoryCoordination:
             if connection != self.connection or future.done():
                 return
             self.waiting.pop(future, None)
+            self.latencies.took(loop.time() - sent_at)
             if error is None:
                 future.set_result(answer)
             else:

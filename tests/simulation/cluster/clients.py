@@ -26,7 +26,6 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
 
-PATIENCE_SECONDS = 120.0
 AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -84,6 +83,13 @@ class Client:
         self.story, self.world, self.name = story, story.world, name
         self.links: dict[int, Link] = {}
         self.leaders: dict[tuple[str, int], int] = {}
+        self.attempts = 0
+
+    async def back_off(self) -> None:
+        """Wait before another attempt, each time twice as long, up to a second, as stock clients
+        do."""
+        await asyncio.sleep(min(0.1 * 2**self.attempts, 1.0))
+        self.attempts += 1
 
     async def call(self, node_id: int, request: Any, version: int) -> Any:
         """Ask one broker. Raises Broken if it is not running or stops."""
@@ -94,13 +100,12 @@ class Client:
             if link is None:
                 raise Broken
             self.links[node_id] = link
+        answer, waiting = link.ask(request, version), self.story.waiting
+        waiting[answer] = self.world.now, type(request).__name__, self.name, node_id
         try:
-            return await asyncio.wait_for(link.ask(request, version), PATIENCE_SECONDS)
-        except TimeoutError:
-            raise Violation(
-                f"{type(request).__name__} of {self.name} was not answered by broker {node_id}"
-                f" within {PATIENCE_SECONDS:g} s"
-            ) from None
+            return await answer
+        finally:
+            del waiting[answer]
 
     async def ask_any(self, request: Any, version: int) -> tuple[int, Any]:
         """Any broker's answer, and which broker it was."""
@@ -138,7 +143,7 @@ class Client:
             except Broken:
                 pass
         self.lost(part)
-        await asyncio.sleep(0.1)
+        await self.back_off()
         return None
 
     def lost(self, part: Part) -> None:
@@ -158,7 +163,7 @@ class Producer(Client):
     async def work(self) -> None:
         await self._begin()
         while not self.story.over:
-            await asyncio.sleep(self.story.random.expovariate(20.0))
+            await self.story.rest(0.5)
             await self._send(self.story.random.choice(self.story.parts))
 
     async def _begin(self) -> None:
@@ -205,6 +210,7 @@ class Producer(Client):
             found = answer.responses[0].partition_responses[0]
             code = ErrorCode(found.error_code)
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self.attempts = 0
                 if asked_at < part.lost_at:
                     return
                 base = found.base_offset if code is ErrorCode.NONE else -1
@@ -220,7 +226,7 @@ class Producer(Client):
             if code not in AGAIN:
                 raise Violation(f"{part}: {self.name}'s produce is answered {code.name}")
             self.lost(part)
-            await asyncio.sleep(0.1)
+            await self.back_off()
 
 
 class Consumer(Client):
@@ -229,7 +235,7 @@ class Consumer(Client):
     async def work(self) -> None:
         random = self.story.random
         while not self.story.over:
-            await asyncio.sleep(random.expovariate(5.0))
+            await self.story.rest(2.0)
             part = random.choice(self.story.parts)
             offsets = [*part.seen, *(each + 1 for each in part.seen)]
             await self._read(part, random.choice(offsets) if offsets else 0)
@@ -251,12 +257,15 @@ class Consumer(Client):
         answer = await self.at_leader(part, request, 12)
         if answer is None or asked_at < part.lost_at:
             return
+        self.attempts = 0
         found = answer.responses[0].partitions[0]
         code = ErrorCode(found.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and offset in part.seen:
             raise Violation(f"{part}: offset {offset} was read, and is out of range")
         if code is not ErrorCode.NONE:
             self.lost(part)
+            return
+        if self.story.damage.spoils(part.topic, part.index, found.records):
             return
         for view in batches(found.records or b""):
             for record in view.records():
@@ -298,7 +307,7 @@ class Admin(Client):
 
     async def work(self) -> None:
         while not self.story.over:
-            await asyncio.sleep(self.story.random.expovariate(0.5))
+            await self.story.rest(20.0)
             await self.act()
 
     async def act(self) -> None:
@@ -320,10 +329,11 @@ class Admin(Client):
             _, answer = await self.ask_any(request, 7)
             code = ErrorCode(answer.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                self.attempts = 0
                 return await self.identify(name)
             if code not in SOONER_OR_LATER:
                 raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
-            await asyncio.sleep(0.2)
+            await self.back_off()
 
     async def move(self, name: str, index: int) -> None:
         """AlterPartitionReassignments to other replicas; whether that was accepted does not

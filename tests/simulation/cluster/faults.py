@@ -127,7 +127,7 @@ async def power_cut_of_all(story: ClusterStory) -> None:
 
 async def left_alone(story: ClusterStory) -> None:
     """The other brokers stop, until one is alone in sync with what clients go on writing. Then it
-    stops, too, and they come back in any order."""
+    stops, too, or loses its disks, and they come back in any order."""
     chance, machine = story.random, story.some_machine()
     if machine is None:
         return
@@ -136,11 +136,15 @@ async def left_alone(story: ClusterStory) -> None:
             _stop(story, other)
             await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
     await story.pass_time(chance.choice((0.5, 10.0)))
-    _stop(story, machine)
+    if chance.random() < 0.3:
+        story.wipe(machine)
+    else:
+        _stop(story, machine)
     for each in chance.sample(story.world.brokers, len(story.world.brokers)):
         await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
         if each.loop is None:
             each.begin_broker()
+    await story.insist(machine)
 
 
 def _stop(story: ClusterStory, machine: ClusterMachine) -> None:
@@ -179,17 +183,46 @@ async def disk_full(story: ClusterStory) -> None:
 
 
 async def io_error(story: ClusterStory) -> None:
-    """One kind of call fails: the broker ends, as its only directory has failed."""
-    machine = story.some_machine()
+    """One kind of call fails in a log directory: if it is the only one the broker ends, otherwise
+    it goes on with the other."""
+    machine, directories = story.some_machine(), story.options.directories
     if machine is None:
         return
-    machine.excuse = "its directory has failed"
-    machine.disk.failing = "/d0"
+    if len(directories) == 1:
+        machine.excuse = "its directory has failed"
+    machine.disk.failing = story.random.choice(directories)
     machine.disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
     await story.pass_time(story.random.choice((0.5, 8.0)))
     machine.kill()
     machine.excuse = None
     await story.restart_later(machine)
+
+
+async def missing_directory(story: ClusterStory) -> None:
+    """One of two log directories is not there at a start; at a later one it is back, with what it
+    had."""
+    machine, chance = story.some_machine(), story.random
+    if machine is None or len(story.options.directories) == 1:
+        return
+    if chance.random() < 0.5:
+        await machine.stop_cleanly()
+    machine.kill()
+    machine.excuse = "its former process is registered with other directories"
+    story.hide(machine, chance.choice(story.options.directories))
+    await story.insist(machine)
+    await story.pass_time(chance.choice((0.1, 1.0, 8.0)))
+    machine.kill()
+    machine.find_directories()
+    await story.insist(machine)
+    machine.excuse = None
+
+
+async def damaged_bytes(story: ClusterStory) -> None:
+    """A byte changes on a disk. The replica is repaired from the others, now or amid what
+    follows."""
+    for _ in range(story.random.choice((1, 1, 2))):
+        story.damage.strike(story.random)
+    await story.pass_time(story.random.choice((0.1, 8.0, 30.0)))
 
 
 async def pause(story: ClusterStory) -> None:
@@ -306,6 +339,7 @@ FAULTS: dict[str, Fault] = {
     "power cut of a leader": power_cut_of_a_leader, "power cuts in turn": power_cuts_in_turn,
     "power cut of all": power_cut_of_all, "left alone": left_alone,
     "wiped disk": wiped_disk, "disk full": disk_full, "io error": io_error,
+    "missing directory": missing_directory, "damaged bytes": damaged_bytes,
     "pause": pause, "pause a leader": pause_a_leader,
     "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,

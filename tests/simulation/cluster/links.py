@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS = 0.2
 """Between two attempts to get through a cut."""
+READ_BYTES = 1 << 18
+FULL_BYTES = 1 << 14
+"""Less than a socket's buffer holds: a broker waits for room only if more was in it."""
 
 
 class SimNetwork:
@@ -77,18 +80,29 @@ class End:
         """Receive what the broker has sent; it arrives at the other end later."""
         if self.broken:
             return
+        pieces = []
         while True:
             try:
-                data = self.near.recv(1 << 18)
+                data = self.near.recv(READ_BYTES)
             except BlockingIOError:
-                return
+                break
             except OSError:
                 data = b""
             if not data:
+                self._pulled(pieces)
                 self.end()
                 return
-            self.machine.poke()
-            self._send(lambda data=data: self.other.arrive(data))
+            pieces.append(data)
+            if len(data) < READ_BYTES:
+                break                       # what comes later is another event of the poll
+        self._pulled(pieces)
+
+    def _pulled(self, pieces: list[bytes]) -> None:
+        data = b"".join(pieces)
+        if len(data) > FULL_BYTES:
+            self.machine.poke()             # its socket may have been full
+        if data:
+            self._send(lambda: self.other.arrive(data))
 
     def _send(self, call: Callable[[], Any]) -> None:
         self.on_way_back = max(self.on_way_back + 1e-7, self.world.now + self.world.latency())

@@ -9,6 +9,7 @@ has flushed it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 BATCH_HEADER = 61
 IDENTITY = "partition.metadata"
 NOTHING = PartitionExtra()
+WHOLE_ID = re.compile(rb"^topic_id: [\w-]{22}$", re.MULTILINE)
+"""A cut of the power may leave a part of it."""
 
 
 class Truth:
@@ -94,19 +97,23 @@ def _machines(world: ClusterWorld, state: PartitionState) -> Iterator[ClusterMac
 def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[int, bytes]]:
     """The last epoch and the end of a replica's log, as recovery has to find it: whole batches that
     follow on each other. And its records' values."""
-    epoch, end, records = -1, -1, {}
     # A directory whose topic is not known, or not any more, was never synced: it is put aside.
     places = {
         path.rpartition("/")[0] for path, inode in disk.names.items()
-        if path.endswith("/" + IDENTITY) and inode is not None and b"topic_id" in inode.content
+        if path.endswith("/" + IDENTITY) and inode is not None and WHOLE_ID.search(inode.content)
     }
-    named = {place for place in places if place.rpartition("/")[2] == f"{topic}-{index}"}
+    named = (place for place in places if place.rpartition("/")[2] == f"{topic}-{index}")
+    # Two log directories have it where one of them was missing for a while.
+    logs = (_log_in(disk, place) for place in named)
+    return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))
+
+
+def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:
+    epoch, end, records = -1, -1, {}
     for path in sorted(disk.names):
         inode = disk.names[path]
-        if inode is None or not path.endswith(".log"):
-            continue
         directory, _, name = path.rpartition("/")
-        if directory not in named:
+        if inode is None or directory != place or not path.endswith(".log"):
             continue
         data, at = bytes(inode.content), 0
         if end >= 0 and int(name.removesuffix(".log")) != end:

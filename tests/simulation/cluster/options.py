@@ -13,6 +13,7 @@ FAULTS = (
     "power cut of all", "wiped disk", "disk full", "io error", "pause", "pause a leader",
     "cut off one way", "cut off", "lose ZooKeeper", "alone in the dark", "lose answers",
     "end a session", "break links", "idle", "move", "cut between two", "left alone",
+    "missing directory", "damaged bytes",
 )
 TOGETHER_SHARE = 0.3
 """How many of the faults are two at a time."""
@@ -70,9 +71,21 @@ class ClusterOptions(Options):
         options.producers = chance.choice([1, 2, 3])
         options.transactions = chance.choice([0, 1, 2])
         options.groups = chance.choice([0, 1, 2])
+        wanted = " ".join(options.faults)
+        if "missing directory" in wanted or chance.random() < 0.3:
+            options.directories = ["/d0", "/d1"]
+        if "damaged bytes" in wanted:
+            options.scrub_after_seconds = 1.0
+            options.settings["log.segment.bytes"] = str(chance.choice([4096, 1024]))
+            options.settings["ottla.log.scrub.bytes.per.second"] = str(1 << 20)
+            options.settings["ottla.log.scrub.interval.ms"] = str(chance.choice([2000, 10_000]))
         # By chance of its own: a seed's faults are what they were before clocks could jump.
         clocks = random.Random(f"cluster clocks {seed}")
         options.clock_jumps = [
             (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
         ]
+        if clocks.random() < 0.3:
+            # One replica of three acknowledges alone, too: what it flushes for that has to stay.
+            options.min_isr = 1
+            options.settings["min.insync.replicas"] = "1"
         return options

@@ -29,7 +29,7 @@ async def read_along(story: ClusterStory, name: str) -> None:
     time."""
     session, chance = story.session(name), story.random
     while not story.over:
-        await asyncio.sleep(chance.expovariate(0.5 / story.pace))
+        await story.rest(2.0)
         partition = chance.choice(chance.choice(story.model.live()).partitions)
         known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
         offset = chance.choice([0, *known])

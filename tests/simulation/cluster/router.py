@@ -70,13 +70,20 @@ class Router:
                     self.places.pop(key, None)
                 reads = isinstance(request, AT_LEADER) and not isinstance(request, ProduceRequest)
                 lost = reads and ErrorCode.NOT_LEADER_OR_FOLLOWER in codes
-                if not codes & NOT_DONE and not lost:
+                if not codes & NOT_DONE and not lost and not self.spoilt(request, answer):
                     return answer
             if self.world.now > end:
                 raise Violation(f"{FOUND_SECONDS:g} s and nobody serves {key}")
             if self.story.over and self.story.cancelled:
                 raise Broken
             await asyncio.sleep(0.1)
+
+    def spoilt(self, request: Any, answer: Any) -> bool:
+        """Whether bytes were read that had changed on a disk: a client asks again."""
+        return isinstance(request, FetchRequest) and any(
+            self.story.damage.spoils(self.name(topic), part.partition_index, part.records)
+            for topic in answer.responses for part in topic.partitions
+        )
 
     def key(self, request: Any) -> Any:
         """The responsibility that a request needs: a partition's leader, a coordinator, or None."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.wire.errors import ErrorCode
 from tests.simulation.cluster.checker import Leaders, check_contents, differences, unsettled
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
+from tests.simulation.cluster.damage import Damage
 from tests.simulation.cluster.faults import happen
 from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.options import ClusterOptions
@@ -19,6 +20,7 @@ from tests.simulation.cluster.reckoning import (
     read_along,
 )
 from tests.simulation.cluster.router import Router
+from tests.simulation.cluster.tempo import BUSY, Tempo
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
 from tests.simulation.model import Model
 from tests.simulation.producers import produce_transactions
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 TOPICS = {"a": 3, "b": 1}
 TRANSACTIONAL = {"t": 2, "u": 1}
 SETTLED_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0
 MEMBER_SECONDS = 10.0
 OPERATOR_SECONDS = 30.0
 
@@ -50,22 +53,57 @@ class ClusterStory:
         self.producer_ids: set[int] = set()
         self.leaders = Leaders(world)
         self.truth = Truth(world.zookeeper)
+        self.tempo, self.damage = Tempo(world, self.truth), Damage(world, self.truth)
         self.over = False
         self.cancelled = False          # coordinators have lost what they had on no disk
         self.tasks: list[asyncio.Task[None]] = []
         self.fragile: list[asyncio.Task[None]] = []
         """Clients of coordinators: they end when a coordinator's log has lost something."""
         self.model = Model()
+        self.waiting: dict[asyncio.Future[Any], tuple[float, str, str, int]] = {}
+        """Requests without an answer, the oldest first: when, which, of whom, and which broker."""
+        self.resting: dict[asyncio.Future[None], None] = {}
+        """Clients between two steps."""
         self.offsets = Offsets(self)            # type: ignore[arg-type]
-        self.pace = 0.1
         self.good: dict[tuple[str, int], bool] = {}
         """Whether each partition had a good copy when that was judged last."""
 
     # Called by clients
 
+    @property
+    def pace(self) -> float:
+        """The mean time between two steps of a client; at the end they only finish what they do."""
+        return BUSY if self.over else self.tempo.pace
+
+    async def rest(self, steps: float) -> None:
+        """Wait between two steps of a client, for a random time around so many times the pace; at
+        the end nobody waits any longer."""
+        seconds = self.random.expovariate(1 / (steps * self.pace))
+        waits = self.world.clients.create_future()
+        timer = self.world.clients.call_later(seconds, _end, waits)
+        self.resting[waits] = None
+        try:
+            if not self.over:
+                await waits
+        finally:
+            timer.cancel()
+            del self.resting[waits]
+
     def session(self, name: str) -> Router:
         """What a client of the single broker's simulation asks."""
         return Router(self, name)
+
+    def watch(self) -> None:
+        """Raise a violation if a request has no answer; the world calls this again and again."""
+        now = self.world.now
+        for asked_at, request, name, node_id in self.waiting.values():
+            if now - asked_at > PATIENCE_SECONDS:
+                raise Violation(
+                    f"{request} of {name} is not answered by broker {node_id} within"
+                    f" {PATIENCE_SECONDS:g} s"
+                )
+            break
+        self.world.at(now + PATIENCE_SECONDS / 8, self.watch)
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """A member was removed: that is allowed only after a silence."""
@@ -76,6 +114,7 @@ class ClusterStory:
 
     async def run(self) -> None:
         world, options = self.world, self.options
+        self.watch()
         for machine in world.brokers:
             machine.begin_broker()
         await world.until(
@@ -98,6 +137,8 @@ class ClusterStory:
             await happen(self, fault)
         await self.pass_time(options.rounds_seconds)
         self.over = True
+        for waits in self.resting:
+            _end(waits)
         self.heal()
         await self.settle()
         check_contents(world, self.parts)
@@ -128,9 +169,10 @@ class ClusterStory:
     async def pass_time(self, seconds: float) -> None:
         """Let the clients work; a violation that one of them finds ends the run."""
         end = self.world.now + seconds
-        while self.world.now < end:
-            await asyncio.sleep(min(0.05, seconds))
-            self.look()
+        with self.tempo.until(end):
+            while self.world.now < end:
+                await asyncio.sleep(min(self.pace / 2, 0.1, end - self.world.now))
+                self.look()
 
     def look(self) -> None:
         """Raise what a client has found, and check the brokers' objects."""
@@ -139,7 +181,7 @@ class ClusterStory:
                 task.result()
         self.leaders.look()
         self._judge()
-        self.truth.now()
+        self.tempo.look()
 
     def heal(self) -> None:
         """All brokers are running again and connected."""
@@ -149,6 +191,9 @@ class ClusterStory:
             machine.go_on()
             machine.excuse = None
             machine.join_again()
+            if machine.disk.absent:
+                machine.kill()
+                machine.find_directories()
             if machine.loop is None:
                 machine.begin_broker()
 
@@ -158,11 +203,8 @@ class ClusterStory:
         operator_at = self.world.now + OPERATOR_SECONDS
         while True:
             if self.world.now > operator_at:
-                operator_at = end
-                for name, index, state in list(self.truth.states()):
-                    if state.leader < 0 and state.extra is not None and state.extra.lost:
-                        self.world.note(f"an operator gives {name}-{index} a leader: {state}")
-                        await self.admin.elect_anyone(name, index)
+                operator_at += OPERATOR_SECONDS
+                await self.operate()
             self.look()
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
@@ -175,6 +217,20 @@ class ClusterStory:
             if self.world.now > end:
                 raise Violation(f"{SETTLED_SECONDS:g} s after everything was healed: {problem}")
             await asyncio.sleep(0.2)
+
+    async def operate(self) -> None:
+        """What an operator does where no good copy is left: lets a damaged leader find that at a
+        start, and elects anyone."""
+        harmed = self.damage.nodes()
+        for name, index, state in list(self.truth.states()):
+            machine = self.world.broker(state.leader)
+            if machine is None and state.extra is not None and state.extra.lost:
+                self.world.note(f"an operator gives {name}-{index} a leader: {state}")
+                await self.admin.elect_anyone(name, index)
+            elif machine is not None and state.leader in harmed.get((name, index), ()):
+                self.world.note(f"an operator restarts the damaged leader of {name}-{index}")
+                machine.kill()
+                machine.begin_broker()
 
     # What is still promised
 
@@ -200,6 +256,13 @@ class ClusterStory:
             part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
         self._loses(machine)
 
+    def hide(self, machine: ClusterMachine, directory: str) -> None:
+        """A stopped machine does not find one of its log directories any more."""
+        machine.hide(directory)
+        for part in self.parts:
+            part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
+        self._loses(machine)
+
     def _loses(self, machine: ClusterMachine) -> None:
         machine.dark, machine.cut_at = True, self.world.now
         self._judge(was_cut=True)
@@ -210,21 +273,25 @@ class ClusterStory:
         once one of their partitions has no good copy, unless it has one replica in all: what that
         has acknowledged is on its disk."""
         dark = {each.node_id: each for each in self.world.brokers if each.dark}
-        for name, index, state in self.truth.states() if dark else ():
-            good, had = has_good_copy(state, set(dark)), self.good.get((name, index), True)
+        harmed = self.damage.nodes()
+        for name, index, state in self.truth.states() if dark or harmed else ():
+            damaged = harmed.get((name, index), set())
+            good = has_good_copy(state, {*dark, *damaged})
+            had = self.good.get((name, index), True)
             self.good[name, index] = good
-            if good or not (had or was_cut):
+            if good or not (had or was_cut or damaged):
                 continue
             self.world.note(f"{name}-{index} may lose what is not on a disk: {state}")
             for part in self.parts:
                 if (part.topic, part.index) == (name, index):
-                    left = remains(self.world, name, index, state)
-                    part.lose(self.world.now, left, state.isr)
+                    # Of damaged copies and dark ones nothing is promised: who leads is not known.
+                    left = {} if damaged else remains(self.world, name, index, state)
+                    part.lose(self.world.now, left, () if damaged else state.isr)
             coordinated = name.startswith("__") or name in TRANSACTIONAL
             wiped = any(each.wiped for each in dark.values())
             if coordinated and (len(state.replicas) > 1 or wiped):
                 self._cancel()
-        if not dark:
+        if not dark and not harmed:
             self.good.clear()
 
     def _cancel(self) -> None:
@@ -261,6 +328,17 @@ class ClusterStory:
         if self.random.random() < 0.7:
             await self.until_up(machine)
 
+    async def insist(self, machine: ClusterMachine) -> None:
+        """Start a broker until it serves: its start may be refused as long as the session of its
+        former process lasts."""
+        end = self.world.now + 60
+        while not machine.up:
+            if machine.loop is None:
+                machine.begin_broker()
+            if self.world.now > end:
+                raise Violation(f"{machine.name} does not come to serve")
+            await self.pass_time(0.2)
+
     async def until_up(self, machine: ClusterMachine) -> None:
         end = self.world.now + 60
         while not machine.up and machine.loop is not None:
@@ -273,3 +351,8 @@ class ClusterStory:
         end = self.world.now + 30
         while unsettled(self.world) and self.world.now < end:
             await self.pass_time(0.1)
+
+
+def _end(waits: asyncio.Future[None]) -> None:
+    if not waits.done():
+        waits.set_result(None)

@@ -87,6 +87,18 @@ class ClusterMachine(Machine):
         self.disks, self.wiped = self.disks + 1, True
         self.disk = SimDisk(self.seed * 1000 + self.disks, self.world.wall_ms)
 
+    def hide(self, directory: str) -> None:
+        """A log directory is not mounted any more; the process has ended."""
+        self.world.note(f"{self.name}: {directory} is missing")
+        self.disk.take_away(directory)
+        self.wiped = True
+
+    def find_directories(self) -> None:
+        """All of them are mounted again; the process has ended."""
+        for directory in list(self.disk.absent):
+            self.world.note(f"{self.name}: {directory} is back")
+            self.disk.give_back(directory)
+
     def pause(self) -> None:
         """SIGSTOP."""
         self.paused = self.loop is not None

@@ -1,0 +1,116 @@
+"""Bytes that change on a disk, and which copies are damaged by that until they are repaired."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.batch import batches
+from tests.simulation.cluster.losses import BATCH_HEADER, Truth, has_good_copy
+
+if TYPE_CHECKING:
+    from tests.log.faulty_disk import Inode
+    from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
+
+SEGMENT = re.compile(r"/d\d/(.+)-(\d+)/\d{20}\.log")
+COVERED_FROM = 17
+"""The first byte of a batch that its checksum, or a comparison with it, covers."""
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A byte that has changed: where it is, and what it is now."""
+
+    machine: ClusterMachine
+    path: str
+    inode: Inode
+    at: int
+    value: int
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log still has that byte: not put aside, nor cut off, nor on a lost disk."""
+        found = self.machine.disk.names.get(self.path)
+        content = self.inode.content
+        return found is self.inode and len(content) > self.at and content[self.at] == self.value
+
+
+class Damage:
+    """Every byte that was changed in a run."""
+
+    def __init__(self, world: ClusterWorld, truth: Truth) -> None:
+        self.world, self.truth = world, truth
+        self.places: dict[Key, list[Place]] = {}
+
+    def strike(self, chance: Random) -> bool:
+        """Change a byte of a sealed segment whose partition has a good copy elsewhere; False if
+        there is none."""
+        harmed, dark = self.nodes(), {each.node_id for each in self.world.brokers if each.dark}
+        found = []
+        for name, index, state in self.truth.states():
+            if (name, index) in harmed:
+                continue
+            for machine in self.world.brokers:
+                node = machine.node_id
+                if node in state.replicas and has_good_copy(state, dark | {node}):
+                    found += [(machine, path) for path in sealed(machine, name, index)]
+        if not found:
+            return False
+        machine, path = chance.choice(found)
+        inode = machine.disk.names[path]
+        assert inode is not None
+        first, size = chance.choice(list(durable_batches(inode)))
+        at = first + chance.randrange(COVERED_FROM, size)
+        value = inode.content[at] ^ 1 << chance.randrange(8)
+        inode.content[at] = inode.durable[at] = value
+        matched = SEGMENT.fullmatch(path)
+        assert matched is not None
+        key = matched[1], int(matched[2])
+        self.places.setdefault(key, []).append(Place(machine, path, inode, at, value))
+        self.world.note(f"{machine.name}: byte {at} of {path} changes, in the batch at {first}")
+        return True
+
+    def nodes(self) -> dict[Key, set[int]]:
+        """The brokers whose copies are damaged now, of each partition that has one."""
+        found = {
+            key: {place.machine.node_id for place in places if place.is_there}
+            for key, places in self.places.items()
+        }
+        return {key: nodes for key, nodes in found.items() if nodes}
+
+    def spoils(self, topic: str, index: int, records: Any) -> bool:
+        """Whether a client refuses what it has fetched, as the partition's bytes were changed."""
+        return (topic, index) in self.places and not all(
+            view.crc_holds() for view in batches(records or b"")
+        )
+
+
+def sealed(machine: ClusterMachine, topic: str, index: int) -> Iterator[str]:
+    """A replica's segments but the last one, if they have durable batches."""
+    ending = f"/{topic}-{index}/"
+    paths = sorted(
+        path for path, inode in machine.disk.names.items()
+        if inode is not None and ending in path and SEGMENT.fullmatch(path)
+    )
+    for path in paths[:-1]:
+        inode = machine.disk.names[path]
+        if inode is not None and any(durable_batches(inode)):
+            yield path
+
+
+def durable_batches(inode: Inode) -> Iterator[tuple[int, int]]:
+    """Position and size of each batch that the medium has, with no write under way."""
+    first, data = 0, inode.content
+    if inode.pending or inode.durable != data:
+        return
+    while len(data) - first >= BATCH_HEADER:
+        size = 12 + int.from_bytes(data[first + 8 : first + 12], "big")
+        if not BATCH_HEADER <= size <= len(data) - first:
+            return
+        yield first, size
+        first += size

@@ -1,0 +1,304 @@
+"""The faults that a run goes through, by name; each leaves a broker that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.admin import Admin
+
+if TYPE_CHECKING:
+    from tests.log.faulty_disk import Inode
+    from tests.simulation.story import Story
+
+MADE_ANEW = (".index", ".timeindex", ".txnindex")
+"""Files that can be rebuilt from the log."""
+
+Tasks = list["asyncio.Task[None]"]
+Fault = Callable[["Story", Tasks], Coroutine[Any, Any, None]]
+
+
+async def kill(story: Story, tasks: Tasks) -> None:
+    story.world.kill()
+    await story.start()
+
+
+async def die_in_a_call(story: Story, tasks: Tasks, calls: int = 80) -> None:
+    disk = story.world.disk
+    disk.stop_at = disk.operations + story.random.randrange(1, calls)
+    end = story.world.now + 5
+    while story.world.loop is not None and story.world.now < end:
+        await asyncio.sleep(0.01)
+        story.look_at(tasks)
+    disk.stop_at = None
+    story.world.kill()
+
+
+async def kill_in_a_call(story: Story, tasks: Tasks) -> None:
+    await die_in_a_call(story, tasks)
+    await story.start()
+
+
+async def power_cut(story: Story, tasks: Tasks) -> None:
+    if story.random.random() < 0.5:
+        await die_in_a_call(story, tasks)
+    story.cut_power()
+    await story.start()
+
+
+async def hit_twice(story: Story, tasks: Tasks) -> None:
+    """The power fails while what a killed process left is recovered, served and flushed."""
+    if story.options.transactions and story.apart.random() < 0.5:
+        await hit_at_an_end(story, tasks)
+        return
+    await die_in_a_call(story, tasks)
+    await story.start()
+    await asyncio.sleep(story.random.expovariate(100.0))
+    if story.random.random() < 0.5:
+        await die_in_a_call(story, tasks)
+    story.cut_power()
+    await story.start()
+
+
+async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
+    """The process is killed as a transaction ends, and the power fails while the next one completes
+    that end from what it has recovered."""
+    world, chance = story.world, story.apart
+    asked = asyncio.get_running_loop().create_future()
+    story.offsets.on_end = lambda: asked.done() or asked.set_result(None)
+    await asyncio.wait([asked], timeout=5.0)
+    story.offsets.on_end = lambda: None
+    await die_in_a_call(story, tasks, 15)
+    if chance.random() < 0.5:
+        await story.start()
+    else:
+        story.model.incarnation += 1
+        world.begin_broker()
+    await die_in_a_call(story, tasks, 60)
+    story.cut_power()
+    await story.start()
+
+
+async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
+    """The power fails at the moment in which a client receives something."""
+    world, left = story.world, story.random.randrange(1, 40)
+    heard = asyncio.get_running_loop().create_future()
+
+    def answer() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            heard.set_result(None)
+
+    world.on_answer = answer
+    await asyncio.wait([heard], timeout=5.0)
+    world.on_answer = lambda: None
+    await asyncio.sleep(0)
+    story.cut_power()
+    await story.start()
+
+
+async def stop_cut_short(story: Story, tasks: Tasks) -> None:
+    """A clean stop that is interrupted, or is followed by a power cut."""
+    world = story.world
+    world.disk.stop_at = world.disk.operations + story.random.randrange(1, 120)
+    await world.stop_cleanly()
+    world.kill()
+    if story.random.random() < 0.5:
+        story.cut_power()
+    await story.start()
+
+
+async def clean_stop(story: Story, tasks: Tasks) -> None:
+    await story.stop()
+    if story.world.loop is None:
+        await story.start()
+
+
+async def disk_full(story: Story, tasks: Tasks) -> None:
+    disk = story.world.disk
+    disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    if story.random.random() < 0.5:
+        await Admin(story, "room").delete_on_a_full_disk()
+    if story.random.random() < 0.3:
+        story.world.excused_end = "the disk is full"
+        await end_somehow(story)
+        await story.start()
+        await story.pass_time(0.5, tasks)
+    story.world.disk.capacity = None
+    story.world.excused_end = None
+    if story.world.loop is None:
+        await story.start()
+    await story.world.until(lambda: story.world.up, "the broker serves again", 60.0)
+    await story.pass_time(5.0, tasks)
+
+
+async def directory_missing(story: Story, tasks: Tasks) -> None:
+    world = story.world
+    if story.random.random() < 0.5:
+        await story.stop()
+    else:
+        world.kill()
+    missing = story.random.choice(story.options.directories)
+    world.disk.take_away(missing)
+    world.excused_end = f"{missing} is missing"
+    await story.start()
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    if world.up and story.random.random() < 0.5:
+        await story.stop()
+    world.kill()
+    world.disk.give_back(missing)
+    world.excused_end = None
+    await story.start()
+
+
+async def io_error(story: Story, tasks: Tasks) -> None:
+    """A directory fails one kind of call; whatever follows, a restart restores everything."""
+    world, disk = story.world, story.world.disk
+    disk.failing = story.random.choice(story.options.directories)
+    disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
+    world.excused_end = "a directory has failed"
+    await story.pass_time(story.options.rounds_seconds, tasks)
+    await end_somehow(story)
+    world.excused_end = None
+    await story.start()
+
+
+async def end_somehow(story: Story) -> None:
+    """The process, or the machine, ends while its disk is not well."""
+    world, how = story.world, story.apart.random()
+    if how < 0.3 and world.up:
+        await world.stop_cleanly()
+    world.kill()
+    if how > 0.7:
+        story.cut_power()
+
+
+async def garbled(story: Story, tasks: Tasks) -> None:
+    """After a clean stop files that can be rebuilt from the log are changed."""
+    await story.stop()
+    disk, random = story.world.disk, story.random
+    names = sorted(
+        name for name, inode in disk.names.items()
+        if inode is not None and name.endswith(MADE_ANEW) and inode.content
+    )
+    for name in random.sample(names, min(len(names), random.choice((3, 10)))):
+        inode, how = disk.inode(name), random.randrange(6)
+        if how == 0:
+            disk.names.pop(name)
+            disk.durable_names.pop(name, None)
+            continue
+        if how == 1:
+            kind = name[name.rindex(".") :]
+            other = random.choice([each for each in names if each in disk.names
+                                   and each.endswith(kind)])
+            inode.content[:] = disk.inode(other).content
+        else:
+            spoil(inode, how, name, random)
+        inode.durable = bytearray(inode.content)
+    await story.start()
+
+
+def spoil(inode: Inode, how: int, name: str, random: Random) -> None:
+    """Change the bytes of an index."""
+    size = len(inode.content)
+    if how == 2:
+        inode.content[:] = random.randbytes(size)
+    elif how == 3:
+        del inode.content[random.randrange(size) :]
+    elif how == 4 or not name.endswith(".index"):
+        inode.content[:] = bytes(size)
+    else:
+        # Each entry leads to where another one should: there is a batch, but not the right one.
+        step = random.choice((-1, 1))
+        places = [bytes(inode.content[at + 4 : at + 8]) for at in range(0, size - 7, 8)]
+        for at in range(len(places)):
+            if 0 <= at + step < len(places):
+                inode.content[8 * at + 4 : 8 * at + 8] = places[at + step]
+
+
+async def clock_jump(story: Story, tasks: Tasks) -> None:
+    hours = story.random.choice((-30, -3, -1, 1, 3, 30))
+    story.world.jumped_ms += hours * 3_600_000
+    if hours == 30:
+        story.model.everywhere("delete.retention.ms", "0")      # by default they stay for a day
+
+
+async def break_links(story: Story, tasks: Tasks) -> None:
+    for link in list(story.world.links.values()):
+        if story.random.random() < 0.7:
+            link.end()
+
+
+async def deaf_client(story: Story, tasks: Tasks) -> None:
+    for link in list(story.world.links.values()):
+        if story.random.random() < 0.3:
+            link.deaf_until = story.world.now + story.random.choice((1.0, 20.0))
+
+
+async def idle(story: Story, tasks: Tasks) -> None:
+    pace, story.pace = story.pace, 5.0
+    await story.pass_time(story.random.choice((10.0, 60.0, 120.0)), tasks)
+    story.pace = pace
+
+
+async def hit_at_a_deletion(story: Story, tasks: Tasks) -> None:
+    """The process is killed, or the power fails, as a topic is deleted and created again."""
+    chance = story.apart
+    asked = asyncio.get_running_loop().create_future()
+    story.on_deletion = lambda: asked.done() or asked.set_result(None)
+    recreating = asyncio.ensure_future(Admin(story, "again").recreate(0.0))
+    await asyncio.wait([asked], timeout=5.0)
+    story.on_deletion = lambda: None
+    await die_in_a_call(story, tasks, chance.choice((10, 40, 150)))
+    if chance.random() < 0.6:
+        story.cut_power()
+    await story.start()
+    tasks.append(recreating)
+
+
+async def settings_changed(story: Story, tasks: Tasks) -> None:
+    """The broker stops or is killed, and begins with other settings, and perhaps with another log
+    directory, or the same ones in another order."""
+    world, chance, options = story.world, story.apart, story.options
+    if chance.random() < 0.5:
+        await story.stop()
+    world.kill()
+    changes = {
+        "log.segment.bytes": ("1024", "16384"),
+        "log.index.interval.bytes": ("0", "256"),
+        "log.segment.delete.delay.ms": ("0", "20000"),
+        "log.retention.check.interval.ms": ("1000", "30000"),
+        "log.flush.offset.checkpoint.interval.ms": ("500", "60000"),
+        "log.cleaner.backoff.ms": ("500", "15000"),
+        "compression.type": ("producer", "zstd"),
+        "num.recovery.threads.per.data.dir": ("1", "3"),
+        "offsets.topic.segment.bytes": ("2048", "16384"),
+        "group.initial.rebalance.delay.ms": ("0", "1000"),
+    }
+    for name in chance.sample(sorted(changes), 3):
+        options.settings[name] = chance.choice(changes[name])
+    if options.settings["log.index.interval.bytes"] != "0":
+        for topic in story.model.topics:
+            topic.indexed_whole = False
+    how = chance.random()
+    if how < 0.3:
+        options.directories = [*options.directories, f"/d{len(options.directories)}"]
+    elif how < 0.6:
+        options.directories = options.directories[::-1]
+    await story.start()
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill, "kill in a call": kill_in_a_call, "power cut": power_cut,
+    "clean stop": clean_stop, "disk full": disk_full, "directory missing": directory_missing,
+    "clock jump": clock_jump, "break links": break_links, "deaf client": deaf_client,
+    "idle": idle, "io error": io_error, "garbled": garbled, "hit twice": hit_twice,
+    "stop cut short": stop_cut_short, "cut at an answer": cut_at_an_answer,
+    "hit at a deletion": hit_at_a_deletion, "settings changed": settings_changed,
+}
+

@@ -149,7 +149,7 @@ class KafkaBroker:
             "DATA": str(directory / "data"),
             "RUN": str(directory / "run"),
             "CONF": "\n".join(overrides),
-            "CLUSTER_ID": self._new_cluster_id(),
+            "CLUSTER_ID": self.new_cluster_id(),
         }
 
     def listen_also(self, ports: dict[str, int]) -> None:
@@ -164,7 +164,7 @@ class KafkaBroker:
             self._environment["CONF"] += f"\n{name}={','.join(listeners)}"
 
     @staticmethod
-    def _new_cluster_id() -> str:
+    def new_cluster_id() -> str:
         """Each is a cluster of its own: a mirror refuses to copy one into itself. The first byte is
         zero, so that the tool does not take a leading "-" for an option."""
         return base64.urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
@@ -184,8 +184,10 @@ class KafkaBroker:
         self._script("stop.sh")
 
     def kill(self) -> None:
-        """kill -9, at once; the script only waits for the end."""
-        os.kill(self.pid, signal.SIGKILL)
+        """kill -9, at once; the script only waits for the end. One that did not start has no pid:
+        to kill 0 would be to kill this process's own group."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
         self._script("stop.sh", KILL="1")
 
     def _script(self, name: str, **environment: str) -> str:

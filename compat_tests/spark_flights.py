@@ -1,7 +1,12 @@
-"""Flights in a topic, and the lines that a pipeline made of them."""
+"""Flights in a topic, the lines that a pipeline made of them, and flights in Avro."""
 
 from __future__ import annotations
 
+import io
+import struct
+from typing import Any
+
+import fastavro
 from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.brokers import Broker
@@ -9,6 +14,10 @@ from compat_tests.flights import LoadedTopic
 from ottla.spark_interop.cluster import Cluster
 
 FLIGHTS = 4_000
+AVRO_1 = {"type": "record", "name": "Flight", "fields": [
+    {"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]}  # fmt: skip
+AVRO_2 = {"type": "record", "name": "Flight", "fields": [
+    *AVRO_1["fields"], {"name": "origin", "type": "string", "default": "???"}]}  # fmt: skip
 
 
 def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, bytes]]:
@@ -33,3 +42,11 @@ def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, b
 
 def source_lines(loaded: LoadedTopic) -> list[tuple[int, int, bytes, bytes]]:
     return [(p, e.timestamp_ms, e.key, e.value) for p, es in loaded.events.items() for e in es]
+
+
+def confluent(number: int, schema: dict[str, Any], record: dict[str, Any]) -> bytes:
+    """A record as a Confluent serializer writes it."""
+    out = io.BytesIO(struct.pack(">bI", 0, number))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return out.getvalue()

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from compat_tests.brokers import Broker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.secured import Secured, start_secured
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 CASE = ("SASL_PLAINTEXT", "PLAIN")
@@ -51,7 +52,7 @@ def create(secured: Secured, tools: KafkaTools, base: str) -> str:
 
 
 def may_write(secured: Secured, topic: str) -> bool:
-    """Whether paula's producer is served, or told that she may not."""
+    """Whether paula's producer is served; if not, it was refused for lack of rights."""
     outcomes: list[KafkaError | None] = []
     producer = Producer(secured.librdkafka(*CASE) | {"enable.idempotence": "false"})
     producer.produce(topic, b"v", callback=lambda error, _: outcomes.append(error))
@@ -127,3 +128,24 @@ def test_who_may_not_alter_the_cluster_gives_no_rights(
         "--add", "--allow-principal", PAULA, "--operation", "All", "--cluster",
     ])  # fmt: skip
     assert "ClusterAuthorizationException" in done.stdout + done.stderr
+
+
+def test_a_subscription_by_an_expression_has_only_the_topics_that_one_may_see(
+    secured: Secured, tools: KafkaTools
+) -> None:
+    """KIP-848: the broker looks for the topics, and would name those that are hidden."""
+    seen, _ = create(secured, tools, "expr-seen"), create(secured, tools, "expr-hidden")
+    acls(secured, tools, "--add", "--allow-principal", PAULA, "--consumer", "--topic", seen,
+         "--group", "by-expression")  # fmt: skip
+    settings = {"group.id": "by-expression", "group.protocol": "consumer"}
+    consumer = Consumer(secured.librdkafka(*CASE) | settings)
+    assigned: list[str] = []
+    consumer.subscribe(
+        ["^expr-.*"], on_assign=lambda _, got: assigned.extend(each.topic for each in got)
+    )
+    try:
+        until(lambda: consumer.poll(0.5) or assigned, "an assignment")
+        consumer.poll(3)
+    finally:
+        consumer.close()
+    assert assigned == [seen]

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -17,12 +18,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from compat_tests import readers
 from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.waiting import wait_until
+from ottla.client.errors import ClientError
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.commands import table
 
@@ -215,7 +217,7 @@ def test_kafka_delete_records_deletes_on_all_replicas(
     ]
     leader.kill()
     try:
-        # Whoever leads now has deleted them, too.
+        # The present leader has deleted them, too.
         (lines,) = readers.read_with_kcat(
             ",".join(a.bootstrap for a in each_broker(cluster)), "deleted").values()
         assert len(lines) == 60
@@ -331,3 +333,65 @@ def test_the_example_of_cluster_start_runs_a_cluster(tmp_path: Path) -> None:
         assert len(admin.describe_cluster().result(30).nodes) == 3
         process.terminate()         # as Ctrl-C; a shell's background jobs ignore SIGINT
         assert process.wait(60) == 0
+
+
+def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_out_works(
+    tmp_path: Path,
+) -> None:
+    """A server with an older log closes the connections of clients that have seen more, without a
+    word: brokers must find out nevertheless."""
+    zookeeper()
+    cluster = LocalCluster(tmp_path, 3)
+    server, data, copy = cluster.zookeeper, tmp_path / "zookeeper" / "data", tmp_path / "backup"
+    assert server is not None
+    with cluster:
+        create(cluster, "known", 3, 3)
+        send(cluster, "known", "first")
+        server.kill()
+        shutil.copytree(data, copy)
+        server.start()
+        for number in range(5):
+            create(cluster, f"later-{number}", 1, 3)
+        send(cluster, "known", "second")
+        server.kill()
+        shutil.rmtree(data)
+        shutil.copytree(copy, data)
+        server.start()
+        for broker in cluster.brokers.values():
+            assert broker.process is not None
+            assert broker.process.wait(60) == 1
+            assert "was restored from a backup" in broker.printed()
+        for broker in cluster.brokers.values():
+            broker.start()
+            with pytest.raises(ClientError, match="remove ottla-metadata-checkpoint"):
+                broker.wait_ready()
+            (broker.directory / f"broker-{broker.node_id}" / "ottla-metadata-checkpoint").unlink()
+        for broker in cluster.brokers.values():
+            broker.start()
+        for broker in cluster.brokers.values():
+            broker.wait_ready()
+        send(cluster, "known", "third")
+        assert values(cluster, "known") == ["first", "second", "third"]
+
+
+def send(cluster: LocalCluster, topic: str, value: str) -> None:
+    """One record, acknowledged by all in sync."""
+    refused: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    producer.produce(topic, value, partition=0, on_delivery=lambda e, _: refused.append(e))
+    assert producer.flush(60) == 0 and refused == [None], refused
+
+
+def values(cluster: LocalCluster, topic: str) -> list[str]:
+    """What partition 0 has."""
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
+    at = TopicPartition(topic, 0)
+    consumer.assign([at])
+    consumer.seek_to_beginning()
+    (end,) = consumer.end_offsets([at]).values()
+    found: list[str] = []
+    while len(found) < end:
+        for records in consumer.poll(1000).values():
+            found += [record.value.decode() for record in records]
+    consumer.close()
+    return found

@@ -33,9 +33,9 @@ RATE = 2_000_000
 WINDOW_SECONDS = 10
 """A client that comes with an empty window sends what its quota allows of that time at once."""
 LOWEST, HIGHEST = 0.85, 1.15
-"""Of the quota, from the beginning of the first burst to the beginning of the last one. A client
-that sends all it can is served in bursts of a window's worth, ten seconds or so apart, by Apache
-Kafka too."""
+"""Shares of the quota, from the beginning of the first burst to the beginning of the last one. A
+client that sends all it can is served in bursts of a window's worth, ten seconds or so apart, by
+Apache Kafka too."""
 BURST_SECONDS, BURST_WORTH_SECONDS, APART_SECONDS = 1.0, 2.0, 5.0
 """A burst begins where so many seconds' worth of the quota pass within BURST_SECONDS, APART_SECONDS
 after the last one at the earliest."""
@@ -84,7 +84,7 @@ def bursts(points: list[Point]) -> list[Point]:
 
 
 def rate_of(points: list[Point]) -> float:
-    """Of the quota: the bytes that passed from the first burst's beginning to the last one's."""
+    """The rate as a share of the quota, from the first burst's beginning to the last one's."""
     begun = bursts(points)
     assert len(begun) >= 3, begun
     seconds = begun[-1][0] - begun[0][0]

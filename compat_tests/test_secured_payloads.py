@@ -35,7 +35,7 @@ def secured(
 
 
 def value(number: int) -> bytes:
-    """Bytes that do not repeat, and that compress to nothing less."""
+    """Bytes that do not repeat, and that cannot be compressed."""
     block = hashlib.shake_256(b"%d" % number)
     return block.digest(SIZE)
 

@@ -29,9 +29,10 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.in_place.source import read_in_place
 from ottla.spark_interop.pipelines import transactional
 
-pytestmark = pytest.mark.timeout(900)
+# Minutes alone; much longer where Apache Kafka and all these JVMs share a busy machine.
+pytestmark = pytest.mark.timeout(1800)
 FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "6000"))
-RUN_SECONDS = 300
+RUN_SECONDS = 600
 Killable = OttlaBroker | KafkaBroker | ClusterBroker
 STEPS = """
 bootstrap = "{bootstrap}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,14 +20,11 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker
-from ottla.spark_interop import read_topic, stream_topic, write_topic
-from ottla.spark_interop.errors import PipelineError
+from compat_tests.spark_flights import AVRO_1, AVRO_2, confluent
+from ottla.spark_interop import read_topic, session, spark_session, stream_topic, write_topic
+from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 
 pytestmark = pytest.mark.timeout(300)
-AVRO_1 = {"type": "record", "name": "Flight", "fields": [
-    {"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]}  # fmt: skip
-AVRO_2 = {"type": "record", "name": "Flight", "fields": [
-    *AVRO_1["fields"], {"name": "origin", "type": "string", "default": "???"}]}  # fmt: skip
 PROTO = """
 syntax = "proto3";
 package flights;
@@ -67,14 +63,6 @@ def values_of(broker: Broker, topic: str, count: int) -> list[bytes | None]:
     consumer.close()
     assert [m.error() for m in messages] == [None] * count
     return [m.value() for m in messages]
-
-
-def confluent(number: int, schema: dict[str, Any], record: dict[str, Any]) -> bytes:
-    """A record as a Confluent serializer writes it."""
-    out = io.BytesIO(struct.pack(">bI", 0, number))
-    out.seek(5)
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
-    return out.getvalue()
 
 
 def rows(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
@@ -241,6 +229,15 @@ def test_json_is_written_with_keys_and_headers_and_streamed_back(
     ]
     again = read_topic(spark, broker.bootstrap, copy).orderBy("value").collect()
     assert [(r._key, r.value) for r in again] == [(r._key, r.value) for r in got]
+
+
+def test_a_running_session_without_the_connector_is_refused_with_what_to_add(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert session() is spark
+    monkeypatch.setattr(spark_session, "KAFKA_SOURCE", "org.apache.spark.sql.kafka010.NotThere")
+    with pytest.raises(SparkUnavailable, match=r"stop it first, .* spark\.jars\.packages=org"):
+        session()
 
 
 def test_what_cannot_be_is_refused_before_anything_runs(

@@ -26,6 +26,8 @@ from tests.replication.coordination_promises import PROMISES, Called, Promise
 
 ROOTS = count()
 TIMEOUT_MS = 4000
+LONG_TIMEOUT_MS = 30_000
+"""For a session that outlives a restart of the server, however long a busy machine takes for it."""
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +42,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]
     zookeeper.stop()
 
 
-def session(connect: str) -> ZooKeeper:
+def session(connect: str, timeout_ms: int = TIMEOUT_MS) -> ZooKeeper:
     """A session, to be started on the running loop."""
-    return ZooKeeper(connect, TIMEOUT_MS, 10_000, asyncio.get_running_loop())
+    return ZooKeeper(connect, timeout_ms, 10_000, asyncio.get_running_loop())
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda each: each.__name__)
@@ -73,7 +75,7 @@ def test_while_the_server_is_away_nothing_is_queued_and_no_watch_is_lost(tmp_pat
         missing(str(error))
 
     async def run() -> None:
-        client = session(server.connect)
+        client = session(server.connect, LONG_TIMEOUT_MS)
         suspended, connected, watched = Called(), Called(), Called()
         await client.start()
         first = client.session_id

@@ -1,5 +1,5 @@
 """A real ZooKeeper that is reached over TLS with certificates of both sides: the same promises as
-without, three brokers on it, and a clear word where one does not trust the other."""
+without, three brokers on it, and a clear message where one does not trust the other."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from compat_tests.chaos import disks as loop_disks
+from compat_tests.chaos.disks import Disks
 from compat_tests.chaos.faults import Chaos
 from compat_tests.chaos.history import History
 from compat_tests.chaos.network import Network, why_not
@@ -54,38 +56,45 @@ def run(directory: Path, seconds: float, seed: int, faults: list[str] | None = N
         "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
         "log.segment.bytes=1048576", "group.min.session.timeout.ms=1000",
     ]
-    missing = why_not()
-    if missing:
-        print(f"without cut connections: {missing}", flush=True)
-    with contextlib.ExitStack() as stack:
-        cluster = LocalCluster(directory / "cluster", 3, settings=settings)
-        network = None if missing else stack.enter_context(Network(3))
-        if network is not None:
+    cluster = LocalCluster(directory / "cluster", 3, settings=settings)
+    with contextlib.ExitStack() as world:
+        network = None
+        if missing := why_not():
+            print(f"without cut connections: {missing}", flush=True)
+        else:
+            network = world.enter_context(Network(3))
             network.host_brokers(cluster)
-        stack.enter_context(cluster)
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        made = admin.create_topics([NewTopic(name, n, 3) for name, n in PARTITIONS.items()])
-        for each in made.values():
-            each.result(60)
-        chaos, work = Chaos(cluster, seed, network), Workload(cluster.bootstrap, history, seed)
-        chaos.until_in_sync()
-        work.start()
-        end, left = time.monotonic() + seconds, list(faults or [])
-        time.sleep(CALM_SECONDS)
-        while left or (not faults and time.monotonic() < end):
-            name = left.pop(0) if left else chaos.next()
-            print(f"{max(0.0, end - time.monotonic()):.0f} s left: {name}", flush=True)
-            chaos.happen(name)
-            report.faults[name] += 1
+        disks = None
+        if missing := loop_disks.why_not():
+            print(f"without full and failing disks and power cuts: {missing}", flush=True)
+        else:
+            disks = world.enter_context(Disks(cluster))
+        with cluster:
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+            made = admin.create_topics([NewTopic(name, n, 3) for name, n in PARTITIONS.items()])
+            for each in made.values():
+                each.result(60)
+            chaos = Chaos(cluster, seed, network, disks)
+            work = Workload(cluster.bootstrap, history, seed)
+            chaos.until_in_sync()
+            work.start()
+            end, left = time.monotonic() + seconds, list(faults or [])
             time.sleep(CALM_SECONDS)
-        work.stop()
-        chaos.until_in_sync()
-        for isolation in ("read_committed", "read_uncommitted"):
-            work.read_all(isolation)
+            while left or (not faults and time.monotonic() < end):
+                name = left.pop(0) if left else chaos.next()
+                print(f"{max(0.0, end - time.monotonic()):.0f} s left: {name}", flush=True)
+                chaos.happen(name)
+                report.faults[name] += 1
+                time.sleep(CALM_SECONDS)
+            work.stop()
+            chaos.until_in_sync()
+            for isolation in ("read_committed", "read_uncommitted"):
+                work.read_all(isolation)
+        report.problems += differing(directory / "cluster")
     report.acked, report.longest_gap = history.sends, history.longest_gap
     report.problems += [f"a client failed: {error!r}" for error in work.failures]
-    report.problems += differing(directory / "cluster")
-    verdict = history_rules.check(history.events())
+    with tempfile.TemporaryDirectory(dir=directory) as spool:
+        verdict = history_rules.check(history.events(), directory=Path(spool))
     for rule, count in verdict.counts.items():
         report.problems.append(f"{count} x {rule}: {history_rules.RULES[rule]}")
         report.problems += [f"   {each.where}: {each.what}" for each in verdict.examples[rule][:5]]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
 
+from compat_tests.chaos.disks import Disks
 from compat_tests.chaos.network import Network
 from compat_tests.chaos.workload import PARTITIONS
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
@@ -21,8 +22,11 @@ IN_SYNC_SECONDS = 120.0
 class Chaos:
     """Faults of one cluster, chosen by a seed."""
 
-    def __init__(self, cluster: LocalCluster, seed: int, network: Network | None = None) -> None:
-        self.network = network
+    def __init__(
+        self, cluster: LocalCluster, seed: int, network: Network | None = None,
+        disks: Disks | None = None,
+    ) -> None:
+        self.network, self.disks = network, disks
         self.cluster, self.chance = cluster, random.Random(f"chaos {seed}")
         self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         self.left: list[str] = []
@@ -30,7 +34,8 @@ class Chaos:
     def next(self) -> str:
         """The next kind of fault: each once, in a random order, before any comes again."""
         if not self.left:
-            kinds = sorted(set(FAULTS) - (set() if self.network else CUTS))
+            missing = (set() if self.network else CUTS) | (set() if self.disks else OF_DISKS)
+            kinds = sorted(set(FAULTS) - missing)
             self.left = self.chance.sample(kinds, len(kinds))
         return self.left.pop()
 
@@ -117,10 +122,44 @@ class Chaos:
         self.until_in_sync()
         broker.kill()
         time.sleep(SESSION_SECONDS + 3)
-        shutil.rmtree(broker.directory / f"broker-{broker.node_id}")
+        if self.disks is None:
+            shutil.rmtree(broker.directory / f"broker-{broker.node_id}")
+        else:
+            self.disks.replace(broker.node_id)
         broker.start()
         broker.wait_ready()
 
+    def fill(self, brokers: list[LocalBroker]) -> None:
+        """Disks without a free byte, until somebody makes room: nobody restarts anything."""
+        assert self.disks is not None, NEED_ROOT
+        with self.disks.full([broker.node_id for broker in brokers]):
+            time.sleep(self.chance.choice((3.0, 15.0)))
+
+    def fail_disk(self, broker: LocalBroker) -> None:
+        """Every access to a broker's only disk fails: the broker ends, or ends when it is stopped.
+        It starts again once the disk works again, with what had been flushed."""
+        assert self.disks is not None and broker.process is not None, NEED_ROOT
+        self.until_in_sync()
+        self.disks.fail(broker.node_id)
+        time.sleep(self.chance.choice((1.0, SESSION_SECONDS + 4)))
+        broker.stop()
+        self.disks.mend(broker.node_id)
+        broker.start()
+        broker.wait_ready()
+
+    def cut_power(self, broker: LocalBroker) -> None:
+        """A machine stops at once: what was not flushed is lost. It boots after its session has
+        ended, as machines do."""
+        assert self.disks is not None and broker.process is not None, NEED_ROOT
+        self.until_in_sync()
+        broker.process.send_signal(signal.SIGSTOP)
+        self.disks.fail(broker.node_id)
+        broker.kill()
+        time.sleep(SESSION_SECONDS + 3)
+        self.disks.mend(broker.node_id)
+        self.disks.boot(broker.node_id)
+        broker.start()
+        broker.wait_ready()
 
     def cut_two(self) -> None:
         """Two brokers do not reach each other, whoever else reaches both."""
@@ -137,6 +176,8 @@ class Chaos:
         self.network.heal()
 
 
+NEED_ROOT = "disks of their own need root"
+OF_DISKS = {"fill a disk", "fill all disks", "fail a disk", "cut the power"}
 CUTS = {"cut two off from each other", "silence any", "silence the controller"}
 FAULTS: dict[str, Callable[[Chaos], None]] = {
     "kill any": lambda chaos: chaos.kill(chaos.any()),
@@ -150,5 +191,9 @@ FAULTS: dict[str, Callable[[Chaos], None]] = {
     "pause any": lambda chaos: chaos.pause(chaos.any()),
     "pause the controller": lambda chaos: chaos.pause(chaos.controller()),
     "rolling restart": Chaos.rolling_restart,
+    "fill a disk": lambda chaos: chaos.fill([chaos.any()]),
+    "fill all disks": lambda chaos: chaos.fill(list(chaos.cluster.brokers.values())),
+    "fail a disk": lambda chaos: chaos.fail_disk(chaos.any()),
+    "cut the power": lambda chaos: chaos.cut_power(chaos.any()),
     "wipe a disk": lambda chaos: chaos.wipe(chaos.any()),
 }

@@ -193,7 +193,7 @@ class Works:
     def quotas(self) -> None:
         """AlterClientQuotas of 5,000 users."""
         entry = m.AlterClientQuotasRequest.Entry
-        limit = entry.Op(key="producer_byte_rate", value=float(time.time()), remove=False)
+        limit = entry.Op(key="producer_byte_rate", value=float(time.time_ns() >> 10), remove=False)
         self.client.ask(m.AlterClientQuotasRequest(entries=[
             entry(entity=[entry.Entity(entity_type="user", entity_name=name)], ops=[limit])
             for name in self.names[:5000]], validate_only=False), 1)

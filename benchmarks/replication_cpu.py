@@ -68,13 +68,16 @@ def ottla(directory: Path) -> Iterator[Cluster]:
 class KafkaNode(KafkaBroker):
     """One of three combined nodes, broker and controller, with static voters."""
 
-    def __init__(self, directory: Path, node_id: int, voters: dict[int, int]) -> None:
+    def __init__(
+        self, directory: Path, node_id: int, voters: dict[int, int], cluster_id: str
+    ) -> None:
         super().__init__(directory)
         here, controller = f"127.0.0.1:{self.port}", f"127.0.0.1:{voters[node_id]}"
         listeners = f"PLAINTEXT://{here},CONTROLLER://{controller}"
         everyone = ",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items())
         self._environment.update({
-            "CPORT": str(voters[node_id]), "FORMAT": "", "CONF": "\n".join([
+            "CPORT": str(voters[node_id]), "CLUSTER_ID": cluster_id, "FORMAT": "",
+            "CONF": "\n".join([
                 *SETTINGS, f"node.id={node_id}", f"listeners={listeners}",
                 f"advertised.listeners={listeners}", "controller.quorum.bootstrap.servers=",
                 f"controller.quorum.voters={everyone}",
@@ -86,7 +89,10 @@ class KafkaNode(KafkaBroker):
 def kafka(directory: Path) -> Iterator[Cluster]:
     """Three Apache Kafka nodes in KRaft mode."""
     voters = {node: free_port() for node in ASSIGNMENT}
-    nodes = [KafkaNode(directory / f"node-{node}", node, voters) for node in ASSIGNMENT]
+    cluster_id = KafkaBroker.new_cluster_id()
+    nodes = [
+        KafkaNode(directory / f"node-{node}", node, voters, cluster_id) for node in ASSIGNMENT
+    ]
     starting = [threading.Thread(target=node.start) for node in nodes]   # they need each other
     for thread in starting:
         thread.start()

@@ -1,16 +1,23 @@
 """How fast are the archive and the in-place read compared with Spark's own query and source?
 
 One topic of six partitions with 100-byte records in lz4 batches, timestamps over four hours. In one
-Spark session of two threads, in turns: `archive` and a bare stream from the kafka source into
-Parquet with the same directories and codec; then all columns, key and value, and partition and
-offset only, read by the kafka source and in place, into Spark's noop sink. A first small round
-warms the JVM up. Memory is the peak of Spark's processes, pages they share counted once: the
-driver's Python, the JVM, Python workers.
+Spark session of two threads, in turns: `archive` and a bare query; then all columns, key and value,
+and partition and offset only, read by the kafka source and in place, into Spark's noop sink. A
+first small round warms the JVM up.
+
+The bare query is what a user would write who needs the same files: a stream of the kafka source
+with headers, the same columns and the same batches, date and hour by Spark's functions, partitionBy
+both, zstd, and Spark's file sink with its checkpoint. Neither sorts nor shuffles: the session's
+setting spark.sql.maxConcurrentOutputFileWriters counts for both. It has no names, counts or proofs.
+
+Memory is the peak of Spark's processes, pages they share counted once: the driver's Python, the
+JVM, Python workers. Their processor time is the steadier figure where other programs run.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import tempfile
@@ -65,44 +72,63 @@ def fill(broker: OttlaBroker, topic: str, records: int) -> None:
     client.close()
 
 
-def processes(root: int) -> list[int]:
-    """A process and all its descendants."""
+def processes(root: int, without: int) -> list[int]:
+    """A process and all its descendants but one, the broker."""
     children = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        children[int(fields[1])].append(int(stat.parent.name))
+        if int(stat.parent.name) != without:
+            children[int(fields[1])].append(int(stat.parent.name))
     found = [root]
     for pid in found:
         found += children[pid]
     return found
 
 
-class Peak:
-    """The highest memory of a process tree while a block runs, in MiB."""
+def cpu_seconds(pids: list[int]) -> float:
+    """Processor time of processes and of those children of theirs that have ended."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / machine.TICKS_A_SECOND
 
-    def __init__(self, root: int) -> None:
-        self.root, self.mb = root, 0.0
+
+class Use:
+    """What this process and its descendants, except the broker, use while a block runs: processor
+    seconds, and the highest memory in MiB."""
+
+    def __init__(self, broker: int) -> None:
+        self.broker, self.mb, self.cpu = broker, 0.0, 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
             total = 0.0
-            for pid in processes(self.root):
+            for pid in self._processes():
                 try:
                     total += machine.proportional_mb(pid)
                 except OSError:
                     continue
             self.mb = max(self.mb, total)
 
-    def __enter__(self) -> Peak:
+    def _processes(self) -> list[int]:
+        return processes(os.getpid(), self.broker)
+
+    def __enter__(self) -> Use:
+        self.cpu = -cpu_seconds(self._processes())
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.cpu += cpu_seconds(self._processes())
         self._stop.set()
         self._thread.join()
 
@@ -151,9 +177,7 @@ def void(result: object) -> None:
 
 
 def measure(records: int, rounds: int, batch: int, directory: Path) -> dict[str, list[float]]:
-    """Rows a second by question, and the peaks of memory."""
-    import os
-
+    """Rows a second by question, processor seconds a million rows, and the peaks of memory."""
     broker = OttlaBroker(directory / "broker")
     broker.start()
     measured: dict[str, list[float]] = defaultdict(list)
@@ -166,14 +190,19 @@ def measure(records: int, rounds: int, batch: int, directory: Path) -> dict[str,
         for number in range(rounds):
             for name, run in questions(spark, broker, "large", directory, batch).items():
                 path = directory / f"{number}-{name}"
-                with Peak(os.getpid()) as peak:
+                with Use(broker.pid) as use:
                     begin = time.monotonic()
                     run(path)
                     seconds = time.monotonic() - begin
                 measured[name].append(records / seconds)
-                measured[f"{name} MiB"].append(peak.mb)
+                measured[f"{name} MiB"].append(use.mb)
+                measured[f"{name} CPU"].append(use.cpu / records * 1e6)
                 shutil.rmtree(path, ignore_errors=True)
-                print(f"{name}: {records / seconds:,.0f} records/s, {peak.mb:.0f} MiB", flush=True)
+                print(
+                    f"{name}: {records / seconds:,.0f} records/s, {use.cpu:.1f} s of CPU, "
+                    f"{use.mb:.0f} MiB",
+                    flush=True,
+                )
         spark.stop()
     finally:
         broker.stop()
@@ -208,11 +237,18 @@ def main() -> None:
             text,
             report.spread([x / 1000 for x in measured[name]], 0),
             report.spread(measured[f"{name} MiB"], 0),
-            report.ratio(measured[name], measured[pairs[name]]) if name in pairs else "",
+            report.spread(measured[f"{name} CPU"], 2),
+            *(
+                report.ratio(measured[name + what], measured[pairs[name] + what])
+                if name in pairs
+                else ""
+                for what in ("", " CPU")
+            ),
         ]
         for name, text in names.items()
     ]
-    text = report.table(["", "1,000 records/s", "peak memory, MiB", "ratio"], rows)
+    head = ["", "1,000 records/s", "peak memory, MiB", "CPU-s a million", "ratio", "of CPU"]
+    text = report.table(head, rows)
     question = f"{options.records:,} records: how fast is Spark with them, by hand and by ours?"
     report.write(question, "spark-pipelines", text, measured)
 

@@ -108,7 +108,7 @@ def fetch(port: int, context: ssl.SSLContext | None, topic: str, records: int, s
 
 
 def handshakes(port: int, context: ssl.SSLContext | None, count: int) -> int:
-    """Connect, ask for the versions and leave, so many times."""
+    """Connect, ask for the versions and disconnect, this many times."""
     request, scratch = frame(ApiVersionsRequest(), 0), bytearray(1 << 16)
     for _ in range(count):
         with connect(port, context) as sock:

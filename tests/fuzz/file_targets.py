@@ -8,9 +8,10 @@ import struct
 
 from ottla.groups import record_codec
 from ottla.groups.transactions import records as transaction_records
-from ottla.log import aborted_sizes, checkpoints, closed_logs, snapshots, topic_ids
+from ottla.log import snapshots
+from ottla.log.directories import aborted_sizes, checkpoints, closed_logs, topic_ids
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.log_directory import StorageRefused
 from ottla.log.move import record as move_record
 from ottla.replication import entries, registration
 from ottla.replication.records import decode_record

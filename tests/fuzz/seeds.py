@@ -88,20 +88,26 @@ def sized(frame: bytes) -> bytes:
 
 
 def stream_seeds() -> list[bytes]:
-    """For `listeners`: a byte that chooses the listener, then frames as they travel."""
+    """For `listeners`: a byte that chooses the listener, and whether the client speaks TLS, then
+    frames as they travel."""
     requests = [frame for frame in recorded("request") if len(frame.frame) < 600]
     plain = [b"\0" + sized(frame.frame) for frame in requests if frame.key >= 0]
+    inside_tls = [b"\x82" + seed[1:] for seed in plain]
     logins = [frame.frame for frame in requests if frame.key in (17, 18, 36)]
     pairs = [
         bytes([listener]) + sized(a) + sized(b)
-        for listener in (1, 3)
+        for listener in (1, 3, 0x83)
         for a in logins[::3]
         for b in logins[::5]
     ]
     tokens = [frame.frame for frame in requests if frame.key == -1]
     shakes = [frame.frame for frame in requests if frame.key == 17 and frame.version == 0]
-    bare = [b"\1" + sized(shake) + sized(token) for shake in shakes[:4] for token in tokens]
-    return plain[::4] + pairs + bare + [b"\2" + client_hello(), b"\2GET / HTTP/1.1\r\n\r\n"]
+    bare = [
+        bytes([listener]) + sized(shake) + sized(token)
+        for listener in (1, 0x83) for shake in shakes[:4] for token in tokens
+    ]
+    before_tls = [b"\2" + client_hello(), b"\2GET / HTTP/1.1\r\n\r\n"]
+    return plain[::4] + inside_tls[2::4] + pairs + bare + before_tls
 
 
 def client_hello() -> bytes:

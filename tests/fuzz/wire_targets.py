@@ -93,7 +93,7 @@ def quietly(function: Callable[..., object], *arguments: object) -> object:
 
 
 def codecs(data: bytes) -> None:
-    """Compressed data: refused, or of no more than the allowed size, and there and back alike."""
+    """Compressed data: refused, or of at most the allowed size; the same if compressed again."""
     if not data:
         return
     codec, body = Codec(data[0] % len(Codec)), data[1:]

@@ -79,7 +79,7 @@ def produce(broker: Broker, topic: str, count: int = RECORDS) -> None:
     assert producer.flush(30) == 0
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 40) -> None:
+def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:
     wait_until(what, "what the members of a group should do", seconds)
 
 

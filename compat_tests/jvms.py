@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, ROOT, java, missing, program
+from compat_tests.waiting import wait_until
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
+"""Some of them wait for a minute themselves: a Connect worker until the transaction of one that was
+killed times out, Debezium for a metric's name that a task still has which is being stopped."""
 # Short runs spend much time compiling: use only the first compiler, and one GC thread.
 OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -51,14 +53,6 @@ def compiled(name: str, folder: str = "streams") -> Path:
     path = f"{peer_jars() if folder == 'streams' else maven_jars(folder)}/*"
     subprocess.run([program("javac"), "-nowarn", "-d", classes, "-cp", path, source], check=True)
     return classes
-
-
-def wait_until(true: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Return when a condition has become true; the failure names it."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 class JavaProgram:
@@ -107,7 +101,7 @@ class JavaProgram:
             return true()
 
         try:
-            wait_until(checked, what)
+            wait_until(checked, what, WAIT_SECONDS)
         except AssertionError as failure:
             raise AssertionError(f"{failure}\n{self.tail()}") from None
 

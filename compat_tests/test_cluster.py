@@ -261,7 +261,7 @@ def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalClus
             found = admin.list_topics("before", 10).topics["before"].partitions.values()
             return {part.leader for part in found} == set(cluster.brokers) - {killed.node_id}
 
-        took = wait_until(led, "what the dead broker led is led by others")
+        took = wait_until(led, "what the dead broker led is led by others", 20)
         print(f"fail-over of a controller that led partitions: {took:.2f} s")
         admin.create_topics([NewTopic("after", 3, 2)])["after"].result(30)
     finally:

@@ -17,7 +17,7 @@ from compat_tests.connect_worker import (
 )
 from compat_tests.jvms import JavaProgram
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 LINES_A_ROUND = 5_000
 READ_HERE = 3_000

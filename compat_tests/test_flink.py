@@ -14,7 +14,7 @@ from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled, maven_jars
 from compat_tests.word_counts import WORDS, Counts
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 WORDS_A_ROUND = 4_000
 
 

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.group_members import PARTITIONS, PROTOCOLS, Member, members, produce, wait_for
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 KILLS, BATCH = 3, 200
 
 
@@ -71,7 +71,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
                 assert found.offset >= told[found.partition], (kill, found, told)
             observer.close()
             producing.join(60)
-        wait_for(lambda: {*one.read, *two.read} >= everything(broker), 60)
+        wait_for(lambda: {*one.read, *two.read} >= everything(broker))
     broker.stop()
 
 

@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker, free_port
-from compat_tests.jvms import OPTIONS, wait_until
+from compat_tests.jvms import OPTIONS
 from compat_tests.requirements import COMPAT_DIR, java, missing, program
+from compat_tests.waiting import wait_until
 from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 

@@ -15,7 +15,7 @@ from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled
 from compat_tests.word_counts import WORDS, Counts
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 LINES_A_ROUND = 1_000
 
 

@@ -84,8 +84,13 @@ class LoopDisk:
                             break
 
     def make_room(self) -> None:
-        """The end of `fill`."""
+        """The end of `fill`. It is on the medium, or the next power cut fills the disk again."""
         (self.at / BALLOON).unlink(missing_ok=True)
+        directory = os.open(self.at, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 class Disks:

@@ -210,9 +210,9 @@ class Server:
         """Those of several replicas whose logs end before damage, and whether that was durable
         once. An only copy counts up to its damage."""
         return {
-            repr(each): each.log.damage.permanent
+            repr(each): each.log.damage is not None
             for each in self.replicas
-            if each.log.damage is not None
+            if (each.log.damage or each.log.put_aside) is not None
             and len(image.topics[each.topic].partitions[each.index].replicas) > 1
         }
 

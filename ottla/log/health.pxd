@@ -8,7 +8,9 @@ from libc.stdint cimport int64_t
 cdef class LogHealth:
     cdef readonly str directory         # of the log, for messages
     cdef readonly str offline           # why the log accepts no writes; None while it does
-    cdef readonly object damage         # the Damage that recovery or a scrub found, or None
+    cdef readonly object damage         # the Damage that keeps it from taking writes, or None
+    cdef readonly object put_aside      # the Damage above the recovery point that was cut off when
+                                        #   the log was opened: it is sound since, and takes writes
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
     cdef readonly object on_failure     # called with the reason once the log goes offline
 

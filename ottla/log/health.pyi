@@ -12,6 +12,7 @@ class LogHealth:
     directory: str
     offline: str | None
     damage: Damage | None
+    put_aside: Damage | None
     on_failure: Callable[[str], None] | None
     def __init__(self, directory: str) -> None: ...
     def watch(self, on_failure: Callable[[str], None] | None) -> None: ...

@@ -53,10 +53,14 @@ cdef class LogHealth:
         raise StorageFailed(self.offline) from error
 
     def note_damage(self, damage):
-        """Notes damage found when the log was opened; permanent damage stops writes."""
-        self.damage = damage
-        if damage is not None and damage.permanent:
-            self.offline = str(damage)
+        """Notes damage found when the log was opened, or None; permanent damage stops writes."""
+        self.damage = self.put_aside = None
+        if damage is None:
+            return
+        if damage.permanent:
+            self.damage, self.offline = damage, str(damage)
+        else:
+            self.put_aside = damage
 
     def repaired(self):
         """The damaged end of the log is about to be put aside: it accepts writes again."""

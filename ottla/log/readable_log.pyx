@@ -148,8 +148,13 @@ cdef class ReadableLog:
 
     @property
     def damage(self):
-        """The Damage that recovery or a scrub found, or None."""
+        """The Damage that recovery or a scrub found and that stops writes, or None."""
         return self.health.damage
+
+    @property
+    def put_aside(self):
+        """The Damage that recovery has cut off, or None. The log is sound without it."""
+        return self.health.put_aside
 
     @property
     def readable(self):

@@ -474,7 +474,7 @@ class Storage:
                 log.close()
             except (CorruptMessage, StorageFailed, OSError) as error:
                 self.fail(self.homes[key], str(error))
-            if log.damage is not None and log.damage.permanent:
+            if log.damage is not None:
                 failed.add(self.homes[key].path)
         checkpoint = self.begin_checkpoint(high_watermarks)
         checkpoint.run()

@@ -521,7 +521,7 @@ cdef class Partition:
     @property
     def damaged(self):
         """Whether this is one of several replicas, and its log accepts no writes for its damage."""
-        return self.replicated and self.log.damage is not None and self.log.damage.permanent
+        return self.replicated and self.log.damage is not None
 
     def repair(self):
         """Put what is damaged aside: the leader has its records. Only for a replica that counts

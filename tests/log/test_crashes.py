@@ -81,7 +81,7 @@ class Story:
     def check(self) -> None:
         """Check that the log is a prefix of what was appended, with all that was promised."""
         found = values_of(self.log)
-        assert self.log.damage is None or not self.log.damage.permanent, str(self.log.damage)
+        assert self.log.damage is None, str(self.log.damage)
         history = self.appended
         if len(found) > len(history):
             # The power failed during a truncation.

@@ -67,7 +67,7 @@ class Story:
     def check(self, before: PartitionLog) -> None:
         """Check that all between the old log start and the promised end is there, unchanged."""
         log = self.log
-        assert log.damage is None or not log.damage.permanent, str(log.damage)
+        assert log.damage is None, str(log.damage)
         assert self.start_checkpoint <= log.log_start_offset <= log.log_end_offset
         assert log.log_start_offset <= max(before.log_start_offset, self.start_checkpoint)
         assert log.log_end_offset >= self.promised

@@ -42,8 +42,7 @@ def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable 
     not committed or not durable yet, and records younger than min.compaction.lag.ms.
     """
     sealed = log.segments[:-1]
-    damaged = log.damage is not None and log.damage.permanent
-    if not log.config.compacts or not sealed or log.offline is not None or damaged:
+    if not log.config.compacts or not sealed or log.offline is not None:
         return None
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:

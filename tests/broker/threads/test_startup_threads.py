@@ -79,7 +79,8 @@ def damage(path: Path) -> None:
 def state(log: PartitionLog) -> tuple[object, ...]:
     return (
         values_of(log), log.log_start_offset, log.log_end_offset, log.recovery_point,
-        log.latest_epoch, str(log.damage), log.offline, len(log.producers),
+        log.latest_epoch, str(log.damage), str(log.put_aside), log.offline,
+        len(log.producers),
         [(each.base_offset, each.end_offset, each.size) for each in log.segments],
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.messages import CreateTopicsRequest, DescribeLogDirsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 
@@ -26,7 +26,15 @@ def test_what_lies_before_damage_is_served_and_the_rest_is_put_aside(data: Path)
     (data / "recovery-point-offset-checkpoint").write_bytes(b"0\n0\n")
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         assert values(fetch(client, "t")) == [b"first" * 50]
-        assert produce(client, "t", batch(b"more"), partition=1).error_code == 0
+        for index in (0, 1):
+            assert produce(client, "t", batch(b"more"), partition=index).error_code == 0
+        # What the start has cut off is over: nothing lags, and a directory that fails is offline.
+        (directory,) = client.call(DescribeLogDirsRequest(topics=None), 4).results
+        assert not any(each.offset_lag for of in directory.topics for each in of.partitions)
+        storage = broker.server.storage
+        broker.call(lambda: storage.fail(storage.directories[0], "the disk has gone"))
+        refused = (produce(client, "t", batch(b"x")), fetch(client, "t"))
+        assert [each.error_code for each in refused] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert list((data / "t-0").glob("*.quarantine")), "the damaged bytes are kept aside"
 
 

@@ -155,6 +155,27 @@ def test_a_damaged_log_is_read_up_to_the_fault_and_takes_no_writes(tmp_path: Pat
     assert values_of(log) == [b"%d" % at * 50 for at in range(4)]
 
 
+def test_damage_is_found_after_a_start_that_has_cut_off_a_hole(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.log("t", 3)
+    machine.storage.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    last = tmp_path / "t-0" / names(0)[0]
+    stored = split(last.read_bytes())
+    last.write_bytes(stored[0] + bytes(len(stored[1])) + stored[2])     # after a power cut
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    machine = Machine(tmp_path, machine.clock)
+    log = machine.log("t")
+    assert log.put_aside is not None and (log.damage, log.log_end_offset) == (None, 1)
+    log.append_bytes(batch(b"next"), 0)
+    log.roll()
+    log.flush()
+    flip(last, len(stored[0]) + 70)
+    machine.round()
+    assert [key for key, _ in machine.found] == [("t", 0)]
+    assert log.damage is not None and log.offline is not None
+
+
 def test_a_fault_that_is_not_there_the_second_time_is_forgotten(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.log("t", 4)

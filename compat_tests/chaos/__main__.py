@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -49,8 +51,15 @@ class Report:
         return "\n".join([text, *(self.problems or ["every promise kept"])])
 
 
-def run(directory: Path, seconds: float, seed: int, faults: list[str] | None = None) -> Report:
-    """One run of at least `seconds`, or of exactly these faults."""
+def run(
+    directory: Path,
+    seconds: float,
+    seed: int,
+    faults: list[str] | None = None,
+    enough: threading.Event | None = None,
+) -> Report:
+    """One run of at least `seconds`, unless it is `enough` before, or of exactly these faults."""
+    enough = enough or threading.Event()
     report, history = Report(seed), History(directory / "history.jsonl")
     settings = [
         "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
@@ -80,7 +89,7 @@ def run(directory: Path, seconds: float, seed: int, faults: list[str] | None = N
             work.start()
             end, left = time.monotonic() + seconds, list(faults or [])
             time.sleep(CALM_SECONDS)
-            while left or (not faults and time.monotonic() < end):
+            while left or not (faults or enough.is_set() or time.monotonic() >= end):
                 name = left.pop(0) if left else chaos.next()
                 print(f"{max(0.0, end - time.monotonic()):.0f} s left: {name}", flush=True)
                 chaos.happen(name)
@@ -127,7 +136,9 @@ def main() -> int:
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
     faults = arguments.faults.split(",") if arguments.faults else None
-    report = run(directory, arguments.minutes * 60, arguments.seed, faults)
+    enough = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: enough.set())
+    report = run(directory, arguments.minutes * 60, arguments.seed, faults, enough)
     print(report)
     print(f"the history and the logs: {directory}")
     return bool(report.problems)

@@ -39,6 +39,7 @@ NONE = -1
 class Pending:
     """An offset in an open transaction; `cleared` if a deletion overtook it."""
 
+    transaction: Transaction
     cleared: bool = False
     written: bool = False
     """The commit was answered."""
@@ -92,12 +93,12 @@ class Offsets:
     def of(self, key: OffsetKey) -> GroupOffset:
         return self.known.setdefault(key, GroupOffset())
 
-    def reserve(self, key: OffsetKey) -> bool:
+    def reserve(self, key: OffsetKey, transaction: Transaction) -> bool:
         """Hold an offset for a transaction, until its outcome is known."""
         if key in self.held:
             return False
         self.held.add(key)
-        self.pending[key] = Pending(key[0] in self.going or key in self.haunted)
+        self.pending[key] = Pending(transaction, key[0] in self.going or key in self.haunted)
         return True
 
     async def delete_group(self, session: Session, group: str) -> None:
@@ -128,9 +129,14 @@ class Offsets:
                 self.pending[key].ended = True
 
     def decided(self, transaction: Transaction) -> None:
+        """A transaction has ended. One of unknown outcome is named again later on: what it held may
+        be another one's by then."""
         for key, offset in transaction.offsets:
+            pending = self.pending.get(key)
+            if pending is None or pending.transaction is not transaction:
+                continue
+            del self.pending[key]
             self.held.discard(key)
-            pending = self.pending.pop(key, Pending())
             known = self.of(key)
             if pending.gone:
                 known.possible = {NONE}

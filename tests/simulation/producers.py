@@ -353,7 +353,7 @@ class Transactional(Producer):
                 return False
         topic, offset = partition.topic, self.random.randrange(1, 1000)
         key = group, topic, partition.index
-        if not self.story.offsets.reserve(key):
+        if not self.story.offsets.reserve(key, transaction):
             return True
         transaction.offsets.append((key, offset))
         made = TxnOffsetCommitRequest.Topic

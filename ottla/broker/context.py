@@ -10,6 +10,7 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.network.counts import Counts
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
+from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
     from ottla.replication.replicas import Replicas
     from ottla.replication.throttle import Throttle
+
+EVERYWHERE = -1
+"""In place of an offset: any segment of the log."""
 
 REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
@@ -64,7 +68,8 @@ class BrokerContext:
     fetchers: ReplicaFetchers | None = None
     directory_reports: DirectoryReports | None = None
     check_segment: Callable[[Partition, int], None] | None = None
-    """Checks the segment with an offset for damage; set once housekeeping has begun."""
+    """Checks the segment with an offset for damage, or all segments for EVERYWHERE; set once
+    housekeeping has begun."""
     leader_throttle: Throttle | None = None
     follower_throttle: Throttle | None = None
     inter_broker_listener: str | None = None
@@ -75,6 +80,12 @@ class BrokerContext:
     connection_rates: ConnectionRates = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
+
+    def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
+        """Reading a partition's log has failed: if the bytes look wrong, have the segment with this
+        offset checked, or all. What is damaged is repaired from another replica in sync."""
+        if isinstance(error, CorruptMessage) and self.check_segment is not None:
+            self.check_segment(partition, offset)
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)

@@ -89,6 +89,7 @@ async def _list_partition(
     context: RequestContext,
 ) -> ListOffsetsResponse.Topic.Partition:
     answer = ListOffsetsResponse.Topic.Partition(partition_index=item.partition_index)
+    partition = None
     try:
         if duplicate:
             raise InvalidRequest(f"{topic}-{item.partition_index} is requested more than once")
@@ -118,6 +119,8 @@ async def _list_partition(
                 answer.leader_epoch = epoch
     except ProtocolError as error:
         answer.error_code = int(error.code)
+        if partition is not None:
+            context.broker.doubt(partition, error)
     except OSError as error:
         log.error("%s-%d could not be read: %s", topic, item.partition_index, error)
         answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)

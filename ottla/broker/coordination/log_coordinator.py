@@ -16,8 +16,10 @@ from ottla.groups.shard_runtime import AnyShard, Committed, ShardRuntime
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
+from ottla.wire.checksum import crc32c_of
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
+    CorruptMessage,
     MalformedMessage,
     NotEnoughReplicas,
     NotLeaderOrFollower,
@@ -186,20 +188,25 @@ class LogCoordinator(Generic[S]):
             await asyncio.sleep(RELOAD_SECONDS)
 
     async def read_log(self, partition: Partition, shard: S) -> None:
-        """Replay a partition in a shard, and leave the loop to others in between."""
+        """Replay a partition in a shard, and leave the loop to others in between. Raises
+        CorruptMessage where the bytes are not what was written: the segment is checked then."""
         plog, slices, workers = partition.log, Slices(), self.broker.workers
         await workers.patiently(plog, plog.prepare_append)
         offset = plog.log_start_offset
-        while offset < plog.log_end_offset:
-            data = await workers.patiently(plog, partial(plog.read_bytes, offset, LOAD_BYTES))
-            if not data:
-                break
-            for batch, next_offset in batches_of(data):
-                for _ in self.replay_steps(batch, shard):
-                    if slices.over:
-                        await slices.pause()
-                offset = next_offset
-            await slices.pause()
+        try:
+            while offset < plog.log_end_offset:
+                data = await workers.patiently(plog, partial(plog.read_bytes, offset, LOAD_BYTES))
+                if not data:
+                    break
+                for batch, next_offset in batches_of(data):
+                    for _ in self.replay_steps(batch, shard):
+                        if slices.over:
+                            await slices.pause()
+                    offset = next_offset
+                await slices.pause()
+        except CorruptMessage as error:
+            self.broker.doubt(partition, error, offset)
+            raise
 
     async def _committed(self, partition: Partition) -> None:
         """Return once everything in the log is committed. Raises ProtocolError."""
@@ -258,24 +265,32 @@ def append_batch(
     when_committed(partition, committed)
 
 
-# A batch in the log: base_offset i64 | length i32 of the rest | ... attributes i16 at 21 |
-# last_offset_delta i32 at 23 | ... producer_id i64 at 43
+# A batch in the log: base_offset i64 | length i32 of the rest | ... checksum u32 at 17 of what
+# follows it | attributes i16 at 21 | last_offset_delta i32 at 23 | ... producer_id i64 at 43
 _HEADER = struct.Struct(">qi")
+_CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">hi")
 _PRODUCER = struct.Struct(">q")
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 def batches_of(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Complete batches, each with the offset that follows it; a truncated last one is left out."""
+    """Complete batches, each with the offset that follows it; a truncated last one is left out.
+
+    Raises CorruptMessage for one that is not what was written: what it says may be anything.
+    """
     at = 0
     while at + 61 <= len(data):
         base_offset, length = _HEADER.unpack_from(data, at)
         end = at + 12 + length
-        if end > len(data):
+        if end > len(data) and at:
             return
+        (checksum,) = _CHECKSUM.unpack_from(data, at + 17)
+        batch = data[at:end]
+        if len(batch) < max(61, end - at) or crc32c_of(memoryview(batch)[21:]) != checksum:
+            raise CorruptMessage(f"the batch at offset {base_offset} does not have its checksum")
         _, last_delta = _ATTRIBUTES.unpack_from(data, at + 21)
-        yield data[at:end], base_offset + last_delta + 1
+        yield batch, base_offset + last_delta + 1
         at = end
 
 

@@ -11,6 +11,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.context import EVERYWHERE
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN
 from ottla.broker.threads.slices import InThread, Slices
 from ottla.log.compaction.choice import Cleanable, cleanable
@@ -20,6 +21,9 @@ from ottla.wire.errors import CorruptMessage, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.log.partition_log import PartitionLog
+    from ottla.log.segment import Segment
+    from ottla.replication.partition import Partition
 
 log = logging.getLogger("ottla.cleaner")
 
@@ -32,42 +36,56 @@ class LogCleaner:
 
     def __init__(self, broker: BrokerContext, storage: Storage, in_thread: InThread) -> None:
         self.broker, self.storage, self.in_thread = broker, storage, in_thread
-        self.damaged: set[str] = set()
+        self.unreadable: dict[str, list[Segment]] = {}
+        """Directories of logs of which a pass could not read all, with the sealed segments that
+        they had: while they have all of these, the next pass would fail, too."""
 
     async def clean_due(self) -> None:
         """Clean every log that is due now, the dirtiest first."""
-        tried: set[str] = set(self.damaged)
+        tried: set[str] = set()
         cleaned = 0
-        while (target := await self._choose(tried)) is not None:
-            await self._clean(target)
+        while (chosen := await self._choose(tried)) is not None:
+            partition, target = chosen
+            await self._clean(partition, target)
             cleaned += 1
             if target.log.first_dirty_offset <= target.first_dirty_offset:
                 tried.add(target.log.directory)
         if cleaned:
             await self.broker.checkpoints.write()
 
-    async def _choose(self, tried: set[str]) -> Cleanable | None:
+    async def _choose(self, tried: set[str]) -> tuple[Partition, Cleanable] | None:
         best = None
         now_ms = self.broker.clock.now_ms()
         slices = Slices()
         for partition in self.broker.replicas:
             if slices.over:
                 await slices.pause()
-            if not partition.log.config.compacts or partition.log.directory in tried:
+            plog = partition.log
+            if not plog.config.compacts or plog.directory in tried or self._stays_unreadable(plog):
                 continue
             try:
                 found = await self.broker.workers.patiently(
-                    partition.log,
-                    partial(cleanable, partition.log, partition.high_watermark, now_ms),
+                    plog, partial(cleanable, plog, partition.high_watermark, now_ms),
                 )
             except (OSError, CorruptMessage) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)
+                self.broker.doubt(partition, error)
                 continue
-            if found is not None and found.due and (best is None or found.ratio > best.ratio):
-                best = found
+            if found is not None and found.due and (best is None or found.ratio > best[1].ratio):
+                best = partition, found
         return best
 
-    async def _clean(self, target: Cleanable) -> None:
+    def _stays_unreadable(self, plog: PartitionLog) -> bool:
+        """Whether a pass over a log has failed and would again; a repair changes its segments."""
+        had = self.unreadable.get(plog.directory)
+        if had is None or plog.offline is not None:
+            return False
+        if all(segment in plog.segments for segment in had):
+            return True
+        del self.unreadable[plog.directory]
+        return False
+
+    async def _clean(self, partition: Partition, target: Cleanable) -> None:
         delay_ms = target.log.config.file_delete_delay_ms
         cleaner = Cleaner(
             target,
@@ -85,8 +103,10 @@ class LogCleaner:
         except Abandoned as reason:
             log.info("%s", reason)
         except ProtocolError as error:
-            self.damaged.add(target.log.directory)
-            log.error("%s is damaged and no longer compacted: %s", target.log.directory, error)
+            self.unreadable[target.log.directory] = list(target.log.segments[:-1])
+            log.error("%s could not be read by compaction: %s", target.log.directory, error)
+            read = cleaner.reading
+            self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
         except OSError as error:
             log.error("%s could not be compacted: %s", target.log.directory, error)
         else:

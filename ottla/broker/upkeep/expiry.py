@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ottla.broker.threads.slices import Slices
@@ -20,12 +20,13 @@ def _apply(partition: Partition) -> list[str]:
 
 
 async def apply_retention(
-    partitions: Iterable[Partition], storage: Storage, workers: Workers
+    partitions: Iterable[Partition], storage: Storage, workers: Workers,
+    doubt: Callable[[Partition, Exception], None],
 ) -> None:
     """Remove segments by time, size or log start, a slice of partitions in each turn of the loop.
 
     Nothing above the high watermark is removed: a client may still be waiting for it. A log that
-    fails is reported and does not prevent the work on others.
+    fails is reported and does not prevent the work on others; `doubt` has its bytes checked.
     """
     slices = Slices()
     for partition in partitions:
@@ -36,6 +37,7 @@ async def apply_retention(
             )
         except (OSError, ProtocolError) as error:
             log.error("retention of %r failed: %s", partition, error)
+            doubt(partition, error)
             continue
         if paths:
             storage.deletions.add_files(paths, partition.log.config.file_delete_delay_ms)

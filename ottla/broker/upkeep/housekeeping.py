@@ -162,7 +162,9 @@ class Housekeeping:
         await self.broker.checkpoints.write(high_watermarks(self.broker.replicas))
 
     async def _retain(self) -> None:
-        await apply_retention(self.broker.replicas, self.storage, self.broker.workers)
+        await apply_retention(
+            self.broker.replicas, self.storage, self.broker.workers, self.broker.doubt
+        )
 
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""

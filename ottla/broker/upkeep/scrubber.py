@@ -1,5 +1,5 @@
-"""Runs the background scrub, and checks what a follower has doubts about: reads in a thread, checks
-the bytes on the loop.
+"""Runs the background scrub, and checks what could not be read: reads in a thread, checks the bytes
+on the loop.
 
 A slice is a megabyte, which takes the loop a fraction of a millisecond; between two of them it
 waits as `ottla.log.scrub.bytes.per.second` requires.
@@ -11,12 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.context import EVERYWHERE
 from ottla.broker.threads.slices import InThread
 from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
 from ottla.log.storage import Storage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -76,8 +77,9 @@ async def _run(steps: Steps, in_thread: InThread) -> None:
 
 
 class DoubtedSegments:
-    """Checks segments of a leader whose records a follower asks for again and again: its bytes may
-    have changed, or the link's, or the follower's disk refuses them."""
+    """Checks segments that somebody could not read: a follower that asks a leader for the same
+    records again and again (the bytes may have changed, or the link's, or the follower's disk
+    refuses them), compaction, a coordinator that loads, or a request of a client."""
 
     def __init__(
         self, broker: BrokerContext, storage: Storage, in_thread: InThread,
@@ -89,7 +91,8 @@ class DoubtedSegments:
         self.task: asyncio.Task[None] | None = None
 
     def want(self, partition: Partition, offset: int) -> None:
-        """Check the segment with an offset, unless that was done a short time ago."""
+        """Check the segment with an offset, or all for EVERYWHERE, unless that was done a short
+        time ago."""
         known, at = self.checked.get(partition, (-1, 0.0))
         if known == offset and self.loop.time() - at < CHECK_AGAIN_SECONDS:
             return
@@ -116,16 +119,21 @@ class DoubtedSegments:
                 partition_log = self.storage.get(*key)
                 if partition_log is not partition.log or partition_log.offline is not None:
                     continue
-                segments = [s for s in partition_log.segments if s.base_offset <= offset]
-                if segments:
-                    log.warning(
-                        "%r: a follower asks for offset %d again and again; the bytes are checked",
-                        partition, offset,
-                    )
-                    scrub = _scrub(self.broker, self.storage, CHECK_BYTES_PER_SECOND)
-                    await _run(scrub.check_segment(key, partition_log, segments[-1]),
-                               self.in_thread)
-        except (OSError, StorageFailed) as error:
+                segments = list(partition_log.segments)
+                if offset != EVERYWHERE:
+                    segments = [each for each in segments if each.base_offset <= offset][-1:]
+                log.warning(
+                    "%r: %s could not be read, here or by a follower; the bytes are checked",
+                    partition, "a part" if offset == EVERYWHERE else f"offset {offset}",
+                )
+                scrub = _scrub(self.broker, self.storage, CHECK_BYTES_PER_SECOND)
+                for segment in segments:
+                    if partition_log.offline is None and segment in partition_log.segments:
+                        await _run(scrub.check_segment(key, partition_log, segment),
+                                   self.in_thread)
+                if partition_log.offline is not None:
+                    del self.checked[partition]     # once it is repaired, it may change again
+        except (OSError, ProtocolError) as error:
             log.error("a segment could not be checked: %s", error)
         finally:
             self.task = None

@@ -98,6 +98,8 @@ class Cleaner:
         self.remove_later = remove_later
         self.directory, self.segments = self.log.directory, self.log.segments
         self.memory = self.told = 0
+        self.reading: Segment | None = None
+        """The segment whose batches are read."""
         self.cleaner_pass: CleanerPass | None = None
 
     @property
@@ -127,7 +129,7 @@ class Cleaner:
             return
         work = self.cleaner_pass = yield from self._begin()
         yield from self._index(work, sources)
-        self.memory = work.keys.memory
+        self.memory, self.reading = work.keys.memory, None
         start = sources[0].base_offset
         work.transactions = yield from self._transactions(start)
         config = self.log.config
@@ -192,7 +194,7 @@ class Cleaner:
             if source.end_offset <= work.first_dirty_offset:
                 continue
             self._check([source])
-            position = 0
+            self.reading, position = source, 0
             if source.base_offset < work.first_dirty_offset:
                 position = yield from self._patiently(
                     partial(source.position_of, work.first_dirty_offset))
@@ -235,6 +237,7 @@ class Cleaner:
         cleaned.begin()
         filled = [source for source in group if source.size]
         for source in filled:
+            self.reading = source
             scan = BatchScan(source.data_file(), 0, source.size, READ_SIZE)
             done = False
             while not done:

@@ -5,6 +5,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from ottla.log.recovery.scan cimport BatchScan
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields
+from ottla.log.recovery.scan import SegmentDamaged
 from ottla.wire.compression import decompress, size_bound
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.varint cimport read_varint, read_varlong
@@ -142,13 +143,23 @@ def newest_in(Segment segment not None, int64_t start, int64_t end):
         found = better(found, search.found)
 
 
+cdef const uint8_t *next_in(BatchScan scan) except? NULL:
+    """The next batch, NULL at the end. Raises SegmentDamaged: a search that went on with the next
+    segment would pass over records."""
+    cdef const uint8_t *batch = scan.next()
+    if batch is NULL and scan.problem is not None:
+        raise SegmentDamaged(
+            f"{scan.file.path} at {scan.position}: {scan.problem}", scan.position)
+    return batch
+
+
 cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, found):
     """The next batch of a scan of headers that may have a newer record than `found`; NOTHING_YET
     if it is none of the next ones."""
     cdef const uint8_t *batch
     cdef BatchScan whole
     for _ in range(HEADERS_AT_ONCE):
-        batch = scan.next()
+        batch = next_in(scan)
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
         if (fields.last_offset(batch) >= start and fields.record_count(batch)
@@ -176,7 +187,7 @@ cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int
     """The next batch of a scan that may have such a record; NOTHING_YET as above."""
     cdef const uint8_t *batch
     for _ in range(HEADERS_AT_ONCE):
-        batch = scan.next()
+        batch = next_in(scan)
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
         if fields.max_timestamp(batch) >= timestamp and fields.last_offset(batch) >= start:

@@ -10,8 +10,8 @@ import pytest
 from tests.simulation.run import run_alone
 
 FOUND = (10191, 10369)
-"""Seeds that once broke a promise: damage that the scrub passed over after a power cut; a model that
-held the offsets of a transaction only until an earlier one was named again."""
+"""Seeds that once broke a promise: damage that the scrub passed over after a power cut; a model
+that held the offsets of a transaction only until an earlier one was named again."""
 
 
 @pytest.mark.parametrize("seed", [*range(1, 13), *FOUND])

@@ -375,6 +375,8 @@ cdef class Fetching:
                 return 0
         except ProtocolError as error:
             self.refuse(fetch, item, int(error.code))
+            if item.partition is not None:
+                self.broker.doubt(item.partition, error, item.fetch_offset)
         except OSError as error:
             self.refuse(fetch, item, STORAGE_ERROR)
             log.error("%r could not be read: %s", item.partition, error)

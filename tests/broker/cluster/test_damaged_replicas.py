@@ -275,7 +275,7 @@ def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(
         with cluster.client(cluster.controller) as client:
             client.call(ElectLeadersRequest(
                 election_type=1, topic_partitions=[
-                    ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+                    ElectLeadersRequest.TopicPartition(topic="t", partitions=[0])
                 ], timeout_ms=10_000), 2)
     in_sync(cluster, 1, 2, 3)
     same_everywhere(cluster, VALUES)

@@ -73,7 +73,10 @@ def _begun(
     future: asyncio.Future[TransactionValue] = transactions.loop.create_future()
     answer = deliver_to(future)
     transactions.runtime.change(
-        transactional_id, lambda shard, result: operation(shard, answer, result, new_id)
+        transactional_id,
+        lambda shard, result: shard.attempt(
+            transactional_id, lambda: operation(shard, answer, result, new_id), answer, result
+        ),
     )
     return future
 

@@ -53,7 +53,8 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         super().__init__(broker, loop, TRANSACTION_TOPIC, encode_record)
         self.groups = groups
         self.runtime = TransactionRuntime(
-            settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake
+            settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake,
+            replicated=broker.replicas.cluster is not None,
         )
         self.sender: MarkerSender | None = None
         if broker.peers is not None:

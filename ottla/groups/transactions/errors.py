@@ -29,6 +29,10 @@ class InvalidTransactionState(ProtocolError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+FINAL = (ProducerFenced, InvalidProducerIdMapping, InvalidTransactionState)
+"""After these a producer gives up."""
+
+
 class TransactionAbortable(ProtocolError):
     """The partition is not in the transaction, which can only be aborted (KIP-890, KIP-1050)."""
 

@@ -37,9 +37,10 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         append: Append,
         write_marker: WriteMarker,
         wake: Callable[[int], None] = lambda at_ms: None,
+        replicated: bool = False,
     ) -> None:
         super().__init__(settings.transaction_state_log_num_partitions, clock, append, wake)
-        self.settings = settings
+        self.settings, self.replicated = settings, replicated
         self._write_marker = write_marker
 
     def partition_of(self, key: str) -> int:
@@ -53,7 +54,9 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
 
         The leader epoch goes into the markers, so that those of a former coordinator are refused.
         """
-        return self.load_into(TransactionShard(partition, coordinator_epoch, self.settings))
+        return self.load_into(
+            TransactionShard(partition, coordinator_epoch, self.settings, self.replicated)
+        )
 
     def _perform(
         self, live: Live[TransactionShard], result: Result, producer: Producer = NO_PRODUCER

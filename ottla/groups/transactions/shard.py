@@ -7,6 +7,7 @@ markers once the end of a transaction is durably recorded, and calls `complete` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, MarkersDue, Result, TimerKey
 from ottla.groups.transactions import transitions
 from ottla.groups.transactions.errors import (
+    FINAL,
     ConcurrentTransactions,
     InvalidTransactionTimeout,
     NeedsProducerId,
@@ -71,10 +73,13 @@ class TransactionShard:
         partition: int,
         coordinator_epoch: int,
         settings: TransactionSettings,
+        replicated: bool = False,
     ) -> None:
+        """`replicated`: another broker may take over, and this one hear of it late."""
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
+        self.replicated = replicated
         self.transactions: dict[str, TransactionValue] = {}
         self.endings: dict[str, Ending] = {}
         """Of each transactional id whose recorded state is that its transaction ends."""
@@ -123,10 +128,16 @@ class TransactionShard:
         """AddPartitionsToTxn, AddOffsetsToTxn. Raises what
         `transitions.with_partitions` does."""
         before = self.transactions.get(transactional_id)
-        value = transitions.with_partitions(
-            before, producer, partitions, version, result.wall_ms
-        )
+        try:
+            value = transitions.with_partitions(
+                before, producer, partitions, version, result.wall_ms
+            )
+        except FINAL:
+            self.confirm(transactional_id, result)
+            raise
         if value is before:
+            if version < transitions.EPOCH_PER_TRANSACTION:
+                self.confirm(transactional_id, result)      # else the epoch says which it is
             return
         if before is None or before.state is not TransactionState.ONGOING:
             result.set_timer(TIMEOUT, transactional_id, after_ms=value.timeout_ms)
@@ -155,6 +166,7 @@ class TransactionShard:
             before, request.producer, request.commit, request.version, result.wall_ms, new_id
         )
         if value is before:
+            self.confirm(transactional_id, result)
             result.reply(answer, value)
             return
         after = transitions.completed(value, result.wall_ms)
@@ -168,6 +180,24 @@ class TransactionShard:
         prepared = transitions.aborted(value, result.wall_ms)
         result.records.append(TransactionRecord(transactional_id, prepared))
         result.markers.append(MarkersDue(transactional_id, None, None))
+
+    def attempt(
+        self, transactional_id: str, operation: Callable[[], None], answer: Answer, result: Result
+    ) -> None:
+        """An operation whose last word is an answer, too, if it is a refusal."""
+        try:
+            operation()
+        except FINAL as error:
+            self.confirm(transactional_id, result)
+            result.reply(answer, error.kept())
+
+    def confirm(self, transactional_id: str, result: Result) -> None:
+        """Called where the recorded state answers a request as it is, for good: the state is
+        recorded once more. A coordinator that another broker has replaced, and that has not heard
+        of it, cannot commit that, and so does not answer from what is over."""
+        if self.replicated:
+            value = self.transactions.get(transactional_id)
+            result.records.append(TransactionRecord(transactional_id, value))
 
     # Markers
 
@@ -224,6 +254,8 @@ class TransactionShard:
     def replay(self, record: TransactionRecord, producer_id: int = -1) -> None:
         """Applies one record, in the log's order. Nothing else changes durable state."""
         transactional_id, value = record
+        if value is not None and value is self.transactions.get(transactional_id):
+            return                                  # confirmed: its ending goes on
         if value is None:
             self.transactions.pop(transactional_id, None)
         else:

@@ -32,7 +32,8 @@ class TransactionBench:
     """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
     bytes."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, replicated: bool = False, **settings: Any) -> None:
+        self.replicated = replicated
         self.settings = TransactionSettings(**settings)
         self.clock = FakeClock()
         self.log: list[tuple[int, tuple[bytes, bytes | None]]] = []
@@ -50,7 +51,7 @@ class TransactionBench:
 
     def start(self) -> None:
         self.runtime = TransactionRuntime(
-            self.settings, self.clock, self.append, self.write_marker
+            self.settings, self.clock, self.append, self.write_marker, replicated=self.replicated
         )
         for partition in range(self.settings.transaction_state_log_num_partitions):
             shard = self.runtime.begin_load(partition, COORDINATOR_EPOCH)
@@ -131,12 +132,17 @@ class TransactionBench:
 
     def _asked(self, key: str, operation: Callable[..., Any]) -> list[Any]:
         answers: list[Any] = []
+
+        def change(new_id: int | None) -> None:
+            self.runtime.change(key, lambda s, r: s.attempt(
+                key, lambda: operation(s, answers.append, r, new_id), answers.append, r
+            ))
+
         try:
-            self.runtime.change(key, lambda s, r: operation(s, answers.append, r, None))
+            change(None)
         except NeedsProducerId:
             self.next_id += 1
-            new_id = self.next_id
-            self.runtime.change(key, lambda s, r: operation(s, answers.append, r, new_id))
+            change(self.next_id)
         return answers
 
     def _ask(self, key: str, operation: Callable[..., Any]) -> Any:

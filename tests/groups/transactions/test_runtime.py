@@ -23,9 +23,9 @@ OK = ErrorCode.NONE
 S = TransactionState
 
 
-@pytest.fixture
-def bench() -> TransactionBench:
-    return TransactionBench(transaction_state_log_num_partitions=2)
+@pytest.fixture(params=[False, True], ids=["alone", "replicated"])
+def bench(request: pytest.FixtureRequest) -> TransactionBench:
+    return TransactionBench(request.param, transaction_state_log_num_partitions=2)
 
 
 def at_epoch(bench: TransactionBench, epoch: int) -> Producer:
@@ -191,7 +191,7 @@ def test_a_partition_is_added_once(bench: TransactionBench) -> None:
     bench.add(producer, A, B)
     size = len(bench.log)
     assert bench.add(producer, B) is OK
-    assert len(bench.log) == size
+    assert len(bench.log) == size + bench.replicated, "a coordinator with successors confirms it"
     assert bench.check(producer, A) is OK
     assert bench.check(producer, C) is ErrorCode.TRANSACTION_ABORTABLE
 

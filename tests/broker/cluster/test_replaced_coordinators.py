@@ -1,0 +1,124 @@
+"""A transaction coordinator that another one has replaced, and that does not know it yet, tells a
+producer nothing final: what it remembers is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.groups.records import Producer
+from ottla.wire.errors import ErrorCode
+from tests.broker import transactions
+from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.waiting import until
+
+KEY, TOPIC, OK = "x", "t", ErrorCode.NONE
+RETRIED = (
+    ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+"""After these every client asks again, for the coordinator too."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(
+        tmp_path, 3, transaction_state_log_num_partitions=1,
+        transaction_state_log_replication_factor=3, transaction_state_log_min_isr=2,
+    ) as running:
+        assert create(running, 1, TOPIC, 1, 3) == 0
+        with running.client(1) as client:
+            transactions.find(client, KEY)
+        running.until(lambda: all(
+            "__transaction_state" in server.metadata_log.image.topics
+            for server in running.servers.values()
+        ), "the internal topic")
+        yield running
+
+
+def coordinator(cluster: RunningCluster, seen_by: int) -> int:
+    image = cluster.servers[seen_by].metadata_log.image
+    return image.topics["__transaction_state"].partitions[0].leader
+
+
+def ask(cluster: RunningCluster, node_id: int, request: Any, *arguments: Any) -> Any:
+    """The answer of a broker, retried as clients do."""
+    answers: list[Any] = []
+
+    def answered() -> bool:
+        with cluster.client(node_id) as client:
+            answers.append(request(client, KEY, *arguments))
+        return answers[-1] not in RETRIED
+
+    until(answered, lambda: answers[-1])
+    return answers[-1]
+
+
+def add(client: Any, key: str, producer: Producer) -> ErrorCode:
+    return transactions.add(client, key, producer, TOPIC, 0)[0]
+
+
+def replaced(cluster: RunningCluster) -> tuple[int, int]:
+    """The coordinator loses ZooKeeper, and another broker takes its place; both, the former one
+    first."""
+    former = coordinator(cluster, 1)
+    witness = former % 3 + 1
+
+    async def cut() -> None:
+        cluster.sessions[former].cut()
+
+    cluster.run(cut())
+    cluster.expire(former)
+    cluster.until(lambda: coordinator(cluster, witness) not in (-1, former), "another coordinator")
+    assert coordinator(cluster, former) == former, "it knows nothing of that"
+    return former, coordinator(cluster, witness)
+
+
+def told_by_the_former(
+    cluster: RunningCluster, former: int, request: Any, *arguments: Any
+) -> ErrorCode:
+    """What the former coordinator answers, at the latest when it hears of its successor."""
+
+    def asked() -> Any:
+        with cluster.client(former) as client:
+            return request(client, KEY, *arguments)
+
+    async def join() -> None:
+        cluster.sessions[former].join()
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(asked)
+        cluster.run(join())
+        found = answer.result()
+    return OK if isinstance(found, Producer) else found
+
+
+@pytest.mark.parametrize("version", [3, 5], ids=["first protocol", "second protocol"])
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("before", ["nothing", "a commit"])
+def test_the_end_of_a_transaction_that_the_former_coordinator_has_not_seen(
+    cluster: RunningCluster, version: int, commit: bool, before: str
+) -> None:
+    first = coordinator(cluster, 1)
+    producer = ask(cluster, first, transactions.init)
+    if before == "a commit":
+        assert ask(cluster, first, add, producer) is OK
+        producer = ask(cluster, first, transactions.end, producer, True, version)
+    former, now = replaced(cluster)
+    assert ask(cluster, now, add, producer) is OK
+    told = told_by_the_former(cluster, former, transactions.end, producer, commit, version)
+    assert told in RETRIED, "neither done nor impossible: it cannot know"
+    assert isinstance(ask(cluster, now, transactions.end, producer, commit, version), Producer)
+
+
+def test_a_new_producer_is_not_fenced_by_the_former_coordinator(cluster: RunningCluster) -> None:
+    producer = ask(cluster, coordinator(cluster, 1), transactions.init)
+    former, now = replaced(cluster)
+    newer = ask(cluster, now, transactions.init)
+    assert newer.epoch == producer.epoch + 1
+    assert told_by_the_former(cluster, former, add, newer) in RETRIED
+    assert ask(cluster, now, add, newer) is OK

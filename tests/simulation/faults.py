@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.admin import Admin
+from tests.simulation.model import ACKED, LIVE
+from tests.simulation.network import Broken
+from tests.simulation.reading import Content, Missing, fetch, take
 
 if TYPE_CHECKING:
     from tests.log.faulty_disk import Inode
@@ -181,7 +185,7 @@ async def end_somehow(story: Story) -> None:
 async def garbled(story: Story, tasks: Tasks) -> None:
     """After a clean stop files that can be rebuilt from the log are changed."""
     await story.stop()
-    disk, random = story.world.disk, story.random
+    disk, random, spoiled = story.world.disk, story.random, set()
     names = sorted(
         name for name, inode in disk.names.items()
         if inode is not None and name.endswith(MADE_ANEW) and inode.content
@@ -198,9 +202,27 @@ async def garbled(story: Story, tasks: Tasks) -> None:
                                    and each.endswith(kind)])
             inode.content[:] = disk.inode(other).content
         else:
-            spoil(inode, how, name, random)
+            misleads = name.endswith(".index") and story.apart.random() < 0.7
+            spoil(inode, 5 if misleads else how, name, random)
+            spoiled.add(name.rpartition("/")[0].rpartition("/")[2])
         inode.durable = bytearray(inode.content)
     await story.start()
+    await read_by_indexes(story, spoiled)
+
+
+async def read_by_indexes(story: Story, names: set[str]) -> None:
+    """Read the partitions with these names from the middle of their segments on, before anything
+    else finds that their indexes are wrong."""
+    session, chance = story.session("reader by indexes"), story.apart
+    for partition in [each for topic in story.model.live() for each in topic.partitions]:
+        if f"{partition.topic.name}-{partition.index}" not in names:
+            continue
+        known = [each.base_offset for each in partition.batches if each.fate == ACKED]
+        for offset in chance.sample(known, min(len(known), 4)):
+            with contextlib.suppress(Broken, Missing):
+                part = await fetch(session, partition, max(offset, 0), 0, chance)
+                if part.error_code == 0 and partition.topic.state == LIVE:
+                    take(Content(offset, offset), part, max(offset, 0), 0, partition)
 
 
 def spoil(inode: Inode, how: int, name: str, random: Random) -> None:

@@ -33,6 +33,7 @@ class Options:
     lookers: int = 0
     own_keys: bool = False                  # a key for each producer, beside the common ones
     restless: float = 0.1                   # how often a member subscribes to something else
+    wide: bool = False                      # transactions write all partitions of one topic
     rivals: float = 0.0                     # transactions that end beside a second producer
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
@@ -83,6 +84,7 @@ class Options:
         options.metadata_snapshot_after = chance.choice([0, 10, 20_000])
         options.metadata_segment_bytes = chance.choice([400, 1 << 30])
         options.widen(random.Random(f"wider options {seed}"))
+        options.wide = random.Random(f"wide {seed}").random() < 0.2
         return options
 
     def widen(self, chance: random.Random) -> None:

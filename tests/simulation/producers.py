@@ -30,6 +30,7 @@ from tests.simulation.model import (
     UNKNOWN,
     Batch,
     PartitionModel,
+    TopicModel,
     Transaction,
 )
 from tests.simulation.network import Broken, Link
@@ -290,6 +291,16 @@ class Transactional(Producer):
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
         self.deletions = Random(f"deletions {story.world.seed} {name}")
+        self.topic: TopicModel | None = None
+        """The one whose partitions a wide transaction writes, one after the other."""
+        self.turn = 0
+
+    def choose(self) -> PartitionModel | None:
+        topic = self.topic
+        if topic is None or topic.state != LIVE:
+            return super().choose()
+        self.turn += 1
+        return topic.partitions[self.turn % len(topic.partitions)]
 
     async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
         """Repeat a request until the answer is final; raises Broken."""
@@ -402,6 +413,10 @@ class Transactional(Producer):
         transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
         self.model.transactions.append(transaction)
         self.added.clear()
+        if self.story.options.wide:
+            self.topic = max(
+                self.model.live(), key=lambda topic: len(topic.partitions), default=None
+            )
         asked = False
         try:
             for _ in range(random.choice((1, 2, 4))):

@@ -186,9 +186,16 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
             f"{partition!r}: records up to {last} come with an aborted transaction from"
             f" {waiting[0][0]} on"
         )
+    expected = offset
     for view in views:
         if not view.crc_holds():
             raise Violation(f"{partition!r}: the batch at {view.base_offset} is damaged")
+        if view.base_offset > expected and not partition.topic.compacted:
+            raise Violation(
+                f"{partition!r}: {expected}-{view.base_offset - 1} are left out of a fetch from"
+                f" {offset}"
+            )
+        expected = view.next_offset
         while waiting and waiting[-1][0] <= view.last_offset:
             aborted.add(waiting.pop()[1])
         read = view.records()

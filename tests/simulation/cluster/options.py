@@ -15,6 +15,15 @@ FAULTS = (
     "end a session", "break links", "idle", "move", "cut between two", "left alone",
     "missing directory", "damaged bytes",
 )
+SEQUENCES = (
+    "last disk lost", "late fetch", "successor ahead", "killed at its return", "back one by one",
+    "two leaders die", "leader dies as one joins",
+)
+"""Faults of several steps; those that `sequences.py` has."""
+OF_THREE = ("last disk lost", "successor ahead", "two leaders die")
+"""Those that show something only with three replicas, two of which have to be in sync."""
+SEQUENCES_SHARE = 0.3
+"""How many seeds have one of them in place of another fault."""
 TOGETHER_SHARE = 0.3
 """How many of the faults are two at a time."""
 FACTORS = (1, 2, 3, 3)
@@ -88,4 +97,18 @@ class ClusterOptions(Options):
             # One replica of three acknowledges alone, too: what it flushes for that has to stay.
             options.min_isr = 1
             options.settings["min.insync.replicas"] = "1"
+        rare = random.Random(f"cluster sequences {seed}")
+        if rare.random() < SEQUENCES_SHARE:
+            options.have(rare.choice(SEQUENCES), rare.randrange(len(options.faults)))
         return options
+
+    def have(self, sequence: str, at: int) -> None:
+        """Put a sequence in the place of a fault, and have as many replicas as it needs. It takes
+        as long as two, so the last fault of several is left out."""
+        self.faults[at] = sequence
+        if at < len(self.faults) - 1:
+            self.faults.pop()
+        if sequence in OF_THREE or self.factor == 1:
+            self.factor, self.min_isr = min(3, self.brokers), min(2, self.brokers)
+            self.settings["default.replication.factor"] = str(self.factor)
+            self.settings["min.insync.replicas"] = str(self.min_isr)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.wire.messages import ListTransactionsRequest
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import ListTransactionsRequest, OffsetCommitRequest
 from tests.simulation.checker import check_partition, check_soundness
-from tests.simulation.groups import check_offset
+from tests.simulation.groups import check_offset, fetch_offset
 from tests.simulation.model import ABORTED, COMMITTED
 from tests.simulation.network import Broken
 from tests.simulation.reading import Content, Missing, fetch, take
@@ -46,6 +48,53 @@ async def read_along(story: ClusterStory, name: str) -> None:
             batch, _ = partition.topic.by_value[record.value or b""]
             if batch.transaction and batch.transaction.fate == ABORTED:
                 raise Violation(f"{partition!r}: {record} was aborted, and is read")
+
+
+@dataclass
+class Ascending:
+    """The offset of a group whose commits ascend."""
+
+    top: int = 0
+    """The highest one that was acknowledged or read."""
+    unclear: set[int] = field(default_factory=set)
+    """Commits without an answer, or with an error: they may happen at any later time."""
+
+
+async def commit_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
+    """Commits one offset of a group after the other."""
+    session, made = story.session(f"{group}, commits"), OffsetCommitRequest
+    topic = story.model.live()[0]
+    while not story.over:
+        await story.rest(2.0)
+        value = known.top + 1
+        again = value in known.unclear
+        known.unclear.add(value)
+        with contextlib.suppress(Broken):
+            answer = await session.call(made(group_id=group, topics=[made.Topic(
+                name=topic.name, partitions=[made.Topic.Partition(
+                    partition_index=0, committed_offset=value, committed_metadata="",
+                )],
+            )]), 8)
+            if answer.topics[0].partitions[0].error_code == 0:
+                known.top = max(known.top, value)
+                if not again:
+                    known.unclear.discard(value)
+
+
+async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
+    """Reads it: once one was read, none before it is read again, whoever coordinates."""
+    session, topic = story.session(f"{group}, reads"), story.model.live()[0]
+    while not story.over:
+        await story.rest(1.0)
+        before = known.top
+        with contextlib.suppress(Broken):
+            code, offset = await fetch_offset(
+                story, session, group, topic, 0             # type: ignore[arg-type]
+            )
+            if code is ErrorCode.NONE:
+                if max(offset, 0) < before and offset not in known.unclear:
+                    raise Violation(f"{group} had offset {before}, and has {offset} again")
+                known.top = max(known.top, offset)
 
 
 async def check_transactional(story: ClusterStory) -> None:

@@ -15,9 +15,12 @@ from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
+    Ascending,
     check_coordinators,
     check_transactional,
+    commit_ascending,
     read_along,
+    read_ascending,
 )
 from tests.simulation.cluster.router import Router
 from tests.simulation.cluster.tempo import BUSY, Tempo
@@ -56,6 +59,7 @@ class ClusterStory:
         self.tempo, self.damage = Tempo(world, self.truth), Damage(world, self.truth)
         self.over = False
         self.cancelled = False          # coordinators have lost what they had on no disk
+        self.hushed = False             # producers and consumers of acks=all do nothing
         self.tasks: list[asyncio.Task[None]] = []
         self.fragile: list[asyncio.Task[None]] = []
         """Clients of coordinators: they end when a coordinator's log has lost something."""
@@ -85,6 +89,8 @@ class ClusterStory:
         try:
             if not self.over:
                 await waits
+            while self.hushed:
+                await asyncio.sleep(0.1)
         finally:
             timer.cancel()
             del self.resting[waits]
@@ -136,7 +142,7 @@ class ClusterStory:
             self.model.incarnation += 1
             await happen(self, fault)
         await self.pass_time(options.rounds_seconds)
-        self.over = True
+        self.over, self.hushed = True, False
         for waits in self.resting:
             _end(waits)
         self.heal()
@@ -162,6 +168,11 @@ class ClusterStory:
                 commit_simply(self, COMMITTERS),        # type: ignore[arg-type]
                 be_new(self, "new"),                    # type: ignore[arg-type]
             ]
+        if "successor ahead" in options.faults:
+            for group, known in {f"ascending{at}": Ascending() for at in range(3)}.items():
+                fragile += [
+                    commit_ascending(self, group, known), read_ascending(self, group, known)
+                ]
         if options.groups > 1:
             fragile.append(be_classic(self, "classic"))     # type: ignore[arg-type]
         self.fragile = [asyncio.ensure_future(client) for client in fragile]

@@ -1,0 +1,222 @@
+"""Faults of several steps: each step follows once the one before it has had its effect.
+
+They are rare coincidences, made likely: what is on its way for longer than a restart takes, a
+second failure before the first one is repaired. A quarter of the seeds has one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import PartitionState
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.cluster.world import ClusterMachine
+
+Sequence = Callable[["ClusterStory"], Coroutine[Any, Any, None]]
+Place = tuple[str, int]
+
+PLAIN = ("a", "b")
+"""Topics of the producers that a fault may hush."""
+AT_ONCE_SECONDS = 0.002
+"""Between two looks where what follows has to happen within milliseconds."""
+
+
+def state_of(story: ClusterStory, place: Place) -> PartitionState:
+    """What ZooKeeper has of a partition."""
+    return story.truth.now().topics[place[0]].partitions[place[1]]
+
+
+def led_by_all(story: ClusterStory, *names: str) -> list[Place]:
+    """Partitions of these topics that have a leader, and every replica in sync, of several."""
+    return [
+        (name, index) for name, index, state in story.truth.states()
+        if name in names and state.leader > 0 and len(state.isr) == len(state.replicas) > 1
+    ]
+
+
+def machines(story: ClusterStory, nodes: tuple[int, ...]) -> list[ClusterMachine]:
+    return [story.world.brokers[node - 1] for node in nodes]
+
+
+async def until(
+    story: ClusterStory, holds: Callable[[], bool], seconds: float, step: float = 0.05
+) -> bool:
+    """Whether a condition holds within this time."""
+    end = story.world.now + seconds
+    while not holds():
+        if story.world.now > end:
+            return False
+        await (asyncio.sleep(step) if step < 0.01 else story.pass_time(step))
+    return True
+
+
+async def come_back(story: ClusterStory, *gone: ClusterMachine) -> None:
+    """Start these in any order, and wait for them."""
+    for machine in story.random.sample(gone, len(gone)):
+        if machine.loop is None:
+            machine.begin_broker()
+        await story.pass_time(story.random.choice((0.0, 0.5)))
+    for machine in gone:
+        await story.until_up(machine)
+
+
+async def last_disk_lost(story: ClusterStory) -> None:
+    """All but one stop without a word, and die. The disks of that one are lost, and with them what
+    it would have committed below min.insync.replicas."""
+    chance, last = story.random, story.some_machine()
+    if last is None:
+        return
+    others = [machine for machine in story.world.brokers if machine is not last]
+    for machine in others:
+        machine.pause()
+    await story.pass_time(chance.choice((8.0, 12.0)))
+    for machine in others:
+        machine.kill()
+    story.wipe(last)
+    await come_back(story, *others)
+    await story.pass_time(10.0)
+    await come_back(story, last)
+
+
+async def late_fetch(story: ClusterStory) -> None:
+    """A follower's fetch is on its way while its machine loses power, starts and registers; when
+    it arrives the leader dies."""
+    chance, found = story.random, led_by_all(story, *PLAIN)
+    if not found:
+        return
+    place = chance.choice(found)
+    state = state_of(story, place)
+    (leader,) = machines(story, (state.leader,))
+    (follower,) = machines(story, (chance.choice([n for n in state.isr if n != state.leader]),))
+    node = follower.node_id
+    story.hushed = True                 # what it has when it asks for more is everything
+    story.world.cut(follower, leader)
+    await story.pass_time(1.0)
+    story.cut_power(follower)
+    await come_back(story, follower)
+    story.world.heal()
+
+    def joins() -> bool:
+        return any(
+            node in state.isr and state.leader == leader.node_id
+            for name, _, state in story.truth.states() if name in PLAIN
+        )
+
+    await until(story, joins, 0.15, AT_ONCE_SECONDS)
+    gone = [machine for machine in story.world.brokers if machine is not follower]
+    for machine in gone:
+        machine.kill()
+    story.hushed = False
+    await story.pass_time(chance.choice((1.0, 8.0)))
+    await come_back(story, *gone)
+
+
+async def successor_ahead(story: ClusterStory) -> None:
+    """A coordinator dies. The next one has what the third one lacks, serves for a while, and dies
+    before that one could get it."""
+    chance, found = story.random, led_by_all(story, "__consumer_offsets")
+    found = [place for place in found if len(state_of(story, place).replicas) == 3]
+    if not found:
+        return
+    place = chance.choice(found)
+    state = state_of(story, place)
+    (first,) = machines(story, (state.leader,))
+    second, third = machines(story, tuple(n for n in state.replicas if n != state.leader))
+    for one in (first, second):
+        story.world.cut(one, third)
+        story.world.cut(third, one)
+    await story.pass_time(chance.choice((0.3, 1.0)))
+    first.kill()
+    if await until(story, lambda: state_of(story, place).leader == second.node_id, 10.0):
+        await story.pass_time(chance.choice((0.3, 1.0)))
+        second.kill()
+        await until(story, lambda: state_of(story, place).leader == third.node_id, 10.0)
+        await story.pass_time(2.0)
+    story.world.heal()
+    await come_back(story, first, second)
+
+
+async def killed_at_its_return(story: ClusterStory) -> None:
+    """The power of all fails. The first one that is back is killed, and the others come back
+    without it."""
+    chance = story.random
+    for machine in story.world.brokers:
+        story.cut_power(machine)
+    first, *others = chance.sample(story.world.brokers, len(story.world.brokers))
+    first.begin_broker()
+    await until(story, lambda: first.up, 3.0)
+    await story.pass_time(chance.choice((0.05, 0.5)))
+    first.kill()
+    await come_back(story, *others)
+    await story.pass_time(chance.choice((0.5, 3.0)))
+    await come_back(story, first)
+
+
+async def back_one_by_one(story: ClusterStory) -> None:
+    """The power of all fails, and each comes back once the one before it serves."""
+    chance = story.random
+    for machine in story.world.brokers:
+        story.cut_power(machine)
+    for machine in chance.sample(story.world.brokers, len(story.world.brokers)):
+        await come_back(story, machine)
+        await story.pass_time(chance.choice((0.5, 3.0)))
+
+
+async def two_leaders_die(story: ClusterStory) -> None:
+    """A leader dies, and the next one as soon as it leads, while the third follows it."""
+    chance, found = story.random, led_by_all(story, *PLAIN)
+    if not found:
+        return
+    place = chance.choice(found)
+    (first,) = machines(story, (state_of(story, place).leader,))
+    first.kill()
+
+    def led() -> bool:
+        return state_of(story, place).leader not in (first.node_id, -1)
+
+    gone = [first]
+    if await until(story, led, 10.0, AT_ONCE_SECONDS):
+        await asyncio.sleep(chance.expovariate(500.0))
+        gone += machines(story, (state_of(story, place).leader,))
+        gone[1].kill()
+    await story.pass_time(chance.choice((1.0, 8.0)))
+    await come_back(story, *gone)
+
+
+async def leader_dies_as_one_joins(story: ClusterStory) -> None:
+    """A replica comes back, and the leader cannot send it everything before it dies."""
+    chance, found = story.random, led_by_all(story, *PLAIN)
+    if not found:
+        return
+    place = chance.choice(found)
+    state = state_of(story, place)
+    (leader,) = machines(story, (state.leader,))
+    node = chance.choice([n for n in state.isr if n != state.leader])
+    (joining,) = machines(story, (node,))
+    joining.kill()
+    if not await until(story, lambda: node not in state_of(story, place).isr, 10.0):
+        return
+    await story.pass_time(1.0)
+    if joining.loop is None:
+        joining.begin_broker()
+    await until(story, lambda: joining.up, 20.0, AT_ONCE_SECONDS)
+    await asyncio.sleep(chance.expovariate(200.0))
+    story.world.cut(leader, joining)
+    await until(story, lambda: node in state_of(story, place).isr, 1.0)
+    gone = [machine for machine in story.world.brokers if machine is not joining]
+    for machine in gone:
+        machine.kill()
+    story.world.heal()
+    await story.pass_time(chance.choice((1.0, 8.0)))
+    await come_back(story, *gone)
+
+
+SEQUENCES: dict[str, Sequence] = {
+    "last disk lost": last_disk_lost, "late fetch": late_fetch,
+    "successor ahead": successor_ahead, "killed at its return": killed_at_its_return,
+    "back one by one": back_one_by_one, "two leaders die": two_leaders_die,
+    "leader dies as one joins": leader_dies_as_one_joins,
+}

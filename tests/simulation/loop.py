@@ -13,6 +13,8 @@ import contextvars
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.network.poller import BrokerLoop
@@ -104,27 +106,40 @@ class Work:
             self.future.set_exception(error)
 
 
-class SimHandle(asyncio.TimerHandle):
-    """A scheduled callback, without what asyncio's own handles do for its debug mode."""
+class SimHandle:
+    """A scheduled callback: what asyncio's handles promise, without their debug mode.
 
-    __slots__ = ()
+    Nothing but a loop makes them, by `NEW` and an assignment of each field, as a call of `__init__`
+    takes longer than the rest: 8,000 are made in a run.
+    """
 
-    def __init__(
-        self, when: float, callback: Callable[..., Any], arguments: tuple[Any, ...], loop: SimLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop, self._callback, self._args = loop, callback, arguments
-        self._cancelled = self._scheduled = False
-        self._repr = self._source_traceback = None
-        self._when = when
+    __slots__ = ("arguments", "callback", "context", "due_at", "loop", "scheduled")
+
+    callback: Callable[..., Any] | None
+    arguments: tuple[Any, ...]
+    context: contextvars.Context
+    due_at: float
+    loop: SimLoop
+    scheduled: bool
+
+    def when(self) -> float:
+        return self.due_at
+
+    def cancelled(self) -> bool:
+        return self.callback is None
 
     def cancel(self) -> None:
-        if not self._cancelled:
-            if self._scheduled:
-                self._loop.timers_cancelled += 1
-            self._cancelled = True
-            self._callback = self._args = None
+        if self.callback is not None:
+            if self.scheduled:
+                self.loop.timers_cancelled += 1
+            self.callback, self.arguments = None, ()
+
+    def __lt__(self, other: SimHandle) -> bool:
+        """Two timers of one moment: neither is less, as with asyncio's."""
+        return False
+
+
+NEW = object.__new__
 
 
 class SimLoop(BrokerLoop):
@@ -144,28 +159,31 @@ class SimLoop(BrokerLoop):
         self.sockets = sockets
         self.ready = self._ready
         self.timers: list[tuple[float, SimHandle]] = []
-        """A heap. Two timers of one moment are compared by asyncio's handles, which call neither
-        of them less."""
+        """A heap."""
         self.timers_cancelled = 0
 
-    def call_soon(
+    def call_soon(                      # type: ignore[override]
         self, callback: Callable[..., Any], *arguments: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        handle = SimHandle(0.0, callback, arguments, self, context)
+        handle = NEW(SimHandle)
+        handle.callback, handle.arguments, handle.scheduled = callback, arguments, False
+        handle.context = copy_context() if context is None else context
         self.ready.append(handle)
         return handle
 
-    def call_at(
+    def call_at(                        # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *arguments: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        handle = SimHandle(when, callback, arguments, self, context)
-        heapq.heappush(self.timers, (when, handle))
-        handle._scheduled = True
+        handle = NEW(SimHandle)
+        handle.callback, handle.arguments, handle.scheduled = callback, arguments, True
+        handle.context = copy_context() if context is None else context
+        handle.loop, handle.due_at = self, when
+        heappush(self.timers, (when, handle))
         return handle
 
-    def call_later(
+    def call_later(                     # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *arguments: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
@@ -189,45 +207,45 @@ class SimLoop(BrokerLoop):
         if world.turned is not self:                # setting it is a system call
             asyncio._set_running_loop(self)
             world.turned = self
-        if timers and (timers[0][1]._cancelled or len(timers) > 100):
-            self._forget_cancelled()
-        if timers and not ready:
-            self.time()
-        if looks and (happened := self._selector.select(0)):
-            self._process_events(happened)
+        if timers:
+            if timers[0][1].callback is None or len(timers) > 100:
+                self._forget_cancelled()
+            if timers and not ready:
+                self.time()
+        if looks and self.poller.wait(0):
+            raise RuntimeError("only the sockets of connections are ready in a simulation")
         if timers:
             until = self.time() + self._clock_resolution
             while timers and timers[0][0] < until:
-                handle = heapq.heappop(timers)[1]
-                handle._scheduled = False
+                handle = heappop(timers)[1]
+                handle.scheduled = False
                 ready.append(handle)
         else:
             self.time()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
+            callback = handle.callback
+            if callback is None:
                 continue
             try:
-                handle._context.run(handle._callback, *handle._args)
+                handle.context.run(callback, *handle.arguments)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                message = f"Exception in callback {handle._callback}"
+                message = f"Exception in callback {callback}"
                 self.call_exception_handler({"message": message, "exception": error})
 
     def _forget_cancelled(self) -> None:
         """Remove cancelled timers from the front of the heap, or all if most are."""
         timers = self.timers
         if len(timers) > 100 and self.timers_cancelled / len(timers) > 0.5:
-            for _, handle in timers:
-                handle._scheduled = not handle._cancelled
-            timers[:] = [each for each in timers if not each[1]._cancelled]
+            timers[:] = [each for each in timers if each[1].callback is not None]
             heapq.heapify(timers)
             self.timers_cancelled = 0
             return
-        while timers and timers[0][1]._cancelled:
+        while timers and timers[0][1].callback is None:
             self.timers_cancelled -= 1
-            heapq.heappop(timers)[1]._scheduled = False
+            heappop(timers)
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         """Execute it at some later moment; one thread's calls keep their order."""

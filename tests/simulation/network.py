@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire.apis import APIS
@@ -18,6 +19,9 @@ from ottla.wire.headers import RequestHeader, response_header_size
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
     from tests.simulation.world import World
+
+
+READ_BYTES = 1 << 18
 
 
 class Broken(ConnectionError):
@@ -76,7 +80,7 @@ class Link:
         for piece in (data[:cut], data[cut:]):
             if piece:
                 self.on_way = max(self.on_way + 1e-7, self.world.now + self.world.latency())
-                self.world.at(self.on_way, lambda piece=piece: self.arrive(piece))
+                self.world.at(self.on_way, partial(self.arrive, piece))
 
     # In transit
 
@@ -98,13 +102,14 @@ class Link:
             del self.unsent[:sent]
         self.machine.poke()
 
-    def pull(self) -> None:
-        """Receive what the broker has sent; it reaches the client later."""
+    def pull(self, to_the_end: bool = True) -> None:
+        """Receive what the broker has sent; it reaches the client later. The end of the stream is
+        looked for only where it may have come."""
         if self.broken or self.deaf_until > self.world.now:
             return
         while True:
             try:
-                data = self.near.recv(1 << 18)
+                data = self.near.recv(READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:
@@ -115,7 +120,9 @@ class Link:
                 self.world.unwatch(self)
                 return
             self.machine.poke()
-            self.world.at(self.on_way_back, lambda data=data: self.deliver(data))
+            self.world.at(self.on_way_back, partial(self.deliver, data))
+            if not to_the_end and len(data) < READ_BYTES:
+                return
 
     def deliver(self, data: bytes) -> None:
         if self.broken:

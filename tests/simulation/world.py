@@ -32,6 +32,9 @@ from tests.simulation.violation import Violation as Violation
 
 START_MS = 1_700_000_000_000
 STEPS_MAX = 400_000
+READABLE = select.EPOLLIN
+READY_MOST = 32
+"""Links that are looked at after a turn; the poll reserves memory for as many."""
 
 
 class SimListener(listening.Listener):
@@ -159,7 +162,7 @@ class World:
     def watch(self, link: Link) -> None:
         """Receive what the broker sends on this link."""
         self.links[link.fd] = link
-        self.poll.register(link.fd, select.EPOLLIN)
+        self.poll.register(link.fd, READABLE)
 
     def links_of(self, machine: Machine) -> list[Link]:
         """The connections of one broker."""
@@ -195,7 +198,7 @@ class World:
         several are due at once. Most of a run's calls are made from here: it calls nothing that it
         can look up itself."""
         clients, heap, machines = self.clients, self.heap, self.machines
-        ready, timers = clients.ready, clients.timers
+        ready, timers, poll = clients.ready, clients.timers, self.poll.poll
         while not done():
             self.steps += 1
             if self.steps > most:
@@ -203,7 +206,8 @@ class World:
             now = self.now
             clients_at = 0.0 if ready or clients.poked else timers[0][0] if timers else NEVER
             event_at = heap[0][0] if heap else NEVER
-            soonest, due = min(clients_at, event_at), None
+            soonest = clients_at if clients_at < event_at else event_at
+            machine = several = None
             for each in machines:
                 loop = each.loop
                 if loop is None or each.paused:
@@ -211,15 +215,21 @@ class World:
                 if not loop.ready and not loop.poked:
                     at = loop.timers[0][0] if loop.timers else NEVER
                     if at > now:
-                        soonest = min(soonest, at)
+                        if at < soonest:
+                            soonest = at
                         continue
-                due = [each] if due is None else [*due, each]
-            if due is None and soonest > now:
+                if machine is None:
+                    machine = each
+                elif several is None:
+                    several = [machine, each]
+                else:
+                    several.append(each)
+            if machine is None and soonest > now:
                 assert soonest < NEVER, "nothing will ever happen"
                 self.now = soonest
                 continue
-            machine = None if due is None else (
-                due[0] if len(due) == 1 else self.random.choice(due))
+            if several is not None:
+                machine = self.random.choice(several)
             chance = self.chance()
             if event_at <= now and (chance < 0.5 or (clients_at > now and machine is None)):
                 self._guarded(heapq.heappop(heap)[3])
@@ -230,10 +240,10 @@ class World:
                 assert machine.loop is not None
                 self._guarded(machine.loop.turn)
                 self.now += chance * 1e-4
-                for fd, _ in self.poll.poll(0):
+                for fd, happened in poll(0, READY_MOST):
                     link = self.links.get(fd)
                     if link is not None:
-                        link.pull()
+                        link.pull(happened != READABLE)
                 if self.failures or not machine.is_well():
                     machine.look()
             else:

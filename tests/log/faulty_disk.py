@@ -95,6 +95,9 @@ class FaultyDisk(Disk):
     `errors` maps a kind of operation to the errno that it fails with, below the path `failing`.
     """
 
+    file_type = FaultyFile
+    ended = PowerCut
+
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.names: dict[str, Inode | None] = {"/": None}
@@ -114,11 +117,11 @@ class FaultyDisk(Disk):
     def before(self, kind: str, path: str, size: int = 0) -> int:
         """Count an operation; raises a due fault. Returns how many of `size` bytes are written."""
         if self.stopped:
-            raise PowerCut
+            raise self.ended
         if kind in self.errors and path.startswith(self.failing):
             raise OSError(self.errors[kind], f"injected {kind} error", path)
         if kind == "write":
-            if size > self.free:
+            if size > self.room():
                 raise OSError(errno.ENOSPC, "injected full disk", path)
             self.free -= size
         if kind != "read":
@@ -129,6 +132,10 @@ class FaultyDisk(Disk):
                 # Never all of it: a complete write is the case that stops one step later.
                 return self.random.randrange(size)
         return size
+
+    def room(self) -> int:
+        """How many bytes may still be written."""
+        return self.free
 
     def stop(self) -> None:
         """The power fails now."""
@@ -206,7 +213,7 @@ class FaultyDisk(Disk):
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             inode = Inode()
             self.change("make", path, inode)
-        return FaultyFile(self, inode, path)
+        return self.file_type(self, inode, path)
 
     def listdir(self, path: str) -> list[str]:
         if path not in self.names:
@@ -261,14 +268,12 @@ class FaultyDisk(Disk):
     def sync_directory(self, path: str) -> None:
         self.before("sync", path)
         # A journal writes changes in order: those before the last change in here are kept.
-        last = [
-            at for at, (_, name, _) in enumerate(self.pending_names)
-            if name.rpartition("/")[0] in (path, "")
-        ]  # fmt: skip
-        if last:
-            for entry in self.pending_names[: last[-1] + 1]:
-                self.apply_name(self.durable_names, *entry)
-            del self.pending_names[: last[-1] + 1]
+        count = len(self.pending_names)
+        while count and self.pending_names[count - 1][1].rpartition("/")[0] not in (path, ""):
+            count -= 1
+        for entry in self.pending_names[:count]:
+            self.apply_name(self.durable_names, *entry)
+        del self.pending_names[:count]
 
     def sync_file_system(self, path: str) -> None:
         self.before("sync", path)

@@ -33,6 +33,9 @@ class SimFile(FaultyFile):
 class SimDisk(FaultyDisk):
     """What one process sees of the medium."""
 
+    file_type = SimFile
+    ended = ProcessEnds
+
     def __init__(self, seed: int, now_ms: Callable[[], int]) -> None:
         super().__init__(seed)
         self.now_ms = now_ms
@@ -66,12 +69,8 @@ class SimDisk(FaultyDisk):
         self.on_end()
         raise ProcessEnds
 
-    def before(self, kind: str, path: str, size: int = 0) -> int:
-        if self.stopped:
-            raise ProcessEnds
-        if kind == "write":
-            self.free = 1 << 40 if self.capacity is None else self.capacity - self.used()
-        return super().before(kind, path, size)
+    def room(self) -> int:
+        return 1 << 40 if self.capacity is None else self.capacity - self.used()
 
     def used(self) -> int:
         """Bytes in files that have a name."""
@@ -82,11 +81,10 @@ class SimDisk(FaultyDisk):
             return super().free_bytes(path)
         return max(0, self.capacity - self.used()), self.capacity
 
-    def open(self, path: str, create: bool = False) -> SimFile:
+    def open(self, path: str, create: bool = False) -> FaultyFile:
         if not create and path not in self.names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        opened = super().open(path, create)
-        return SimFile(self, opened.inode, path)
+        return super().open(path, create)
 
     def modified_ms(self, path: str) -> int:
         return getattr(self.inode(path), "modified_ms", 0)

@@ -182,19 +182,21 @@ class Settings:
     """Declared settings with their values; a setting that was not set has its default."""
 
     declared: ClassVar[dict[str, Setting]] = {}
+    defaults: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         own = {s.name: s for s in vars(cls).values() if isinstance(s, Setting)}
         cls.declared = {**cls.declared, **own}
+        cls.defaults = {s.attribute: s.default for s in cls.declared.values()}
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         """Set the properties in `texts` that are declared here. Raises SettingsError."""
+        values = self.__dict__
+        values.update(self.defaults)
         for name, declared in self.declared.items():
-            text = texts.get(name)
-            self.__dict__[declared.attribute] = (
-                declared.default if text is None else declared.parse(text)
-            )
+            if name in texts:
+                values[declared.attribute] = declared.parse(texts[name])
 
     def value(self, name: str) -> Any:
         """The value of the setting with this name in Kafka's spelling."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.broker import DYNAMIC
@@ -105,7 +106,7 @@ def topic_entries(
             for synonym, factor in names
             if synonym in layer
         ]
-        found += _defaults(names)
+        found += _defaults(name)
         standard = Synonym(name, setting.text(setting.default), Source.DEFAULT)
         first, factor = found[0] if found else (standard, 1)
         value = None if first.value is None else convert_unit(first.value, factor)
@@ -119,28 +120,30 @@ def topic_entries(
         )
 
 
-def _defaults(names: list[tuple[str, int]]) -> list[tuple[Synonym, int]]:
-    """The defaults of the broker's properties that have one."""
+@cache
+def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
+    """The defaults of the broker's properties for a topic's setting, of those that have one."""
     known = kafka_settings("broker")
-    return [
+    return tuple(
         (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)
         for setting, name, factor in (
-            (known[name].setting, name, factor) for name, factor in names if name in known
+            (known[name].setting, name, factor)
+            for name, factor in synonyms_of(topic_setting) if name in known
         )
         if setting.default is not None
-    ]
+    )
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
     """All settings of this broker: Kafka's, Ottla's own, and others that were set."""
     layers = broker_layers(broker, image)
-    known = kafka_settings("broker")
+    known, meanings = kafka_settings("broker"), _meanings()
     declared = broker.config.declared
     names = dict.fromkeys([*known, *declared, *(n for _, layer in layers for n in layer)])
     for name in sorted(names):
         setting = declared.get(name) or (known[name].setting if name in known else None)
         read_only = known[name].update == "read-only" if name in known else name not in DYNAMIC
-        same = _same_meaning(name)
+        same = meanings.get(name, (name,))
         found = [
             Synonym(other, layer[other], source)
             for source, layer in layers
@@ -154,13 +157,15 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
         yield _entry(name, setting, found, read_only and setting is not None, own_unit=True)
 
 
-def _same_meaning(name: str) -> list[str]:
-    """Properties of one meaning, from `name` on: log.retention.ms, .minutes, .hours."""
+@cache
+def _meanings() -> dict[str, tuple[str, ...]]:
+    """By name, the properties of one meaning from it on: log.retention.ms, .minutes, .hours."""
+    found: dict[str, tuple[str, ...]] = {}
     for topic_setting in TopicConfig.declared:
-        names = [synonym for synonym, _ in synonyms_of(topic_setting)]
-        if name in names:
-            return names[names.index(name) :]
-    return [name]
+        names = tuple(synonym for synonym, _ in synonyms_of(topic_setting))
+        for at, name in enumerate(names):
+            found.setdefault(name, names[at:])
+    return found
 
 
 def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ottla.broker.settings.declaration import Long, Names, Settings, SettingsError, days, setting
@@ -174,10 +175,11 @@ class TopicConfig(Settings):
         " replica was lost; may lose records.")
 
 
-def synonyms_of(topic_setting: str) -> list[tuple[str, int]]:
+@cache
+def synonyms_of(topic_setting: str) -> tuple[tuple[str, int], ...]:
     """The broker's properties for a topic's setting, each with the factor into the topic's unit."""
     pairs = (name.partition("*") for name in TopicConfig.declared[topic_setting].synonyms)
-    return [(name, int(factor or 1)) for name, _, factor in pairs]
+    return tuple((name, int(factor or 1)) for name, _, factor in pairs)
 
 
 def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str | None:

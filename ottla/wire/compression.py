@@ -7,6 +7,7 @@ References: gzip RFC 1952; snappy format description and the framing of snappy-j
 format; Zstandard RFC 8878; KIP-110, KIP-390.
 """
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
@@ -98,7 +99,7 @@ def _check_size(size: int, size_max: int) -> None:
 
 def _package(name: str) -> Any:
     try:
-        return __import__(name, fromlist=["*"])
+        return sys.modules.get(name) or __import__(name, fromlist=["*"])
     except ImportError as error:
         package = name.partition(".")[0]
         raise UnsupportedCompression(f"the Python package of {package} is not installed") from error

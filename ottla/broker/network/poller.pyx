@@ -65,8 +65,10 @@ cdef class Poller:
         cdef int64_t timeout_ns = -1, deadline_ns = 0
         cdef Pollable who
         if timeout_seconds is not None:
-            timeout_ns = max(0, math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9))
-            deadline_ns = time.monotonic_ns() + timeout_ns
+            timeout_ns = 0
+            if timeout_seconds > 0:         # while callbacks are ready asyncio does not wait
+                timeout_ns = math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9)
+                deadline_ns = time.monotonic_ns() + timeout_ns
         self.touched = False
         while True:
             with nogil:

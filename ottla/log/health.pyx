@@ -66,6 +66,14 @@ cdef class LogHealth:
         """The damaged end of the log is about to be put aside: it accepts writes again."""
         self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
 
+    def end_in(self, disk, damage, error):
+        """The same as `end_before`, for what a change of the log has met. Raises StorageFailed."""
+        try:
+            self.end_before(disk, damage)
+        except OSError as failed:
+            self.fail_with(f"{damage}; that could not be noted", failed)
+        raise StorageFailed(self.offline) from error
+
     def end_before(self, disk, damage):
         """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
 

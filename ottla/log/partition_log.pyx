@@ -287,9 +287,7 @@ cdef class PartitionLog(ReadableLog):
 
     def truncate_to(self, int64_t offset):
         """Remove the batch that contains `offset` and everything after it, as a follower has to,
-        with the leader epochs that begin there.
-
-        Raises StorageFailed; the log is then offline.
+        with the leader epochs that begin there. Raises StorageFailed; the log is then offline.
         """
         self.awake()
         self.health.check()
@@ -317,6 +315,8 @@ cdef class PartitionLog(ReadableLog):
             self.unflushed.lower(self.log_end_offset)
             self.lower_to(self.log_end_offset)
             self.reload_producers()
+        except CorruptMessage as error:
+            self.health.end_in(self.disk, rebuild.before_a_cut(self.chain.active, error), error)
         except OSError as error:
             self.health.fail_with(f"it could not be truncated to offset {offset}", error)
 

@@ -39,6 +39,7 @@ from ottla.log.recovery.scan import (
 from ottla.log.recovery.trust import epochs_fit, snapshot_fits
 from ottla.log.segment import Segment
 from ottla.log.snapshots import decode, file_name
+from ottla.wire.errors import CorruptMessage
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
 COPY_BYTES = 1 << 20
@@ -335,6 +336,13 @@ def cut(file: File, position: int) -> None:
     recovery reads this file, and no flush syncs it."""
     file.truncate(position)
     file.sync()
+
+
+def before_a_cut(segment: Segment, error: CorruptMessage) -> Damage:
+    """The fault of a segment that a cut ended in, before that: its end is not known any more, and
+    nothing of it is to be served."""
+    position = error.position if isinstance(error, SegmentDamaged) else 0
+    return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 
 
 def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:

@@ -145,6 +145,33 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
     assert state(cluster, 1) == state(cluster, 2)
 
 
+def test_damage_that_a_cut_meets_is_noted_and_holds_up_no_other_partition(make: Make) -> None:
+    cluster = make(nodes=2, partitions=2)
+    for index in (0, 0, 1):
+        cluster.append(1, index)
+    cluster.settle()
+    partition = cluster.image.topics[TOPIC].partitions[0]
+    for leader in (2, 1):                       # each appends a record that the other never gets
+        partition = elected(partition, leader)
+        cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+        cluster.catch_up(leader)
+        cluster.append(leader)
+    cut = cluster.nodes[2].partition()
+    assert cut is not None and state(cluster, 2) == (2, 3)
+    path = Path(cut.log.segments[0].path(".log"))
+    changed = bytearray(path.read_bytes())
+    changed[8] ^= 1                             # the first batch's length
+    path.write_bytes(changed)
+    cluster.append(1, 1)
+    cluster.catch_up(2)
+    for _ in range(20):
+        cluster.fetch(2, 1)
+    assert cut.damaged and cut.log.offline is not None
+    assert state(cluster, 2, 1) == state(cluster, 1, 1) == (2, 2)
+    cluster.nodes[2].replicas.repair(cut)
+    assert (cut.log.damage, cut.log.offline, cut.log.log_end_offset) == (None, None, 0)
+
+
 def test_a_cut_goes_by_epochs_and_never_by_the_high_watermark(make: Make) -> None:
     """KIP-101: a follower learns the high watermark late, and has acknowledged records above it."""
     cluster = make(nodes=2)

@@ -119,7 +119,7 @@ def test_threads_find_what_one_after_the_other_finds(tmp_path: Path) -> None:
     ends = [each[2] for each in found[0][0]]
     assert ends == [14, 10, 12, 0, 8, *[16] * 7]
     assert sum("accepts no writes" in str(each[5]) for each in found[0][0]) == 1
-    assert sum("were moved to" in str(each[5]) for each in found[0][0]) == 2
+    assert sum("were moved to" in str(each[6]) for each in found[0][0]) == 2
 
 
 def test_a_directory_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:

@@ -145,6 +145,29 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
     assert state(cluster, 1) == state(cluster, 2)
 
 
+def test_a_cut_ends_no_later_than_the_followers_own_records_of_the_leaders_epoch(
+    make: Make,
+) -> None:
+    """KIP-279: the leader's records of the epoch go further than the follower's, which led next."""
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.settle()
+    for _ in range(3):
+        cluster.append(1)                       # 2 never gets these
+    partition = cluster.image.topics[TOPIC].partitions[0]
+    for leader in (2, 1):
+        partition = elected(partition, leader)
+        cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+        cluster.catch_up(leader)
+        for _ in range(2):
+            cluster.append(leader)
+    ends = [state(cluster, node)[1] for node in (1, 2)]
+    cluster.settle()
+    assert ends == [6, 3]
+    assert records_of(cluster, 1) == records_of(cluster, 2)
+    assert state(cluster, 1) == state(cluster, 2) == (6, 6)
+
+
 def test_damage_that_a_cut_meets_is_noted_and_holds_up_no_other_partition(make: Make) -> None:
     cluster = make(nodes=2, partitions=2)
     for index in (0, 0, 1):

@@ -93,9 +93,10 @@ class DoubtedSegments:
     def want(self, partition: Partition, offset: int) -> None:
         """Check the segment with an offset, or all for EVERYWHERE, unless that was done a short
         time ago."""
-        known, at = self.checked.get(partition, (-1, 0.0))
-        if known == offset and self.loop.time() - at < CHECK_AGAIN_SECONDS:
-            return
+        if (last := self.checked.get(partition)) is not None:
+            checked, at = last
+            if checked == offset and self.loop.time() - at < CHECK_AGAIN_SECONDS:
+                return
         self.wanted[partition] = offset
         if self.task is None:
             self.task = self.loop.create_task(self._check())

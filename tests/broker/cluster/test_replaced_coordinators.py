@@ -1,5 +1,5 @@
-"""A transaction coordinator that another one has replaced, and that does not know it yet, tells a
-producer nothing final: what it remembers is over."""
+"""A transaction coordinator that has been replaced, and has not heard of it, gives producers no
+final answer: its state may be out of date."""
 
 from __future__ import annotations
 

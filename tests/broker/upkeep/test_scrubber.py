@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.broker.context import EVERYWHERE
+from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, DescribeLogDirsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
@@ -88,3 +91,19 @@ def test_a_rate_of_nothing_means_no_scrub(data: Path) -> None:
         with_it = tasks(broker)
     with RunningBroker(data, ottla_log_scrub_bytes_per_second=0) as broker:
         assert tasks(broker) == with_it - 1
+
+
+def test_a_whole_log_is_checked_however_soon_after_the_boot_it_is_doubted() -> None:
+    class JustBooted:
+        def time(self) -> float:
+            return 1.0
+
+        def create_task(self, check: Coroutine[Any, Any, None]) -> None:
+            check.close()
+
+    unused: Any = None
+    loop: Any = JustBooted()
+    partition: Any = object()
+    doubted = DoubtedSegments(unused, unused, unused, loop)
+    doubted.want(partition, EVERYWHERE)
+    assert doubted.wanted == {partition: EVERYWHERE}

@@ -35,8 +35,10 @@ class PartitionExtra(NamedTuple):
     `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
     in-sync set that have everything committed, `last_elr` those that had it (KIP-966); `doubtful`
     are in-sync replicas whose machine stopped without warning, so that the end of their logs may be
-    lost, and `lost` those whose log is missing. `offline` are replicas in log directories that have
-    failed while their broker runs (KIP-112): they neither lead nor join the in-sync set.
+    lost, and `lost` those whose log is missing. `awaited` are replicas outside the in-sync set that
+    ended shortly before a doubtful one and may have what it has lost. `offline` are replicas in log
+    directories that have failed while their broker runs (KIP-112): they neither lead nor join the
+    in-sync set.
     """
 
     adding: tuple[int, ...] = ()
@@ -46,6 +48,7 @@ class PartitionExtra(NamedTuple):
     last_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
+    awaited: tuple[int, ...] = ()
 
 
 class PartitionState(NamedTuple):
@@ -157,9 +160,11 @@ class BrokerRegistered(NamedTuple):
 
 
 class BrokerGone(NamedTuple):
-    """A broker is no longer registered."""
+    """A broker is no longer registered. `company` are those that were gone so shortly before that
+    it may have stopped with them, and never have learned that they were."""
 
     node_id: int
+    company: tuple[int, ...] = ()
 
 
 class BrokerLeaving(NamedTuple):
@@ -234,8 +239,9 @@ class MetadataImage:
     """Everything that the cluster has decided. `offset` is the number of records in it.
 
     In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
-    `leaving` are the brokers that are shutting down, and `former` the last registrations of those
-    that are gone. A standalone broker has no controller.
+    `leaving` are the brokers that are shutting down, `former` the last registrations of those
+    that are gone, and `company` who was gone shortly before them. A standalone broker has no
+    controller.
     """
 
     cluster_id: str = ""
@@ -246,6 +252,7 @@ class MetadataImage:
     leaving: frozenset[int] = frozenset()
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     former: Mapping[int, BrokerImage] = field(default_factory=dict)
+    company: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
     configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
@@ -315,7 +322,7 @@ class _Draft:
         self.controller_id, self.controller_epoch = base.controller_id, base.controller_epoch
         self.leaving = base.leaving
         self.brokers: dict[int, BrokerImage] | None = None
-        self.former = base.former
+        self.former, self.company = base.former, base.company
         self.topics: dict[str, TopicImage] | None = None
         self.names: dict[bytes, str] | None = None
         self.configs: dict[Resource, Mapping[str, str]] | None = None
@@ -348,12 +355,15 @@ class _Draft:
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
                 self.brokers[record.broker.node_id] = record.broker
                 self._set_former(record.broker.node_id, None)
+                self._set_company(record.broker.node_id, ())
                 self.leaving -= {record.broker.node_id}
             case BrokerGone():
                 self.brokers = dict(self.base.brokers if self.brokers is None else self.brokers)
                 broker = self.brokers.pop(record.node_id, None)
                 if broker is not None and broker.incarnation:
                     self._set_former(record.node_id, broker)
+                if record.node_id in self.former:
+                    self._set_company(record.node_id, record.company)
                 self.leaving -= {record.node_id}
             case BrokerLeaving():
                 self.leaving |= {record.node_id}
@@ -385,6 +395,11 @@ class _Draft:
         if broker is not None or node_id in self.former:
             kept = {node: of for node, of in self.former.items() if node != node_id}
             self.former = kept if broker is None else {**kept, node_id: broker}
+
+    def _set_company(self, node_id: int, company: tuple[int, ...]) -> None:
+        if company or node_id in self.company:
+            kept = {node: of for node, of in self.company.items() if node != node_id}
+            self.company = {**kept, node_id: company} if company else kept
 
     def _topic(self, name: str) -> TopicImage:
         return (self.base.topics if self.topics is None else self.topics)[name]
@@ -459,6 +474,7 @@ class _Draft:
             leaving=self.leaving,
             brokers=base.brokers if self.brokers is None else self.brokers,
             former=self.former,
+            company=self.company,
             topics=base.topics if self.topics is None else self.topics,
             names=base.names if self.names is None else self.names,
             configs=base.configs if self.configs is None else self.configs,

@@ -86,6 +86,8 @@ PLAIN: dict[str, tuple[type, ...]] = {
 """The types of the fields that are not composed of others. Numbers are from 0 to NUMBER_MAX."""
 NUMBER_MAX = (1 << 63) - 1
 NODE_MAX = (1 << 31) - 1
+OPTIONAL = ("company",)
+"""Fields that are written only where they are not empty, as older versions do not know them."""
 PARTITIONS_MAX = 1_000_000
 """The most partitions that a record may repeat, so that a wrong number does not fill the memory."""
 
@@ -98,7 +100,8 @@ class UnreadableMetadata(ValueError):
 
 def encode_record(record: MetadataRecord) -> bytes:
     """One record as UTF-8 text."""
-    body = {name: _to_json(getattr(record, name)) for name in record.__match_args__}
+    fields = ((name, getattr(record, name)) for name in record.__match_args__)
+    body = {name: _to_json(value) for name, value in fields if value or name not in OPTIONAL}
     return json.dumps([type(record).__name__, body], separators=(",", ":")).encode()
 
 
@@ -168,6 +171,8 @@ def _from_json(name: str, value: Any) -> Any:
             return _partition(value)
         case "rows":
             return tuple((_plain(NUMBER, index), _partition(state)) for index, *state in value)
+        case "company":
+            return _nodes(value)
         case "broker":
             return _broker(*value)
         case "credential" if value is not None:

@@ -250,7 +250,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ControllerElected(image.controller_id, image.controller_epoch)
     for broker in image.former.values():
         yield BrokerRegistered(broker)
-        yield BrokerGone(broker.node_id)
+        yield BrokerGone(broker.node_id, image.company.get(broker.node_id, ()))
     for broker in image.brokers.values():
         yield BrokerRegistered(broker)
     for node_id in sorted(image.leaving):

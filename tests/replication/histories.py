@@ -76,7 +76,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
         st.none() | st.text(max_size=5),
     ),
     st.builds(BrokerRegistered, BROKERS),
-    st.builds(BrokerGone, NODES),
+    st.builds(BrokerGone, NODES, st.sampled_from([(), (1, 2)])),
     st.builds(ControllerElected, NODES, st.integers(1, 2**31 - 1)),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
     st.builds(EpochsRaised, st.integers(1, 3)),

@@ -17,6 +17,7 @@ from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import NotController
+from ottla.broker.cluster.recent_ends import RecentEnds
 from ottla.replication.cluster_store import each
 from ottla.replication.controller.brokers import (
     broker_registered,
@@ -39,7 +40,7 @@ from ottla.replication.coordination import (
     SessionState,
 )
 from ottla.replication.election import Election, Term
-from ottla.replication.metadata import BrokerImage, MetadataImage
+from ottla.replication.metadata import BrokerImage, Decision, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
     IDS,
@@ -94,6 +95,7 @@ class Controller:
         """Brokers that have registered, and are not known to be in sync yet."""
         self.deposing: int | None = None
         """A controller that refuses connections: this broker takes its place."""
+        self.recent_ends = RecentEnds(coordination, metadata, loop)
         metadata.deposed = self.deposed
         metadata.subscribe(self._follow)
 
@@ -216,8 +218,11 @@ class Controller:
     async def _gone(self, epochs: Mapping[int, int], reason: str) -> None:
         for node_id, epoch in epochs.items():
             log.info("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
-        if epochs and await self.metadata.decide(brokers_gone, epochs):
+        if epochs and await self.metadata.decide(self._brokers_gone, epochs):
             await self._repair()
+
+    def _brokers_gone(self, image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool]:
+        return brokers_gone(image, gone, self.recent_ends.before(image, gone))
 
     async def _repair(self) -> None:
         while await self.metadata.decide(repair):
@@ -305,6 +310,7 @@ class Controller:
     async def close(self) -> None:
         """Stop standing for election."""
         self.closed = True
+        self.recent_ends.close()
         self._end_upkeep()
         if self.looking is not None:
             self.looking.cancel()

@@ -19,6 +19,7 @@ from dataclasses import replace
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
+from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.directories import checkpoints, run_record
@@ -51,8 +52,6 @@ log = logging.getLogger("ottla.member")
 
 NO_TRANSACTION = -1
 """In a mark: the entry was read, and what ZooKeeper has in its place now is another one."""
-SESSION_LASTS = 1.5
-"""Of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has two."""
 REGISTER_AGAIN_SECONDS = 1.0
 CATCH_UP_SECONDS = 1.0
 HAND_OVER_SECONDS = 30.0

@@ -20,6 +20,7 @@ from ottla.log.directories.run_record import LOST, MACHINE
 from ottla.replication.controller.elections import (
     NONE,
     available,
+    changed,
     distrusted_state,
     elect,
     min_isr,
@@ -72,8 +73,14 @@ class StaleBrokerEpoch(ProtocolError):
 
 
 def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[None]:
-    """Forget a broker that will not return; `serving_id`, which serves this, is registered."""
+    """Forget a broker that will not return; `serving_id`, which serves this, is registered.
+
+    In a cluster nobody waits any longer for one that is gone because it may have more than a
+    doubtful replica. Should it return nevertheless, its former registration is still known.
+    """
     broker = image.brokers.get(node_id)
+    if broker is None and node_id in image.former:
+        return Decision(list(_not_awaited(image, node_id)), None)
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
     if node_id == serving_id or broker.incarnation:
@@ -83,6 +90,20 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
             " has stopped"
         )
     return Decision([BrokerGone(node_id)], None)
+
+
+def _not_awaited(image: MetadataImage, node_id: int) -> Iterator[MetadataRecord]:
+    for other, company in image.company.items():
+        if node_id in company:
+            yield BrokerGone(other, tuple(node for node in company if node != node_id))
+    changes: list[Change] = []
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state.extra is not None and node_id in state.extra.awaited:
+                left = tuple(node for node in state.extra.awaited if node != node_id)
+                extra = state.extra._replace(awaited=left)
+                changes.append((topic.name, index, changed(state, state.leader, state.isr, extra)))
+    yield from by_topic(changes)
 
 
 def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:
@@ -120,16 +141,19 @@ def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool
     return brokers_gone(image, {node_id: epoch})
 
 
-def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool]:
+def brokers_gone(
+    image: MetadataImage, gone: Mapping[int, int], company: tuple[int, ...] = ()
+) -> Decision[bool]:
     """Remove brokers that have gone, each with its epoch, unless it has another one by now.
 
     Leaders move to in-sync replicas that are live, and the brokers leave every in-sync set that
     has such a member. Those that are gone at the same time belong into one decision: one after the
-    other, each would leave the sets for the sake of the next. The result says whether `repair` is
-    needed for the rest.
+    other, each would leave the sets for the sake of the next. `company` are those of which that is
+    noticed too late, as they were gone shortly before. The result says whether `repair` is needed
+    for the rest.
     """
     first: list[MetadataRecord] = [
-        BrokerGone(node_id) for node_id, epoch in gone.items()
+        BrokerGone(node_id, company) for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
     ]
     return _with_repairs(image, first) if first else Decision([], False)

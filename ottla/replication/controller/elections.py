@@ -8,11 +8,17 @@ elected among live replicas, in the order of assignment:
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set while that was below
    min.insync.replicas. The high watermark does not move below that size, so it has everything
    committed;
-3. if all of these are registered and all are doubtful, the longest log of all live replicas;
+3. if all of these are registered and all are doubtful, the longest log of all live replicas, among
+   them those that were gone shortly before a doubtful one (`awaited`);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of those alive.
 
 An election removes absent and doubtful members from the in-sync set; they join again as all do.
 Where no trusted member is alive the set stays as it is: whoever has everything is listed there.
+
+Replicas whose power fails at one moment leave the set one after the other, as their sessions end.
+The last one is left alone in it without ever having learned that, and so without having flushed
+what counted because the others had it in memory. So the others are awaited: one of their disks
+may have more. A broker that lived on after that has flushed it, and waits for nobody.
 """
 
 from __future__ import annotations
@@ -104,11 +110,16 @@ def moved(
         elr = tuple(n for n in out if n in left)
         before = {*extra.elr, *extra.last_elr, *state.isr}
         last = tuple(n for n in out if n in before and n not in elr)
+    # Nobody has more than the leader: should its power fail again, that is another doubt.
+    doubtful = tuple(node for node in extra.doubtful if node in isr and node != leader)
     return changed(state, leader, isr, extra._replace(
-        elr=elr, last_elr=last,
-        doubtful=tuple(node for node in extra.doubtful if node in isr),
+        elr=elr, last_elr=last, doubtful=doubtful,
         lost=tuple(node for node in extra.lost if node in isr),
         offline=tuple(node for node in extra.offline if node in state.replicas),
+        awaited=tuple(
+            node for node in extra.awaited
+            if doubtful and node in state.replicas and node not in isr
+        ),
     ))
 
 
@@ -162,10 +173,12 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
     """Whether everybody who could have all that was committed is back, to stay, and nobody is
     trusted: no waiting will bring a better copy than the longest log."""
-    extra, there = state.extra or NONE, available(image, state, state.isr)
-    return not extra.elr and all(
-        node in extra.doubtful and node in there and node not in image.leaving
-        for node in state.isr
+    extra = state.extra or NONE
+    needed = (*state.isr, *extra.awaited)
+    there = available(image, state, needed)
+    return (
+        not extra.elr and {*state.isr} <= {*extra.doubtful}
+        and all(node in there and node not in image.leaving for node in needed)
     )
 
 
@@ -205,13 +218,14 @@ def longest(
     """The live replica with the longest log, by last epoch and end; in-sync ones win a tie.
 
     Raises EligibleLeadersNotAvailable if none has answered under its present broker epoch, or, for
-    an election that is not unclean, if an in-sync one has not.
+    an election that is not unclean, if an in-sync or awaited one has not.
     """
+    needed = {*state.isr, *(state.extra or NONE).awaited}
     nodes = [
         node for node in to_ask(image, state, unclean)
         if node in ends and ends[node].broker_epoch == image.brokers[node].epoch
     ]
-    if not nodes or not (unclean or set(state.isr) <= set(nodes)):
+    if not nodes or not (unclean or needed <= set(nodes)):
         raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
     return max(nodes, key=lambda node: (
         ends[node].last_epoch, ends[node].end, node in state.isr, -state.replicas.index(node)
@@ -220,7 +234,9 @@ def longest(
 
 def led_alone(state: PartitionState, leader: int) -> PartitionState:
     """A leader that may lack records: it alone is in sync, and nobody else is eligible."""
-    extra = (state.extra or NONE)._replace(elr=(), last_elr=(), doubtful=(), lost=())
+    extra = (state.extra or NONE)._replace(
+        elr=(), last_elr=(), doubtful=(), lost=(), awaited=()
+    )
     return changed(state, leader, (leader,), extra)
 
 
@@ -246,17 +262,17 @@ def elect_longest(
 
 def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> int:
     """How many partitions of these topics a replica leads now that was neither in sync nor an
-    eligible leader."""
+    eligible leader, nor awaited as a copy that may be better than those."""
     found = 0
     for name in topics:
         before, after = old.topics.get(name), new.topics.get(name)
         if before is None or after is None or before.topic_id != after.topic_id:
             continue
         for state, changed_to in zip(before.partitions, after.partitions, strict=False):
-            leader = changed_to.leader
+            leader, extra = changed_to.leader, state.extra or NONE
             found += (
                 changed_to is not state and changed_to.isr == (leader,)
-                and leader not in state.isr and leader not in (state.extra or NONE).elr
+                and leader not in {*state.isr, *extra.elr, *extra.awaited}
             )
     return found
 
@@ -266,7 +282,8 @@ def distrusted_state(
 ) -> PartitionState:
     """A partition after the return of a broker whose machine stopped without warning; `lost` if its
     log is missing. It is no eligible leader, and leaves the in-sync set if another trusted member
-    is live; one whose log is missing leaves it if there is any other."""
+    is live; one whose log is missing leaves it if there is any other. A doubtful member is not
+    believed to be the best one before its company is back."""
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
         return state
@@ -285,7 +302,14 @@ def distrusted_state(
             gone += (node_id,)
         else:
             doubtful += (node_id,)
-        extra = extra._replace(doubtful=doubtful, lost=gone)
+        awaited = {*extra.awaited}
+        if node_id not in extra.doubtful:
+            # Otherwise it has led nothing since, and those of its earlier end are known.
+            awaited |= {*image.company.get(node_id, ())} - {*state.isr}
+        extra = extra._replace(
+            doubtful=doubtful, lost=gone,
+            awaited=tuple(node for node in state.replicas if node in awaited),
+        )
     return changed(state, state.leader, state.isr, extra._replace(elr=elr, last_elr=last))
 
 

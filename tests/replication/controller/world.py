@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.replication.controller.brokers import broker_gone, broker_registered, distrust
+from ottla.replication.controller.brokers import broker_registered, brokers_gone, distrust
 from ottla.replication.controller.elections import (
     LogEnd,
     elect_longest,
@@ -39,10 +39,11 @@ class World:
     def extra(self) -> PartitionExtra:
         return self.state.extra or PartitionExtra()
 
-    def gone(self, *nodes: int) -> None:
+    def gone(self, *nodes: int, company: tuple[int, ...] = ()) -> None:
+        """One after the other; `company` were gone shortly before."""
         for node in nodes:
             epoch = self.image.brokers[node].epoch
-            self.image = self.image.apply(broker_gone(self.image, node, epoch).records)
+            self.image = self.image.apply(brokers_gone(self.image, {node: epoch}, company).records)
 
     def back(self, node: int, stop: str, lost: tuple[str, ...] = ()) -> None:
         if node in self.image.brokers:

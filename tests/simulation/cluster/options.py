@@ -17,11 +17,13 @@ FAULTS = (
 )
 SEQUENCES = (
     "last disk lost", "late fetch", "successor ahead", "killed at its return", "back one by one",
-    "two leaders die", "leader dies as one joins",
+    "two leaders die", "leader dies as one joins", "power cut of two",
 )
 """Faults of several steps; those that `sequences.py` has."""
 OF_THREE = ("last disk lost", "successor ahead", "two leaders die")
 """Those that show something only with three replicas, two of which have to be in sync."""
+OF_TWO = ("power cut of two",)
+"""Those that show something only where one broker has no replica, and one replica acknowledges."""
 SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
 TOGETHER_SHARE = 0.3
@@ -108,7 +110,9 @@ class ClusterOptions(Options):
         self.faults[at] = sequence
         if at < len(self.faults) - 1:
             self.faults.pop()
-        if sequence in OF_THREE or self.factor == 1:
+        if sequence in OF_TWO:
+            self.factor, self.min_isr = max(self.brokers - 1, 1), 1
+        elif sequence in OF_THREE or self.factor == 1:
             self.factor, self.min_isr = min(3, self.brokers), min(2, self.brokers)
-            self.settings["default.replication.factor"] = str(self.factor)
-            self.settings["min.insync.replicas"] = str(self.min_isr)
+        self.settings["default.replication.factor"] = str(self.factor)
+        self.settings["min.insync.replicas"] = str(self.min_isr)

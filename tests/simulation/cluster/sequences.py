@@ -165,6 +165,23 @@ async def back_one_by_one(story: ClusterStory) -> None:
         await story.pass_time(chance.choice((0.5, 3.0)))
 
 
+async def power_cut_of_two(story: ClusterStory) -> None:
+    """All replicas of some partitions lose their power at one moment, while another broker lives:
+    their sessions end one after the other. They come back in any order, each once the one before
+    it serves; what is back may be killed meanwhile."""
+    chance, brokers = story.random, story.world.brokers
+    gone = chance.sample(brokers, len(brokers) - 1)
+    for machine in gone:
+        story.cut_power(machine)
+    await story.pass_time(chance.choice((0.0, 3.0, 8.0)))
+    for machine in gone:
+        await come_back(story, machine)
+        await story.pass_time(chance.choice((0.5, 3.0)))
+        if chance.random() < 0.3:
+            machine.kill()
+    await come_back(story, *gone)
+
+
 async def two_leaders_die(story: ClusterStory) -> None:
     """A leader dies, and the next one as soon as it leads, while the third follows it."""
     chance, found = story.random, led_by_all(story, *PLAIN)
@@ -218,5 +235,5 @@ SEQUENCES: dict[str, Sequence] = {
     "last disk lost": last_disk_lost, "late fetch": late_fetch,
     "successor ahead": successor_ahead, "killed at its return": killed_at_its_return,
     "back one by one": back_one_by_one, "two leaders die": two_leaders_die,
-    "leader dies as one joins": leader_dies_as_one_joins,
+    "leader dies as one joins": leader_dies_as_one_joins, "power cut of two": power_cut_of_two,
 }

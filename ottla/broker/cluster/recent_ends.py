@@ -1,0 +1,98 @@
+"""Which brokers have gone so recently that others may have stopped with them.
+
+Where the power of two machines fails at one moment, their sessions with ZooKeeper end one after the
+other. The broker whose session ends last is left alone in in-sync sets that it never learns of. The
+controller writes into its record who was gone shortly before it: then a replica that has lost the
+end of its log does not lead before the logs of the others were asked for (`replication/controller/
+elections`).
+
+How much time lies between two ends is never concluded from when they are noticed: a broker has
+outlived the end of another one once ZooKeeper lists it, by an answer that was asked for long
+enough after that end. Every broker keeps account, as it may be the next controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from ottla.broker.cluster.metadata_log import Metadata
+from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.metadata import MetadataImage
+from ottla.replication.registration import IDS
+
+SESSION_LASTS = 1.5
+"""Of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has two."""
+LEARNED_WITHIN = 1.0
+"""Of the session timeout: a broker that lives has read that it is alone in sync, and has flushed
+what others had in memory with it."""
+ASK_AGAIN_SECONDS = 1.0
+
+
+class RecentEnds:
+    """The brokers that were removed from the metadata, until all the others have outlived that."""
+
+    def __init__(
+        self, coordination: Coordination, metadata: Metadata, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.coordination, self.metadata, self.loop = coordination, metadata, loop
+        self.removed_at: dict[int, float] = {}
+        """One that has registered again meanwhile is still here: it may be gone once more when the
+        other one returns."""
+        self.watch: asyncio.Task[None] | None = None
+        metadata.subscribe(self._follow)
+
+    def before(self, image: MetadataImage, gone: Collection[int]) -> tuple[int, ...]:
+        """Those with which brokers that are gone now may have stopped, by the image from which they
+        will be removed; those that are found to be gone at once stay in in-sync sets together."""
+        # What was decided just now has not been shown to followers yet.
+        decided = _removed(self.metadata.image, image)
+        return tuple(sorted({*self.removed_at, *decided} - {*gone}))
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self.watch is not None:
+            self.watch.cancel()
+
+    def _follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> None:
+        if new.brokers is old.brokers:
+            return
+        for node_id in _removed(old, new):
+            self.removed_at[node_id] = self.loop.time()
+        if self.removed_at and self.watch is None:
+            self.watch = self.loop.create_task(self._until_outlived())
+
+    async def _until_outlived(self) -> None:
+        timeout = self.coordination.session_timeout_ms / 1000
+        lasts = timeout * (SESSION_LASTS + LEARNED_WITHIN)
+        while self.removed_at:
+            due = min(self.removed_at.values()) + lasts
+            await asyncio.sleep(max(due - self.loop.time(), 0))
+            asked_at = self.loop.time()
+            if await self._all_are_there():
+                self.removed_at = {
+                    node: at for node, at in self.removed_at.items() if at + lasts > asked_at
+                }
+            else:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+        self.watch = None
+
+    async def _all_are_there(self) -> bool:
+        """Whether each broker of the metadata has a session. One that has none is gone as well,
+        which the controller has not written yet."""
+        try:
+            await self.coordination.sync()
+            there = await self.coordination.children(IDS)
+        except CoordinationError:
+            return False
+        return {str(node_id) for node_id in self.metadata.decided.brokers} <= {*there}
+
+
+def _removed(old: MetadataImage, new: MetadataImage) -> set[int]:
+    """The brokers whose registrations were removed, be it that they have new ones."""
+    return {
+        node_id for node_id, broker in old.brokers.items()
+        if node_id not in new.brokers or new.brokers[node_id].epoch != broker.epoch
+    }

@@ -1,0 +1,150 @@
+"""Who is known to have been gone shortly before a broker, in whole brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.cluster.recent_ends import LEARNED_WITHIN, SESSION_LASTS, RecentEnds
+from ottla.replication.coordination import SessionState
+from ottla.replication.metadata import MetadataImage
+from ottla.wire.messages import UnregisterBrokerRequest
+from tests.broker.cluster.running_cluster import RunningCluster
+
+OUTLIVED_SECONDS = 9.0 * (SESSION_LASTS + LEARNED_WITHIN)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path, 4) as running:
+        yield running
+        hear(running, *running.servers)
+
+
+def hear(cluster: RunningCluster, *nodes: int) -> None:
+    """Brokers reach ZooKeeper again."""
+
+    async def join() -> None:
+        for node_id in nodes:
+            cluster.sessions[node_id].join()
+
+    cluster.run(join())
+
+
+def falls_silent(cluster: RunningCluster, node_id: int) -> None:
+    """A broker that nobody hears any more, until its session has ended."""
+
+    async def cut() -> None:
+        cluster.sessions[node_id].cut()
+
+    cluster.run(cut())
+    cluster.expire(node_id)
+
+
+def is_gone(cluster: RunningCluster, node_id: int) -> MetadataImage:
+    """The metadata once a broker has been removed, on all that hear ZooKeeper."""
+    there = [
+        cluster.servers[n] for n, session in cluster.sessions.items()
+        if session.state is SessionState.CONNECTED
+    ]
+    cluster.until(
+        lambda: all(node_id not in s.metadata_log.image.brokers for s in there), "it is removed"
+    )
+    return there[0].metadata_log.image
+
+
+def recent_ends(cluster: RunningCluster, node_id: int) -> RecentEnds:
+    member = cluster.servers[node_id].member
+    assert member is not None
+    return member.controller.recent_ends
+
+
+def others(cluster: RunningCluster) -> list[int]:
+    return [node_id for node_id in cluster.servers if node_id != cluster.controller]
+
+
+def test_who_was_gone_shortly_before_is_written(cluster: RunningCluster) -> None:
+    one, other, third = others(cluster)
+    falls_silent(cluster, one)
+    assert is_gone(cluster, one).company == {}
+    falls_silent(cluster, other)
+    assert is_gone(cluster, other).company == {other: (one,)}
+    hear(cluster, one)
+    server = cluster.servers[third]
+    cluster.until(lambda: one in server.metadata_log.image.brokers, "it is registered again")
+    falls_silent(cluster, third)
+    image = cluster.servers[cluster.controller].metadata_log
+    cluster.until(lambda: third not in image.image.brokers, "it is removed")
+    assert image.image.company == {other: (one,), third: tuple(sorted((one, other)))}
+
+
+def test_any_broker_is_told_that_another_one_will_not_return(cluster: RunningCluster) -> None:
+    one, other, third = others(cluster)
+    for node_id in (one, other):
+        falls_silent(cluster, node_id)
+        is_gone(cluster, node_id)
+    with cluster.client(third) as client:
+        assert client.call(UnregisterBrokerRequest(broker_id=one), 0).error_code == 0
+        assert client.call(UnregisterBrokerRequest(broker_id=77), 0).error_code != 0
+    server = cluster.servers[cluster.controller]
+    assert server.metadata_log.image.company == {}
+
+
+def test_those_that_are_removed_one_right_after_the_other_know_of_each_other(
+    cluster: RunningCluster,
+) -> None:
+    one, other, _ = others(cluster)
+    controller = cluster.servers[cluster.controller].member
+    assert controller is not None
+
+    async def refused() -> None:
+        for node_id in (one, other):
+            cluster.sessions[node_id].cut()
+            controller.controller.refused(node_id)
+
+    cluster.run(refused())
+    assert is_gone(cluster, other).company == {other: (one,)}
+
+
+def test_who_was_gone_long_before_is_not(cluster: RunningCluster) -> None:
+    one, other, _ = others(cluster)
+    falls_silent(cluster, one)
+    is_gone(cluster, one)
+    ends = recent_ends(cluster, cluster.controller)
+    cluster.leap(OUTLIVED_SECONDS)
+    cluster.until(lambda: not ends.removed_at, "all have outlived it")
+    falls_silent(cluster, other)
+    assert is_gone(cluster, other).company == {}
+
+
+def test_what_is_noticed_late_may_have_happened_early(cluster: RunningCluster) -> None:
+    """The controller does not hear ZooKeeper for longer than a broker could live on."""
+    one, other, _ = others(cluster)
+    controller = cluster.controller
+    falls_silent(cluster, one)
+    is_gone(cluster, one)
+
+    async def silence() -> None:
+        for node_id in cluster.servers:
+            cluster.sessions[node_id].cut()
+
+    cluster.run(silence())
+    cluster.expire(other)
+    ends = recent_ends(cluster, controller)
+    asked = cluster.loop.time() + 2 * OUTLIVED_SECONDS
+    cluster.leap(2 * OUTLIVED_SECONDS)
+    cluster.until(lambda: cluster.loop.time() > asked + 0.2, "it would ask")
+    assert list(ends.removed_at) == [one]
+    hear(cluster, *(node_id for node_id in cluster.servers if node_id not in (one, other)))
+    assert is_gone(cluster, other).company == {other: (one,)}
+
+
+def test_the_next_controller_knows_it_as_well(cluster: RunningCluster) -> None:
+    former = cluster.controller
+    one = others(cluster)[0]
+    falls_silent(cluster, one)
+    is_gone(cluster, one)
+    falls_silent(cluster, former)
+    assert is_gone(cluster, former).company == {former: (one,)}

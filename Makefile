@@ -74,10 +74,10 @@ lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py
 	.venv/bin/mypy
 
-# The stock clients; `compat_tests/setup` gets everything that they need. They wait more than they compute, so two
-# files run at a time, each process with a broker of its own.
+# The stock clients; `compat_tests/setup` gets everything that they need. They wait as much as they compute, so three
+# files run at a time on two cores, each process with a broker of its own; compat_tests/scheduling.py has the order.
 compat: .venv/.compat
-	.venv/bin/pytest -q compat_tests -n 2 --dist loadgroup --durations=10 --broker $(or $(BROKER),ottla)
+	.venv/bin/pytest -q compat_tests -n 3 --durations=10 --broker $(or $(BROKER),ottla)
 
 # The same against three brokers, three replicas of everything: the clients' suites, Kafka Streams, Connect and
 # Spark. KILLS=8 adds a kill -9 of one broker after the other, every 8 seconds.

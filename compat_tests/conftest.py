@@ -13,14 +13,21 @@ import pytest
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker, RunningBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import java
+from compat_tests.scheduling import FilesOnWorkers, turn_of
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
     from compat_tests.flights import LoadedTopic
 
+NO_DELAY = "group.initial.rebalance.delay.ms=0"
+"""As in the Apache Kafka of benchmarks/peers: each new group would wait for three seconds."""
+TIMEOUT_SECONDS = 900
+"""For a test that hangs. How fast something is, benchmarks/ measures: a busy machine takes many
+times as long."""
 RUNNING = os.environ.get("OTTLA_COMPAT_BOOTSTRAP", "")
 
 
@@ -43,23 +50,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): the worker that a test runs on")
     config.addinivalue_line("markers", "one_broker: not for a cluster, which answers otherwise")
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated"
     )  # kafka-python
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesOnWorkers:
+    """Workers take whole files."""
+    return FilesOnWorkers(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` one worker runs a file, and one worker all files with Spark:
-    there is one Spark session, and code that the JVM has compiled serves them all. With pytest 9.2
-    xdist 3.8 does not see the groups: no test may need what another one has left."""
+    """With several workers what takes longest begins first."""
     if config.getoption("--broker") == "cluster":
         items[:] = [item for item in items if item.get_closest_marker("one_broker") is None]
     for item in items:
-        name = item.path.stem
-        group = "spark" if name.startswith("test_spark") else name
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +95,7 @@ def new_broker(
         return (
             KafkaBroker(directory, overrides)
             if kind == "kafka"
-            else OttlaBroker(directory, overrides)
+            else OttlaBroker(directory, [NO_DELAY, *overrides])
         )
 
     return make
@@ -115,7 +126,7 @@ def new_topic(broker: Broker) -> Callable[..., str]:
         name = f"{base}-{os.getpid()}-{next(numbers)}"
         settings = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in config.items()}}
         topic = NewTopic(name, partitions, -1, config=settings)
-        admin.create_topics([topic], operation_timeout=30)[name].result(60)
+        admin.create_topics([topic], operation_timeout=60)[name].result(60)
         return name
 
     return create

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 
 from compat_tests.requirements import ROOT
 
-pytestmark = pytest.mark.timeout(900)            # a wheel is compiled, which takes minutes
 EMPTY = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))
 }
@@ -49,6 +49,16 @@ def forget_what_has_moved(tree: Path) -> None:
                 path.unlink()
 
 
+def keep_what_is_compiled(tree: Path) -> None:
+    """Puts the modules where setuptools looks for them before it compiles: what compiling needs is
+    shown by the source distribution."""
+    place = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    for module in (tree / "ottla").rglob("*.so"):
+        target = tree / "build" / place / module.relative_to(tree)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(module, target)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of what `make` has compiled, built in a copy: other tests build in the tree."""
@@ -56,6 +66,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns(".git", ".venv", ".cache", "data", "bdist.*")
     tree = shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=ignored)
     forget_what_has_moved(tree)
+    keep_what_is_compiled(tree)
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w",
         directory, tree, cwd=tree, OTTLA_PROJECT_URL="https://example.org/ottla")
     return next(directory.glob("*.whl"))

@@ -10,6 +10,9 @@ from ottla.spark_interop import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SHORT_RUN = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Environment of a Spark that works for seconds only: its JVM compiles less."""
+
 
 def local_session(log_level: str = "ERROR") -> SparkSession:
     """Two threads and little memory, with the jars of the compat directory."""

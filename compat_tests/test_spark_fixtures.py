@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.requirements import COMPAT_DIR, java
+from compat_tests.spark_session import SHORT_RUN
 
-pytestmark = pytest.mark.timeout(300)
 CONFTEST = 'pytest_plugins = ["ottla.spark_interop.testing"]\n'
 TESTS = '''
 from pathlib import Path
@@ -45,7 +43,7 @@ def test_a_project_of_its_own_uses_the_fixtures_twice(tmp_path: Path) -> None:
     java()
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_jobs.py").write_text(TESTS)
-    environment = os.environ | {"OTTLA_SPARK_JARS": str(COMPAT_DIR / "ivy")}
+    environment = os.environ | SHORT_RUN | {"OTTLA_SPARK_JARS": str(COMPAT_DIR / "ivy")}
     environment.pop("CI", None)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "--rootdir", tmp_path, tmp_path]
     seen = []

@@ -1,7 +1,7 @@
 """archive → latest → windows → replay, with driver and broker killed (-9) in the middle of each.
 
-The command runs as users run it, a file of steps; after the last kill it runs to its end, and what
-is there equals the source: no duplicate, no gap.
+The command runs as users run it, with files of steps: the one that is going to be killed, and at
+the end all of them together. What is there then equals the source: no duplicate, no gap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker
 from compat_tests.flights import PARTITIONS, LoadedTopic, produce, read_flights
 from compat_tests.requirements import COMPAT_DIR, java
 from compat_tests.spark_flights import committed_lines, source_lines
+from compat_tests.spark_session import SHORT_RUN
 from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.in_place.source import read_in_place
@@ -34,18 +35,25 @@ pytestmark = pytest.mark.timeout(1800)
 FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "6000"))
 RUN_SECONDS = 600
 Killable = OttlaBroker | KafkaBroker | ClusterBroker
-STEPS = """
+COMMON = """
 bootstrap = "{bootstrap}"
 records_per_batch = 1000
+"""
+STEPS = {
+    "archive": """
 [[step]]
 run = "archive"
 topic = "flights"
 path = "{path}/archive"
 by = "date"
+""",
+    "latest": """
 [[step]]
 run = "latest"
 topic = "flights"
 path = "{path}/latest"
+""",
+    "windows": """
 [[step]]
 run = "windows"
 topic = "flights"
@@ -58,12 +66,15 @@ schema = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
 watermark = "10 days"
 to = "daily"
 updates = true
+""",
+    "replay": """
 [[step]]
 run = "replay"
 path = "{path}/archive"
 topic = "again"
 rate = 1500
-"""
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +93,7 @@ def flights_there(own_broker: Killable) -> LoadedTopic:
     config = {"retention.ms": "-1", "compression.type": "uncompressed"}
     names = [NewTopic(t, PARTITIONS, -1, config=config) for t in ("flights", "again")]
     for made in admin.create_topics(names).values():
-        made.result(30)
+        made.result(60)
     return produce(own_broker.bootstrap, "flights", "lz4", read_flights(FLIGHTS))
 
 
@@ -101,7 +112,9 @@ class Driver:
                    "--jars", str(COMPAT_DIR / "ivy")]  # fmt: skip
         self.log = log
         with log.open("ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=out, start_new_session=True, env=os.environ | SHORT_RUN
+            )
 
     def wait_until(self, reached: Callable[[], bool]) -> bool:
         """Wait for a condition; False if the driver ended before; AssertionError after
@@ -120,6 +133,14 @@ class Driver:
         self.process.wait()
 
 
+def file_of(steps: Iterable[str], broker: Killable, place: Path) -> Path:
+    """A file of these steps for the command."""
+    file = place / f"{'-'.join(steps)}.toml"
+    text = "".join([COMMON, *(STEPS[step] for step in steps)])
+    file.write_text(text.format(bootstrap=broker.bootstrap, path=place))
+    return file
+
+
 def commits(path: Path) -> int:
     return len(list((path / "_ottla" / "commits").glob("[0-9]*.json")))
 
@@ -136,8 +157,6 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
     place: Path,
 ) -> None:  # fmt: skip
     java()
-    file = place / "steps.toml"
-    file.write_text(STEPS.format(bootstrap=own_broker.bootstrap, path=place))
     progress: dict[str, Callable[[], int]] = {
         "archive": lambda: commits(place / "archive"),
         "latest": lambda: commits(place / "latest"),
@@ -146,7 +165,8 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
     }
     kills = Counter[str]()
     for step, done in progress.items():
-        driver = Driver(file, place / "driver.log")
+        steps = ["archive", step] if step == "replay" else [step]   # of the whole archive
+        driver = Driver(file_of(steps, own_broker, place), place / "driver.log")
         before = done()
         if driver.wait_until(lambda: done() > before):  # noqa: B023
             own_broker.kill()
@@ -157,7 +177,7 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
                 driver.kill()
                 kills[step] += 1
     assert kills == Counter(["broker"] * 4 + list(progress)), kills
-    driver = Driver(file, place / "driver.log")
+    driver = Driver(file_of(STEPS, own_broker, place), place / "driver.log")
     assert not driver.wait_until(lambda: False)
     nothing_is_missing_or_there_twice(spark, own_broker, flights_there, place)
 

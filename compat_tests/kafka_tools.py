@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import os
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +46,13 @@ CLASSES = {
 }
 ALONE = {"kafka-verifiable-producer"}
 """Prints its last events while its JVM ends, so that it needs one of its own."""
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A tool works for less than a second: its JVM starts faster when it compiles less."""
+SCRIPTS = {
+    "topics", "configs", "consumer-groups", "groups", "get-offsets", "delete-records", "log-dirs",
+    "metadata-quorum", "features",
+}  # fmt: skip
+"""The tools that ask and end, for which `kafka_tool` needs no JVM of its own."""
 SOURCE = Path(__file__).parent / "java_tools" / "ToolRunner.java"
 
 
@@ -68,9 +78,6 @@ class KafkaTools:
             subprocess.run(command, check=True)
         logging = PEER_JARS.parent / "log4j2-tools.properties"
         self._command = [
-            "nice",
-            "-n",
-            "10",
             java(),
             "-Xmx512m",
             "-XX:TieredStopAtLevel=1",
@@ -84,12 +91,14 @@ class KafkaTools:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
+        # A file, because nobody reads it: what the clients of earlier tools log would fill a pipe.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         return subprocess.Popen(
             self._command,
             env=os.environ | {"TZ": "UTC"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
 
@@ -101,7 +110,7 @@ class KafkaTools:
         """Run the tool with this script's name; returns its outcome."""
         if name in ALONE:
             command = self.command(name, *arguments)
-            done = subprocess.run(command, input=stdin, capture_output=True, timeout=120)
+            done = subprocess.run(command, input=stdin, capture_output=True, timeout=180)
             return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
         lines = [CLASSES[name], str(len(arguments))]
         lines += [base64.b64encode(argument.encode()).decode() for argument in arguments]
@@ -120,12 +129,19 @@ class KafkaTools:
 
     def close(self) -> None:
         """End the JVM."""
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
-            pipe.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        self._errors.close()
+
+
+@cache
+def shared_tools() -> KafkaTools:
+    """One JVM for all tests of this process that call `kafka_tool`."""
+    found = KafkaTools()
+    atexit.register(found.close)
+    return found
 
 
 def _text(encoded: str) -> str:
@@ -135,7 +151,12 @@ def _text(encoded: str) -> str:
 def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
     """The output of a tool of 4.3.1; `{}` in an argument is the bootstrap address."""
     java()
-    environment = os.environ | {"BS": broker.bootstrap}
+    if name in SCRIPTS:
+        words = [argument.replace("{}", broker.bootstrap) for argument in arguments]
+        ran = shared_tools().run(f"kafka-{name}", words)
+        assert ran.status == 0, ran.stdout + ran.stderr
+        return ran.stdout
+    environment = os.environ | {"BS": broker.bootstrap, "TOOL_FLAGS": SHORT_RUN}
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
         missing("Kafka's own tools are not there")
     done = subprocess.run(
@@ -143,7 +164,7 @@ def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -24,7 +24,7 @@ import org.apache.kafka.common.utils.Exit;
 public class ToolRunner {
     // Tools that count in static fields: each run gets classes of its own.
     static final Set<String> STATEFUL = Set.of("org.apache.kafka.tools.consumer.ConsoleConsumer");
-    static final int TIMEOUT_SECONDS = 90;
+    static final int TIMEOUT_SECONDS = 300;
 
     static volatile CompletableFuture<Integer> status = new CompletableFuture<>();
     static final List<Runnable> atExit = new ArrayList<>();

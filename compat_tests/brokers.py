@@ -23,8 +23,8 @@ from ottla.tools.cli.local_cluster import LocalCluster
 READY = re.compile(
     r"^ottla ready: node (\d+) on PLAINTEXT://([^,\s]+)(?:,\S+)?, data in (.+)$", re.MULTILINE
 )
-START_SECONDS = 30
-STOP_SECONDS = 30
+START_SECONDS = 120
+STOP_SECONDS = 120
 
 
 class BrokerFailed(Exception):

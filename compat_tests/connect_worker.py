@@ -62,7 +62,7 @@ class Worker:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 text = answer.read()
                 return json.loads(text) if text else None
         except (urllib.error.URLError, ConnectionError, TimeoutError):

@@ -32,7 +32,7 @@ def kafka_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Kafka's tool."""
     return subprocess.run(
         [PEER_DIR / "tool.sh", "dump-log", "--files", files, *flags],
-        env=os.environ | {"TOOL_FLAGS": JVM}, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"TOOL_FLAGS": JVM}, capture_output=True, text=True, timeout=180,
     )  # fmt: skip
 
 
@@ -51,5 +51,5 @@ def ottla_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Ottla's tool."""
     return subprocess.run(
         [ottla(), "log", "dump", "--files", files, *flags],
-        env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=180,
     )  # fmt: skip

@@ -28,7 +28,7 @@ BROKER = (
 )
 """Settings of a broker to be filled: few partitions, so that dumping them all is quick."""
 RECORDS = 1500          # of about a kilobyte each: a little over two segments
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 KEEP = {"retention.ms": "-1"}
 """The records have timestamps of 2023: the first pass of time retention, which a slow machine
 reaches while a test still reads, would remove them."""

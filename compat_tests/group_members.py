@@ -17,9 +17,9 @@ PARTITIONS = 4
 
 
 PROTOCOLS = {
-    "eager": {"partition.assignment.strategy": "range", "session.timeout.ms": 6000},
+    "eager": {"partition.assignment.strategy": "range", "session.timeout.ms": 30_000},
     "cooperative": {
-        "partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 6000,
+        "partition.assignment.strategy": "cooperative-sticky", "session.timeout.ms": 30_000,
     },
     "kip848": {"group.protocol": "consumer"},
 }
@@ -66,7 +66,7 @@ class Member(threading.Thread):
 
     def leave(self) -> None:
         self.leaves.set()
-        self.join(30)
+        self.join(120)
         assert self.failure is None, self.failure
 
 
@@ -76,7 +76,7 @@ def produce(broker: Broker, topic: str, count: int = RECORDS) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 120) -> None:

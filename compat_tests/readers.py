@@ -49,16 +49,16 @@ def read_with_confluent_kafka(bootstrap: str, topic: str) -> Lines:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "assigned-only", "enable.auto.commit": False}
     )
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1]
+        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
         for p in partitions
     }
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     lines: Lines = {p: [] for p in partitions if ends[p]}
     left = sum(ends.values())
     while left > 0:
-        messages = consumer.consume(min(left, 10_000), timeout=30)
+        messages = consumer.consume(min(left, 10_000), timeout=60)
         assert messages, f"nothing within 30 s, {left} records missing"
         for message in messages:
             assert message.error() is None, message.error()
@@ -83,7 +83,7 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Lines:
     ends = consumer.end_offsets(partitions)
     lines: Lines = {p.partition: [] for p in partitions if ends[p]}
     while any(consumer.position(p) < ends[p] for p in partitions):
-        polled = consumer.poll(timeout_ms=30_000, max_records=10_000)
+        polled = consumer.poll(timeout_ms=60_000, max_records=10_000)
         assert polled, "nothing within 30 s"
         for partition, records in polled.items():
             lines[partition.partition] += [
@@ -111,7 +111,7 @@ async def _read_with_aiokafka(bootstrap: str, topic: str) -> Lines:
         lines: Lines = {p.partition: [] for p in partitions if ends[p]}
         left = sum(ends.values())
         while left > 0:
-            polled = await consumer.getmany(timeout_ms=30_000, max_records=10_000)
+            polled = await consumer.getmany(timeout_ms=60_000, max_records=10_000)
             assert polled, f"nothing within 30 s, {left} records missing"
             for partition, records in polled.items():
                 left -= len(records)

@@ -124,4 +124,4 @@ def make_user(secured: Secured, name: str, password: str, mechanism: str) -> Non
     info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
     wanted = UserScramCredentialUpsertion(name, info, password.encode())
     asked = admin(secured)
-    asked.alter_user_scram_credentials([wanted])[name].result(30)
+    asked.alter_user_scram_credentials([wanted])[name].result(60)

@@ -10,8 +10,6 @@ from compat_tests import readers
 from compat_tests.brokers import Broker
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
-pytestmark = pytest.mark.timeout(180)
-
 GROUP_SETTING = "consumer.session.timeout.ms"
 """The type of resource that has it is unknown to the client of 3.9."""
 FACTS = {

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from compat_tests.chaos.__main__ import run
 from compat_tests.requirements import zookeeper
 
 FAULTS = ["kill a leader", "pause any", "kill the controller", "kill ZooKeeper", "kill all"]
 
 
-@pytest.mark.timeout(400)
 def test_no_promise_is_broken_amid_faults(tmp_path: Path) -> None:
     zookeeper()
     report = run(tmp_path, 0, 18, FAULTS)

@@ -15,8 +15,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from compat_tests.brokers import OttlaBroker, free_port
 from compat_tests.kafka_tools import KafkaTools
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Metrics:
     """A broker with its port for metrics."""

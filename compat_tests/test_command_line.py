@@ -11,13 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from compat_tests import readers
 from compat_tests.brokers import Broker, OttlaBroker
 from compat_tests.flights import LoadedTopic, same_lines
 
-pytestmark = pytest.mark.timeout(300)
 Flights = Callable[[str], LoadedTopic]
 KILLS = 4
 

@@ -14,8 +14,6 @@ from compat_tests import readers
 from compat_tests.brokers import Broker
 from compat_tests.requirements import java_client, program
 
-pytestmark = pytest.mark.timeout(120)
-
 TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NUMBERS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -33,7 +31,7 @@ def java(version: str, *arguments: str) -> list[str]:
 def kcat(broker: Broker, *arguments: str, stdin: bytes = b"") -> bytes:
     """What kcat prints."""
     command = [program("kcat"), "-q", "-b", broker.bootstrap, *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=True).stdout
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=180, check=True).stdout
 
 
 def stored_codecs(broker: Broker, topic: str) -> set[int]:
@@ -90,7 +88,7 @@ def read_with_kafka_python(bootstrap: str, topic: str, count: int) -> list[str]:
 
     consumer = KafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=None, auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=60_000,
     )  # fmt: skip
     lines = []
     for record in consumer:

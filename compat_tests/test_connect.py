@@ -17,7 +17,6 @@ from compat_tests.connect_worker import (
 )
 from compat_tests.jvms import JavaProgram
 
-pytestmark = pytest.mark.timeout(600)
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 LINES_A_ROUND = 5_000
 READ_HERE = 3_000
@@ -153,7 +152,7 @@ def send(bootstrap: str, topic: str, values: list[str]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def as_member(bootstrap: str, group: str) -> Consumer:
@@ -185,7 +184,7 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
 def committed(bootstrap: str, group: str, topic: str) -> int:
     """The committed offset of partition 0, negative if there is none."""
     consumer = as_member(bootstrap, group)
-    (at,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    (at,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
     consumer.close()
     return int(at.offset)
 
@@ -194,9 +193,9 @@ def copied(bootstrap: str, topic: str) -> int:
     """How many records partition 0 holds; 0 without the topic."""
     consumer = as_member(bootstrap, "watcher")
     try:
-        if topic not in consumer.list_topics(timeout=30).topics:
+        if topic not in consumer.list_topics(timeout=60).topics:
             return 0
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)[1])
     finally:
         consumer.close()
 
@@ -205,5 +204,5 @@ def setting(bootstrap: str, topic: str, name: str) -> str:
     """One setting of a topic."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_configs([resource])[resource].result(30)
+    described = admin.describe_configs([resource])[resource].result(60)
     return str(described[name].value)

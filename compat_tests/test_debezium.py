@@ -17,7 +17,6 @@ from compat_tests.connect_worker import Worker, committed_values
 from compat_tests.jvms import maven_jars
 from compat_tests.requirements import missing
 
-pytestmark = pytest.mark.timeout(900)
 ROWS_A_ROUND = 2_000
 TOPIC = "shop.public.orders"
 NOBODY = 65534

@@ -6,13 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from compat_tests.kafka_tools import KafkaTools
 from tests.broker.security.logging_in import SaslBroker
 from tests.tools.kafka_names.comparison import run
-
-pytestmark = pytest.mark.timeout(300)
 
 LOGIN = """security.protocol=SASL_PLAINTEXT
 sasl.mechanism=PLAIN

@@ -19,7 +19,6 @@ from compat_tests.brokers import Broker
 from compat_tests.committed_reads import SECONDS, committed, consumer
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
-pytestmark = pytest.mark.timeout(180)
 ANSWER_SECONDS = 10
 KILLS, RECORDS_A_KILL, PARTITIONS = 4, 400, 2
 

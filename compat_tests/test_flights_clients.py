@@ -11,7 +11,6 @@ from compat_tests.brokers import Broker
 from compat_tests.flights import CODECS, FLIGHTS, LoadedTopic, same_lines
 from compat_tests.requirements import JAVA_CLIENTS
 
-pytestmark = pytest.mark.timeout(300)
 Flights = Callable[[str], LoadedTopic]
 
 

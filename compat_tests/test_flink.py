@@ -14,7 +14,6 @@ from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled, maven_jars
 from compat_tests.word_counts import WORDS, Counts
 
-pytestmark = pytest.mark.timeout(600)
 WORDS_A_ROUND = 4_000
 
 
@@ -40,7 +39,7 @@ def send(bootstrap: str) -> Counter[str]:
         word = WORDS[number * 7 % len(WORDS)]
         sent[word] += 1
         producer.produce("words", word, partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return sent
 
 
@@ -49,7 +48,7 @@ def test_a_job_counts_every_word_once_when_it_or_the_broker_is_killed(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     for made in admin.create_topics([NewTopic(t, 2, 1) for t in ("words", "counts")]).values():
-        made.result(30)
+        made.result(60)
     checkpoints = tmp_path / "checkpoints"
 
     def job() -> JavaProgram:

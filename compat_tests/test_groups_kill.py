@@ -11,7 +11,6 @@ import pytest
 from compat_tests.brokers import Broker
 from compat_tests.group_members import PARTITIONS, PROTOCOLS, Member, members, produce, wait_for
 
-pytestmark = pytest.mark.timeout(400)
 KILLS, BATCH = 3, 200
 
 
@@ -50,7 +49,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
     broker = new_broker()
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("k", PARTITIONS, -1)], operation_timeout=30)["k"].result(60)
+    admin.create_topics([NewTopic("k", PARTITIONS, -1)], operation_timeout=60)["k"].result(60)
     one = Committer(broker, "k", "k", **PROTOCOLS[protocol])
     two = Committer(broker, "k", "k", **PROTOCOLS[protocol])
     with members(one, two):
@@ -67,7 +66,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
             broker.start()
             observer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "k"})
             wanted = [TopicPartition("k", partition) for partition in told]
-            for found in observer.committed(wanted, timeout=30):
+            for found in observer.committed(wanted, timeout=60):
                 assert found.offset >= told[found.partition], (kill, found, told)
             observer.close()
             producing.join(60)
@@ -81,7 +80,7 @@ def everything(broker: Broker) -> set[tuple[int, int]]:
 
     probe = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "probe"})
     ends = {
-        p: probe.get_watermark_offsets(TopicPartition("k", p), timeout=20)[1]
+        p: probe.get_watermark_offsets(TopicPartition("k", p), timeout=60)[1]
         for p in range(PARTITIONS)
     }
     probe.close()

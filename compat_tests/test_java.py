@@ -12,8 +12,6 @@ from compat_tests.brokers import Broker
 from compat_tests.flights import CODECS
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.mark.parametrize("version", JAVA_CLIENTS)
 @pytest.mark.parametrize("codec", CODECS)

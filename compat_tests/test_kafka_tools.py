@@ -9,14 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker, OttlaBroker
 from compat_tests.kafka_tools import kafka_tool
-
-pytestmark = pytest.mark.timeout(180)
+from compat_tests.waiting import wait_until
 
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -121,7 +119,7 @@ def test_kafka_reassign_partitions_moves_to_where_they_are(
     broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic("tool-reassign", partitions=1)
-    cluster = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=30)
+    cluster = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=60)
     replicas = list(cluster.topics[topic].partitions[0].replicas)
     wanted = {"topic": topic, "partition": 0, "replicas": replicas}
     plan = tmp_path / "plan.json"
@@ -138,13 +136,13 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
     broker.start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("moved", 1, 1)])["moved"].result(30)
-        [node] = admin.list_topics("moved", timeout=30).brokers
+        admin.create_topics([NewTopic("moved", 1, 1)])["moved"].result(60)
+        [node] = admin.list_topics("moved", timeout=60).brokers
         producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         sent = [b"%d" % number * 200 for number in range(6000)]
         for value in sent[:2000]:
             producer.produce("moved", value)
-        producer.flush(30)
+        producer.flush(60)
         home, target = sorted(directories, key=lambda path: not (Path(path) / "moved-0").is_dir())
         wanted = {"topic": "moved", "partition": 0, "replicas": [node], "log_dirs": [target]}
         plan = tmp_path / "plan.json"
@@ -160,9 +158,9 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
             assert "started moving log directory" in done
             assert "throttle limit was set to 50000000 B/s" in done
             assert f"{THROTTLE} is 50000000 now" in broker.log.read_text()
-        producer.flush(30)
-        verified = kafka_tool(broker, "reassign", *at, "--verify")
-        assert f"replica moved-0-{node} completed successfully" in verified
+        producer.flush(60)
+        there = f"replica moved-0-{node} completed successfully"
+        wait_until(lambda: there in kafka_tool(broker, "reassign", *at, "--verify"), there)
         assert f"{THROTTLE} is its default now" in broker.log.read_text()
         for _ in range(2):
             assert (Path(target) / "moved-0").is_dir()
@@ -182,7 +180,7 @@ def values_in(broker: Broker, topic: str, count: int) -> list[bytes | None]:
     try:
         found: list[bytes | None] = []
         while len(found) < count:
-            messages = consumer.consume(1000, 10)
+            messages = consumer.consume(1000, 60)
             assert messages, f"{len(found)} of {count} came"
             found += [message.value() for message in messages]
         return found

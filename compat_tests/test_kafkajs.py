@@ -21,7 +21,7 @@ def test_what_kafkajs_writes_is_read_back(broker: Broker, codec: str) -> None:
     topic = f"kafkajs-{codec}-{os.getpid()}"
     environment = os.environ | {"NODE_PATH": str(built("node/node_modules"))}
     command = [program("node"), str(SCRIPT), broker.bootstrap, topic, codec, "1000"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["partitions"] == 2

@@ -17,7 +17,7 @@ from compat_tests.requirements import program
 def produce(broker: Broker, topic: str, text: bytes, *options: str) -> None:
     """kcat -P, one record on each line."""
     command = [program("kcat"), "-P", "-b", broker.bootstrap, "-t", topic, *options]
-    done = subprocess.run(command, input=text, capture_output=True, timeout=60)
+    done = subprocess.run(command, input=text, capture_output=True, timeout=180)
     assert done.returncode == 0, done.stderr
 
 

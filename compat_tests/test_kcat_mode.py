@@ -22,7 +22,7 @@ SIZED = "%p %o %S %K\\n"
 def run(broker: Broker, command: list[str], options: list[str], stdin: bytes = b"") -> bytes:
     """Its output, and its messages about partition ends; partitions may come in any order."""
     done = subprocess.run(
-        [*command, "-b", broker.bootstrap, *options], input=stdin, capture_output=True, timeout=60)
+        [*command, "-b", broker.bootstrap, *options], input=stdin, capture_output=True, timeout=180)
     assert done.returncode == 0, done.stderr
     ends = sorted(
         line.removesuffix(b": exiting") for line in done.stderr.splitlines() if b"end of" in line)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -112,14 +111,13 @@ def check(read: Lines, acknowledged: dict[bytes, tuple[int, int]]) -> int:
     return len(served)
 
 
-@pytest.mark.timeout(600)
 def test_ten_kills_lose_nothing_and_double_nothing(
     new_broker: Callable[..., Broker], directory: Path
 ) -> None:
     broker = new_broker()
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(60)
     load = Load(broker.bootstrap)
     try:
         for kill in range(KILLS):

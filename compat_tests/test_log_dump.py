@@ -32,7 +32,6 @@ def data(new_broker: Callable[..., Broker]) -> Path:
     return broker.directory / "data"
 
 
-pytestmark = pytest.mark.timeout(180)
 
 CASES = {
     "headers": ("*", ()),

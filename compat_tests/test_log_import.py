@@ -17,8 +17,6 @@ from compat_tests.dumps import files_below, kafka_dump, lines, ottla, ottla_dump
 from compat_tests.every_kind import Written
 from compat_tests.requirements import PEER_DIR, java, missing
 
-pytestmark = pytest.mark.timeout(240)
-
 NODE = "node.id=1"
 OFTEN = ("log.initial.task.delay.ms=100", "log.flush.start.offset.checkpoint.interval.ms=500")
 """Otherwise kill -9 undoes the DeleteRecords of the last minute."""
@@ -70,7 +68,7 @@ def import_into(source: Path, directory: Path, *flags: str) -> str:
     """Run the command; returns its output."""
     done = subprocess.run(
         [ottla(), "log", "import", source, "--data-dir", directory / "data", *flags],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=180,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

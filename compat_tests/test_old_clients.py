@@ -15,8 +15,6 @@ from compat_tests import readers
 from compat_tests.brokers import Broker
 from compat_tests.requirements import JAVA_CLIENTS, OLD_JAVA_CLIENTS, java_client, program
 
-pytestmark = pytest.mark.timeout(300)
-
 CLIENTS = (*JAVA_CLIENTS, *OLD_JAVA_CLIENTS)
 CODECS = ("none", "gzip", "snappy", "lz4")
 PARTITIONS = 3
@@ -96,7 +94,7 @@ def kcat(broker: Broker, version: str, *arguments: str, stdin: bytes = b"") -> b
     """kcat as it behaves towards a broker of that release, without ApiVersions."""
     command = [program("kcat"), "-q", "-b", broker.bootstrap, "-X", "api.version.request=false"]
     command += ["-X", f"broker.version.fallback={version}", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=True).stdout
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=180, check=True).stdout
 
 
 def test_librdkafka_reads_in_each_old_format_what_it_wrote_in_each(

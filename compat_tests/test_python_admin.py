@@ -43,9 +43,9 @@ def test_confluent_kafka_creates_configures_grows_and_deletes(broker: Broker) ->
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topic = unused("confluent-admin")
     new = NewTopic(topic, 2, 1, config={"retention.ms": "60000"})
-    admin.create_topics([new])[topic].result(30)
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
-    assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 4
+    admin.create_topics([new])[topic].result(60)
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
+    assert len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4
     resource = ConfigResource(
         ResourceType.TOPIC,
         topic,
@@ -53,11 +53,11 @@ def test_confluent_kafka_creates_configures_grows_and_deletes(broker: Broker) ->
             ConfigEntry("retention.ms", "90000", incremental_operation=AlterConfigOpType.SET)
         ],
     )
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     asked = ConfigResource(ResourceType.TOPIC, topic)
-    assert admin.describe_configs([asked])[asked].result(30)["retention.ms"].value == "90000"
-    admin.delete_topics([topic])[topic].result(30)
-    assert topic not in admin.list_topics(timeout=30).topics
+    assert admin.describe_configs([asked])[asked].result(60)["retention.ms"].value == "90000"
+    admin.delete_topics([topic])[topic].result(60)
+    assert topic not in admin.list_topics(timeout=60).topics
 
 
 @pytest.mark.one_broker
@@ -68,7 +68,7 @@ def test_confluent_kafka_is_told_why_a_topic_is_refused(
 
     def refusal(new: NewTopic) -> str:
         try:
-            admin.create_topics([new])[new.topic].result(30)
+            admin.create_topics([new])[new.topic].result(60)
         except KafkaException as error:
             return str(error.args[0].name())
         return "created"
@@ -94,13 +94,13 @@ def test_confluent_kafka_lists_offsets_and_describes_the_cluster(
     partition = TopicPartition(topic, 0)
 
     def offset(spec: OffsetSpec) -> int:
-        return int(admin.list_offsets({partition: spec})[partition].result(30).offset)
+        return int(admin.list_offsets({partition: spec})[partition].result(60).offset)
 
     assert offset(OffsetSpec.earliest()) == 0
     assert offset(OffsetSpec.latest()) == 3
     assert offset(OffsetSpec.max_timestamp()) == 1
     assert offset(OffsetSpec.for_timestamp(1_500)) == 1
-    cluster = admin.describe_cluster(request_timeout=30).result(30)
+    cluster = admin.describe_cluster(request_timeout=60).result(60)
     assert cluster.cluster_id
     assert [node.port for node in cluster.nodes] == [int(broker.bootstrap.rpartition(":")[2])]
 
@@ -115,9 +115,9 @@ def test_records_are_deleted_up_to_an_offset_or_all_of_them(
     producer.close()
     confluent = AdminClient({"bootstrap.servers": broker.bootstrap})
     below = TopicPartition(topic, 0, 3)
-    assert confluent.delete_records([below])[below].result(30).low_watermark == 3
+    assert confluent.delete_records([below])[below].result(60).low_watermark == 3
     with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
-        confluent.delete_records([TopicPartition(topic, 0, 9)])[below].result(30)
+        confluent.delete_records([TopicPartition(topic, 0, 9)])[below].result(60)
     kafka_python = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     partition = KafkaPythonPartition(topic, 0)
     deleted = kafka_python.delete_records({partition: -1})
@@ -169,19 +169,19 @@ def test_confluent_kafka_makes_access_rules_that_count(new_broker: Callable[...,
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for topic in ("open", "closed-1"):
-            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
         rule = AclBinding(
             ResourceType.TOPIC, "closed-", ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*",
             AclOperation.WRITE, AclPermissionType.DENY,
         )
-        admin.create_acls([rule])[rule].result(30)
+        admin.create_acls([rule])[rule].result(60)
         every = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        assert admin.describe_acls(every).result(30) == [rule]
+        assert admin.describe_acls(every).result(60) == [rule]
         assert errors_of_sends(broker, "open", "closed-1") == {"TOPIC_AUTHORIZATION_FAILED"}
-        assert admin.delete_acls([every])[every].result(30) == [rule]
+        assert admin.delete_acls([every])[every].result(60) == [rule]
         assert errors_of_sends(broker, "open", "closed-1") == set()
     finally:
         broker.stop()

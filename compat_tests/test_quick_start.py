@@ -29,7 +29,7 @@ def test_a_newcomer_gets_through_the_quick_start(tmp_path: Path) -> None:
             block = block.replace("localhost:9092", f"localhost:{port}")
             command = [sys.executable, "-c"] if language == "python" else ["sh", "-ec"]
             done = subprocess.run(
-                [*command, block], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+                [*command, block], cwd=tmp_path, capture_output=True, text=True, timeout=180,
                 env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": f"localhost:{port}"},
             )  # fmt: skip
             assert done.returncode == 0, (block, done.stderr)

@@ -18,7 +18,6 @@ from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.zookeeper.local import free_port
 from tests.broker.security.authority import Authority
 
-pytestmark = pytest.mark.timeout(240)
 INSIDE = "listener.name.inside."
 RECORDS = 2000
 
@@ -85,7 +84,7 @@ def restart(broker: LocalBroker, *changed: str) -> None:
 
 def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(secured: SecuredCluster) -> None:
     admin = AdminClient(secured.client)
-    admin.create_topics([NewTopic("kept", 3, 3)])["kept"].result(30)
+    admin.create_topics([NewTopic("kept", 3, 3)])["kept"].result(60)
     producer = Producer({**secured.client, "enable.idempotence": True, "acks": "all"})
     for n in range(RECORDS):
         producer.produce("kept", b"%d" % n)
@@ -115,7 +114,7 @@ def test_a_broker_that_is_not_trusted_stays_outside_says_why_and_serves_on(
     secured: SecuredCluster, tmp_path: Path, what: str, reason: str
 ) -> None:
     admin = AdminClient(secured.client)
-    admin.create_topics([NewTopic(what, 1, 3)])[what].result(30)
+    admin.create_topics([NewTopic(what, 1, 3)])[what].result(60)
     wait_until(lambda: in_sync(secured, what) == {1, 2, 3}, "all replicas are in sync")
     broker = secured.cluster.brokers[3]
     right = list(broker.settings)

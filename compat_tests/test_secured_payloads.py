@@ -19,7 +19,6 @@ from tests.broker.running import WireClient
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)
 CASE = ("SASL_SSL", "PLAIN")
 SIZE, COUNT = 500_000, 100
 

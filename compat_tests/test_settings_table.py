@@ -5,15 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from compat_tests.requirements import PEER_DIR, PEER_JARS, ROOT, java, missing
 
 PROGRAM = Path(__file__).with_name("settings") / "KafkaSettings.java"
 TABLE = ROOT / "ottla" / "broker" / "settings" / "kafka_settings.tsv"
 
 
-@pytest.mark.timeout(180)
 def test_the_table_is_what_apache_kafkas_config_defs_say() -> None:
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
         missing("Kafka's own jars are not there")

@@ -31,7 +31,6 @@ from tests.broker.security.authority import Authority
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(180)
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 VALUES = [b"value-%d" % number for number in range(100)]
 ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
@@ -147,7 +146,7 @@ def test_kafka_python(by_token: ByToken, protocol: str) -> None:
         producer.send(topic, value)
     producer.close(30)
     consumer = KafkaConsumer(
-        topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=30_000, **settings
+        topic, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings
     )
     assert [next(consumer).value for _ in VALUES] == VALUES
     consumer.close()
@@ -192,9 +191,9 @@ def test_franz_go(by_token: ByToken, protocol: str) -> None:
         environment["FRANZ_CA"] = str(by_token.authority.file)
     where = by_token.addresses[protocol]
     producer = Producer(by_token.librdkafka(protocol))
-    producer.list_topics(topic, timeout=30)     # creates it
+    producer.list_topics(topic, timeout=60)     # creates it
     for command in (["produce", where, topic, "none", "100"], ["read", where, topic]):
-        done = subprocess.run([franz, *command], env=environment, capture_output=True, timeout=90)
+        done = subprocess.run([franz, *command], env=environment, capture_output=True, timeout=180)
         assert done.returncode == 0, done.stderr
     assert sorted(line.rpartition(b"\t")[2] for line in done.stdout.splitlines()) == sorted(VALUES)
 
@@ -210,7 +209,7 @@ def test_kafkajs(by_token: ByToken, protocol: str) -> None:
         json.dumps(options),
     ]  # fmt: skip
     environment = os.environ | {"NODE_PATH": str(built("node/node_modules"))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert {each["high"] for each in json.loads(done.stdout)["offsets"]} == {"50"}
 

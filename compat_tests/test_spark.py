@@ -27,7 +27,6 @@ from compat_tests.flights import (
     without_timestamps,
 )
 
-pytestmark = pytest.mark.timeout(300)
 Flights = Callable[[str], LoadedTopic]
 DAY_MS = 86_400_000
 JUNE_1_MS = 1_370_044_800_000

@@ -23,7 +23,6 @@ from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines.archive import UTC_SQL
 
-pytestmark = pytest.mark.timeout(300)
 CHECKPOINT = "_ottla/checkpoint"
 
 
@@ -57,12 +56,12 @@ def pipelines(
 def remake(broker: Broker, topic: str, partitions: int) -> None:
     """Deletes a topic and makes another one of the same name."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(60)
 
     def made() -> bool:
         new = NewTopic(topic, partitions, -1, config={"retention.ms": "-1"})
         try:
-            admin.create_topics([new])[topic].result(30)
+            admin.create_topics([new])[topic].result(60)
         except KafkaException:          # it is still being deleted
             return False
         return True
@@ -86,7 +85,7 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
     produce(broker.bootstrap, topic, "none", numbered(10, 30))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     [deleted] = admin.delete_records([TopicPartition(topic, 0, 20)]).values()
-    deleted.result(30)
+    deleted.result(60)
     for run in runs.values():
         with pytest.raises(DataLost, match="--allow-gaps"):
             run(topic)
@@ -135,7 +134,7 @@ def test_transactions_new_partitions_and_nulls_are_archived_and_replayed_as_they
     assert si.verify(spark, path, at)["ok"]
     producer.commit_transaction(30)
     admin = AdminClient({"bootstrap.servers": at})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     producer = Producer({"bootstrap.servers": at, "transactional.id": topic})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -173,7 +172,7 @@ def test_a_topic_without_records_is_no_trouble(
     for partition in range(2):
         for n in range(3):
             producer.produce(topic, None, b"k%d" % n, partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert si.latest(spark, at, topic, tmp_path / "latest")["keys"] == 0
     assert si.read_latest(spark, tmp_path / "latest").collect() == []
 

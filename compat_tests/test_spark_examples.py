@@ -16,7 +16,6 @@ from compat_tests.flights import produce, read_flights
 from ottla.spark_interop.pipelines import command, steps
 from tests.spark_interop.histories import good_history
 
-pytestmark = pytest.mark.timeout(600)
 FLIGHTS = 1_500
 PLACES = ("--path", "--checkpoint", "--html")
 
@@ -46,7 +45,7 @@ def test_every_example_of_help_runs_in_the_order_of_the_list(
             admin = AdminClient({"bootstrap.servers": broker.bootstrap})
             wanted = [NewTopic(t, 6, 1, config={"retention.ms": "-1"}) for t in topics]
             for made in admin.create_topics(wanted).values():
-                made.result(30)
+                made.result(60)
         produce(here.bootstrap, "flights", "lz4", read_flights(FLIGHTS))
         lines = map(json.dumps, good_history(1))
         (tmp_path / "history.jsonl").write_text("\n".join(lines))

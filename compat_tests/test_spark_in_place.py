@@ -21,7 +21,6 @@ from ottla.spark_interop.in_place.segments import Segment
 from ottla.spark_interop.in_place.source import InPlaceReader, OttlaDataSource, Part, read_in_place
 from ottla.spark_interop.testing import assert_frames_equal, run_available_now
 
-pytestmark = pytest.mark.timeout(300)
 KAFKA_COLUMNS = [
     "key",
     "value",
@@ -64,7 +63,7 @@ def small_segments(new_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, 
                 producer.commit_transaction()
     last = Producer({"bootstrap.servers": broker.bootstrap})
     last.produce(TOPIC, b"alone", partition=2)
-    assert last.flush(30) == 0
+    assert last.flush(60) == 0
     [done] = admin.delete_records([TopicPartition(TOPIC, 0, 100)]).values()
     done.result()
     yield broker, broker.directory / "data"
@@ -122,7 +121,7 @@ def test_what_is_written_while_the_last_segment_is_read_does_not_disturb(
             spark, broker.bootstrap, topic, [broker.directory / "data"], columns=["offset"])
         found = sorted(row.offset for row in frame.collect())
         assert found == list(range(len(found)))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
     frame = read_in_place(
         spark, broker.bootstrap, topic, [broker.directory / "data"], columns=["value"])
     assert sorted(int(row.value) for row in frame.collect()) == list(range(sent))

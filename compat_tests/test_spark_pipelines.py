@@ -29,7 +29,6 @@ def loaded(broker: Broker, new_topic: Callable[..., str]) -> LoadedTopic:
     return produce(broker.bootstrap, topic, "lz4", read_flights(FLIGHTS))
 
 
-pytestmark = pytest.mark.timeout(300)
 SCHEMA = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
 
 
@@ -180,7 +179,7 @@ def test_the_latest_table_is_a_dict_of_the_topic(
             producer.produce(topic, value, key)
             expected[key] = value  # type: ignore[assignment]
         producer.produce(topic, b"without a key")
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         report = si.latest(spark, broker.bootstrap, topic, tmp_path / "t", records_per_batch=200)
         assert (report["records"], report["without_key"], report["moved_keys"]) == (301, 1, 0)
     there = {k: v for k, v in expected.items() if v is not None}
@@ -233,7 +232,7 @@ def test_dead_letters_carry_their_reason_and_the_others_go_on(
     for n in range(200):
         value = b"{" if n % 50 == 7 else json.dumps({"n": n}).encode()
         producer.produce(topic, value, b"k", partition=n % 2, timestamp=1_000 + n)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def double(key: bytes | None, value: bytes | None) -> bytes:
         number = json.loads(value or b"")["n"]
@@ -326,7 +325,7 @@ def test_the_report_of_quality_counts_what_is_wrong(
     ]
     for key, value, time_ms in rows:
         producer.produce(topic, value, key, timestamp=time_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     page = tmp_path / "q.html"
     report = si.quality_report(
         spark, broker.bootstrap, topic, format="json", schema="n INT", html=page

@@ -20,7 +20,6 @@ from compat_tests.waiting import wait_until
 from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 
-pytestmark = pytest.mark.timeout(300)
 VERSION = "3.0.9"
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
@@ -46,7 +45,7 @@ def ask(url: str, body: dict[str, object] | None = None) -> object:
     """The registry's answer."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:
         return json.load(answer)
 
 

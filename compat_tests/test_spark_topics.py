@@ -24,7 +24,6 @@ from compat_tests.spark_flights import AVRO_1, AVRO_2, confluent
 from ottla.spark_interop import read_topic, session, spark_session, stream_topic, write_topic
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 
-pytestmark = pytest.mark.timeout(300)
 PROTO = """
 syntax = "proto3";
 package flights;
@@ -49,7 +48,7 @@ def send(broker: Broker, new_topic: Callable[..., str]) -> Callable[..., str]:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number, value in enumerate(values):
             producer.produce(topic, value, b"k%d" % number, timestamp=1_000 + number, **more)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         return topic
 
     return to_new_topic
@@ -202,7 +201,7 @@ def test_a_slice_by_time_goes_by_the_zone_it_names(
     midnight = 1_370_059_200_000  # 2013-06-01T00:00 in New York
     for hour in range(-2, 3):
         producer.produce(topic, str(hour), timestamp=midnight + hour * 3_600_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     frame = read_topic(spark, broker.bootstrap, topic, format="text", since="2013-06-01",
                        until="2013-06-01T02:00", time_zone="America/New_York")  # fmt: skip
     assert [row[0] for row in rows(frame, "value")] == ["0", "1"]

@@ -20,7 +20,6 @@ from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.history import check_history_file
 from tests.spark_interop.histories import good_history
 
-pytestmark = pytest.mark.timeout(300)
 RECORDS = 600
 
 

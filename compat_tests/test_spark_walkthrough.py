@@ -8,14 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.requirements import COMPAT_DIR, java
 
 DIRECTORY = Path(__file__).parent.parent / "examples" / "flights"
 
 
-@pytest.mark.timeout(500)
 def test_the_walk_through_gives_what_pandas_gives(tmp_path: Path) -> None:
     java()
     env = os.environ | {

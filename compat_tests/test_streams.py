@@ -15,7 +15,6 @@ from compat_tests.brokers import Broker
 from compat_tests.jvms import JavaProgram, compiled
 from compat_tests.word_counts import WORDS, Counts
 
-pytestmark = pytest.mark.timeout(600)
 LINES_A_ROUND = 1_000
 
 
@@ -39,7 +38,7 @@ def word_count(
         lines, counted = f"lines-{guarantee}", f"counted-{guarantee}"
         admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
         for made in admin.create_topics([NewTopic(t, 2, -1) for t in (lines, counted)]).values():
-            made.result(30)
+            made.result(60)
         arguments = (own_broker.bootstrap, f"app-{guarantee}", lines, counted, guarantee)
         program = JavaProgram(
             tmp_path,
@@ -67,7 +66,7 @@ def send_lines(bootstrap: str, topic: str) -> Counter[str]:
         words = [WORDS[(number + step) % len(WORDS)] for step in (0, 3, 7, 7)]
         sent.update(words)
         producer.produce(topic, " ".join(words), partition=number % 2)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return sent
 
 

@@ -16,8 +16,6 @@ from tests.tools.kafka_names.comparison import difference, run
 from tests.tools.kafka_names.scenario import Output, Step, parse, play
 from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
 
-pytestmark = pytest.mark.timeout(300)
-
 ON_KAFKA = (
     "offsets", "consumer-groups", "client-metrics", "configs", "topics", "partitions",
     "active-groups", "streams-reset", "acls", "transactions", "verifiable", "performance",

@@ -33,8 +33,6 @@ from tests.tools.command_lines import (
 from tests.tools.forks import Forks
 from tests.tools.kafka_names.comparison import run
 
-pytestmark = pytest.mark.timeout(600)
-
 REMOTE = [name for name in sorted(CLASSES) if name not in LOCAL]
 TIMEOUTS = """default.api.timeout.ms=3000
 request.timeout.ms=1500
@@ -42,6 +40,12 @@ delivery.timeout.ms=3000
 max.block.ms=2000
 """
 """Kafka's tools would wait for a minute."""
+IMPATIENT = """default.api.timeout.ms=800
+request.timeout.ms=400
+delivery.timeout.ms=1500
+max.block.ms=600
+"""
+"""Where nobody answers, there is nothing to wait for."""
 MORE = {
     "kafka-console-consumer": ["--timeout-ms", "2000"],
     "kafka-consumer-perf-test": ["--timeout", "2000"],
@@ -60,16 +64,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def words_of(name: str, address: str, folder: Path, topic: str = "orders") -> list[str]:
+def words_of(
+    name: str, address: str, folder: Path, topic: str = "orders", timeouts: str = TIMEOUTS,
+    more: dict[str, list[str]] = MORE,
+) -> list[str]:
     """The example of a tool, with the files of this folder and with timeouts."""
     fill(folder, topic, address)
-    (folder / "admin.properties").write_text(TIMEOUTS)
+    (folder / "admin.properties").write_text(timeouts)
     known = {*FOLDER_FILES, "from.properties", "to.properties"}
     line = [str(folder / word) if word in known else word for word in line_of(name, address, topic)]
     if "--command-config" not in line and name not in LOCAL:
         at = line.index("--bootstrap-server") + 2       # before a sub-command
         line[at:at] = ["--command-config", str(folder / "admin.properties")]
-    return line + MORE.get(name, [])
+    return line + more.get(name, [])
 
 
 def differences(
@@ -109,7 +116,11 @@ def test_a_broker_out_of_reach(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-        lines = [words_of(name, address, folder) for name in REMOTE if name not in WAITS]
+        names = [name for name in REMOTE if name not in WAITS]
+        more = MORE | {"kafka-consumer-groups": ["--timeout", "2000"]}
+        lines = [
+            words_of(name, address, folder, timeouts=IMPATIENT, more=more) for name in names
+        ]
         wrong = differences("unreachable", lines, tools)
     assert not wrong, "\n".join(wrong)
 
@@ -159,7 +170,7 @@ def test_output_that_nobody_reads(
         os.close(reader)
         theirs = subprocess.run(
             tools.command(*line), stdin=subprocess.DEVNULL, stdout=writer,
-            stderr=subprocess.PIPE, timeout=120,
+            stderr=subprocess.PIPE, timeout=180,
         )  # fmt: skip
         os.close(writer)
         if name in CREATE:
@@ -169,17 +180,22 @@ def test_output_that_nobody_reads(
     assert ours.status == theirs.returncode, (ours, theirs)
 
 
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores them, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_ctrl_c(name: str, tools: KafkaTools, folder: Path, forks: Forks) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         silent.settimeout(60)
-        line = words_of(name, f"127.0.0.1:{silent.getsockname()[1]}", folder)
+        line = words_of(name, f"127.0.0.1:{silent.getsockname()[1]}", folder, more={})
         line = [word for word in line if word != "--command-config" and "admin.p" not in word]
         with subprocess.Popen(
             tools.command(*line), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts,
         ) as theirs:  # fmt: skip
             silent.accept()[0].recv(1)
             theirs.send_signal(signal.SIGINT)

@@ -28,8 +28,6 @@ from compat_tests.brokers import Broker
 from compat_tests.committed_reads import SECONDS, committed, consumer
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer:
     """An initialised transactional producer."""

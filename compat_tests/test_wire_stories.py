@@ -17,7 +17,7 @@ from compat_tests.brokers import Broker
 from tests.broker.running import WireClient
 from tests.broker.wire_story import FILES, Step, WireStory, scenarios
 
-PATIENCE_SECONDS = 3.0
+PATIENCE_SECONDS = 30.0
 """Deleted topics lose their offsets a little later in Apache Kafka."""
 RECORDING_SECONDS = 0.3
 

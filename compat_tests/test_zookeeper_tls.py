@@ -26,7 +26,6 @@ from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_po
 from tests.broker.security.authority import Authority
 from tests.replication.coordination_promises import PROMISES, Promise
 
-pytestmark = pytest.mark.timeout(240)
 ROOTS = count()
 SESSION_MS = 4000
 COUNT = 500
@@ -132,7 +131,7 @@ def test_three_brokers_serve_and_one_is_killed(secured: SecuredZooKeeper, tmp_pa
     with cluster:
         client = {"bootstrap.servers": cluster.bootstrap}
         admin = AdminClient(client)
-        admin.create_topics([NewTopic("kept", 3, 3)])["kept"].result(30)
+        admin.create_topics([NewTopic("kept", 3, 3)])["kept"].result(60)
         producer = Producer({**client, "enable.idempotence": True, "acks": "all"})
         for number in range(COUNT):
             producer.produce("kept", b"%d" % number)

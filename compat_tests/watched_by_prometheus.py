@@ -32,7 +32,7 @@ from compat_tests.waiting import wait_until
 
 TOPIC, GROUP = "orders", "billing"
 SCRAPE_SECONDS = 1
-START_SECONDS = 30
+START_SECONDS = 120
 BOARD_7589 = (
     'sum(rate(kafka_topic_partition_current_offset{instance="$instance", topic=~"$topic"}[1m]))'
     " by (topic)",
@@ -149,7 +149,7 @@ class Prometheus:
     def ask(self, expression: str) -> list[Any]:
         """The series that answer; raises for an expression that is wrong."""
         question = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{question}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{question}", timeout=60) as answer:
             found = json.load(answer)
         assert found["status"] == "success", found
         return list(found["data"]["result"])
@@ -181,7 +181,7 @@ def watched(directory: Path, records_a_second: int) -> Iterator[tuple[Prometheus
     broker.start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 6, 1)])[TOPIC].result(30)
+        admin.create_topics([NewTopic(TOPIC, 6, 1)])[TOPIC].result(60)
         load = Load(broker.bootstrap, records_a_second)
         prometheus = Prometheus(directory, f"127.0.0.1:{port}")
         try:

@@ -16,7 +16,7 @@ def by_librdkafka(settings: Mapping[str, Any], topic: str, values: Sequence[byte
     producer = Producer(dict(settings))
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     read = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Callable, Iterable
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (
@@ -42,22 +42,62 @@ OUTSIDE_WORLD = {
 EDGES = {"ottla/log/disk.pyx", "ottla/log/clock.pyx", "ottla/replication/zookeeper.py"}
 
 
-def tracked(*suffixes: str) -> list[Path]:
+@cache
+def all_tracked() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\n")
-    paths = [ROOT / name for name in listed if name and Path(name).suffix in suffixes]
+    paths = [ROOT / name for name in listed if Path(name).suffix in CODE]
     return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    return [path for path in all_tracked() if path.suffix in suffixes]
 
 
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def below(folder: str, *suffixes: str) -> list[Path]:
+    return [path for path in tracked(*suffixes) if name_of(path).startswith(folder)]
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
+def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Makes one test of a rule that every file has to keep: a test for each file would be half of
+    all tests, and take ten times as long as the rules themselves."""
+    files = list(paths)
+
+    def test_of(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = []
+            for path in files:
+                try:
+                    rule(path)
+                except AssertionError as broken:
+                    wrong.append(f"{name_of(path)}: {broken}")
+            assert not wrong, "\n".join(wrong)
+
+        return test
+
+    return test_of
+
+
+@cache
 def imports_of(path: Path) -> set[str]:
     """Modules that a Python or Cython file imports, by their dotted names."""
     pattern = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
-    text = re.sub(r'"""[\s\S]*?"""', "", path.read_text())
+    text = re.sub(r'"""[\s\S]*?"""', "", text_of(path))
     return {first or second for first, second in pattern.findall(text)}
 
 
@@ -68,7 +108,7 @@ def modules_at_import() -> dict[str, set[str]]:
     for path in tracked(".py", ".pyx", ".pxd"):
         if path.is_relative_to(ROOT / "ottla"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            text = re.sub(r'"""[\s\S]*?"""', "", path.read_text())
+            text = re.sub(r'"""[\s\S]*?"""', "", text_of(path))
             known = found.setdefault(name.removesuffix(".__init__"), set())
             known |= {first or second for first, second in pattern.findall(text)}
     return {name: imported & found.keys() - {name} for name, imported in found.items()}
@@ -78,11 +118,11 @@ def test_imports_have_no_circle() -> None:
     TopologicalSorter(modules_at_import()).prepare()        # raises CycleError, which names it
 
 
-@pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)
+@of_each(tracked(*CODE))
 def test_lines_are_at_most_100_columns_and_files_600_lines(path: Path) -> None:
     if name_of(path) in GENERATED:
         return
-    lines = path.read_text().splitlines()
+    lines = text_of(path).splitlines()
     assert len(lines) <= FILE_LENGTH
     long = [number for number, line in enumerate(lines, 1) if len(line) > LINE_LENGTH]
     assert not long, f"lines longer than {LINE_LENGTH}: {long}"
@@ -93,11 +133,11 @@ def functions_of(path: Path) -> list[tuple[str, int]]:
     if path.suffix == ".py":
         return [
             (node.name, (node.end_lineno or 0) - node.lineno + 1)
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(tree_of(path))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
     found = []
-    lines = path.read_text().splitlines()
+    lines = text_of(path).splitlines()
     start = re.compile(r"^(\s*)(?:async\s+)?(?:def|cdef|cpdef)\s(?!class)[^=]*\(")
     for number, line in enumerate(lines):
         match = start.match(line)
@@ -116,15 +156,13 @@ def functions_of(path: Path) -> list[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("path", tracked(".py", ".pyx"), ids=name_of)
+@of_each(tracked(".py", ".pyx"))
 def test_functions_have_at_most_70_lines(path: Path) -> None:
     long = [(name, length) for name, length in functions_of(path) if length > FUNCTION_LENGTH]
     assert not long
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(*CODE) if name_of(p).startswith("ottla/")], ids=name_of
-)
+@of_each(below("ottla/", *CODE))
 def test_imports_point_one_way(path: Path) -> None:
     parts = path.relative_to(ROOT).parts
     if len(parts) < 3:
@@ -137,9 +175,7 @@ def test_imports_point_one_way(path: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(".py", ".pyx") if name_of(p).startswith("ottla/")], ids=name_of
-)
+@of_each(below("ottla/", ".py", ".pyx"))
 def test_core_folders_take_clock_disk_network_and_chance_as_arguments(path: Path) -> None:
     if path.relative_to(ROOT).parts[1] not in CORE or name_of(path) in EDGES:
         return
@@ -158,17 +194,10 @@ C_OUTSIDE_WORLD = re.compile(
 )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path for path in tracked(".pyx", ".pxd", ".h")
-        if name_of(path).startswith(tuple(f"ottla/{folder}/" for folder in CORE))
-    ],
-    ids=name_of,
-)  # fmt: skip
+@of_each(path for folder in CORE for path in below(f"ottla/{folder}/", ".pyx", ".pxd", ".h"))
 def test_core_folders_call_no_clock_socket_or_file_in_c_either(path: Path) -> None:
     if name_of(path.with_suffix(".pyx")) not in EDGES:
-        assert not C_OUTSIDE_WORLD.findall(path.read_text())
+        assert not C_OUTSIDE_WORLD.findall(text_of(path))
 
 
 def test_the_rules_name_only_files_that_exist() -> None:
@@ -176,36 +205,31 @@ def test_the_rules_name_only_files_that_exist() -> None:
     assert all((ROOT / "ottla" / folder).is_dir() for folder in {*FOLDERS, *ALLOWED, *CORE})
 
 
-@pytest.mark.parametrize("path", tracked(*CODE), ids=name_of)
+@of_each(tracked(*CODE))
 def test_modules_are_imported_through_the_package_never_through_the_links(path: Path) -> None:
     wrong = {module for module in imports_of(path) if module.split(".")[0] in FOLDERS}
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(".py") if name_of(p).startswith("tests/")], ids=name_of
-)
+@of_each(below("tests/", ".py"))
 def test_tests_do_not_sleep(path: Path) -> None:
     # In the simulation the world controls time: asyncio's sleep takes no real time.
     modules = "time" if "simulation" in path.parts else "time|asyncio"
-    assert not re.search(rf"\b(?:{modules})\.sleep\(", path.read_text().replace(r"\.sleep", ""))
+    assert not re.search(rf"\b(?:{modules})\.sleep\(", text_of(path).replace(r"\.sleep", ""))
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(*CODE) if name_of(p).startswith("ottla/")], ids=name_of
-)
+@of_each(below("ottla/", *CODE))
 def test_every_file_opens_with_what_it_is_for(path: Path) -> None:
     if path.suffix == ".pyi" or path.stat().st_size == 0:
         return
-    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    lines = [line for line in text_of(path).splitlines() if line.strip()]
     opening = [line for line in lines[:3] if not line.startswith("# cython:")]
     assert opening[0].startswith(('"""', 'r"""', "#", "/*", "//"))
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(".py", ".pyx") if len(p.relative_to(ROOT).parts) > 2
-             and name_of(p).startswith("ottla/")], ids=name_of
-)  # fmt: skip
+@of_each(
+    path for path in below("ottla/", ".py", ".pyx") if len(path.relative_to(ROOT).parts) > 2
+)
 def test_a_readme_lists_every_module_of_its_folder(path: Path) -> None:
     if path.stem in ("__init__", "__main__"):
         return
@@ -214,39 +238,36 @@ def test_a_readme_lists_every_module_of_its_folder(path: Path) -> None:
     assert re.search(rf"\b{path.stem}\b", (folder / "README.md").read_text()), f"see {folder}"
 
 
-@pytest.mark.parametrize("path", tracked(".pyx"), ids=name_of)
+@of_each(tracked(".pyx"))
 def test_every_compiled_module_has_a_stub(path: Path) -> None:
     assert path.with_suffix(".pyi").exists()
 
 
-@pytest.mark.parametrize("path", tracked(".pyx", ".pxd"), ids=name_of)
+@of_each(tracked(".pyx", ".pxd"))
 def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> None:
     # Cython's dependencies know `cimport a.b as c`, not `from a cimport b`: after a change of b.pxd
     # this would leave modules with the old layout, which then cannot be imported.
     pattern = re.compile(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", re.MULTILINE)
     modules = {
         f"{package}.{name.split()[0]}"
-        for package, names in pattern.findall(path.read_text())
+        for package, names in pattern.findall(text_of(path))
         for name in names.strip("()").split(",")
         if name.strip()
     }
     assert not [m for m in modules if (ROOT / (m.replace(".", "/") + ".pxd")).exists()]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in tracked(".py", ".pyx") if name_of(p).startswith("ottla/")], ids=name_of
-)
+@of_each(below("ottla/", ".py", ".pyx"))
 def test_private_fields_are_assigned_by_their_own_object_only(path: Path) -> None:
     pattern = r"(?<![\w.])(?!(?:self|cls)\._)[\w.]+(?:\[[^\]]*\])?\._\w+\s*(?:=(?!=)|[-+|]=)"
-    assert not re.findall(pattern, path.read_text())
+    assert not re.findall(pattern, text_of(path))
 
 
 NOUNS = {"housekeeping", "listing", "routing", "testing"}
 
 
 def test_module_names_are_nouns_and_differ_by_more_than_an_ending() -> None:
-    package = [path for path in tracked(".py", ".pyx") if name_of(path).startswith("ottla/")]
-    stems = {path.with_suffix("") for path in package}
+    stems = {path.with_suffix("") for path in below("ottla/", ".py", ".pyx")}
     assert not {stem.name for stem in stems if stem.name.endswith("ing")} - NOUNS
     near = {
         (name_of(stem), ending)
@@ -257,48 +278,38 @@ def test_module_names_are_nouns_and_differ_by_more_than_an_ending() -> None:
     assert not near
 
 
-TESTS = [path for path in tracked(".py") if name_of(path).startswith(("tests/", "compat_tests/"))]
 REAL_TIME = {"tests/broker/upkeep/test_full_disk.py", "tests/waiting.py", "tests/test_tidy.py"}
 """Tests that let real time pass, besides those that kill processes: a disk that stays full."""
 PRIVATE_OF_OTHERS = {"tests/wire/test_kafka_python.py", "tests/simulation/loop.py"}
 """Use names of kafka-python and asyncio that are private there."""
 
 
-@pytest.mark.parametrize("path", TESTS, ids=name_of)
+@of_each([*below("tests/", ".py"), *below("compat_tests/", ".py")])
 def test_test_files_import_no_other_test_file(path: Path) -> None:
     wrong = {m for m in imports_of(path) if m.rpartition(".")[2].startswith("test_")}
     assert not {m for m in wrong if m.startswith(("tests.", "compat_tests."))}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in TESTS if name_of(path).startswith("tests/")], ids=name_of
-)
+@of_each(below("tests/", ".py"))
 def test_tests_wait_with_a_deadline_and_pause_only_beside_processes(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.While):
             assert not isinstance(node.body[0], ast.Pass), f"line {node.lineno}: use waiting.until"
-    text = path.read_text()
+    text = text_of(path)
     assert not re.search(r"threading\.Event\(\)\.wait\(", text)
     if path.parent.name != "crashes" and name_of(path) not in REAL_TIME:
         assert "select([], [], []" not in text
         assert not re.search(r"from tests.waiting import .*\bpause\b", text)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path for path in TESTS
-        if name_of(path).startswith("tests/") and name_of(path) not in PRIVATE_OF_OTHERS
-    ],
-    ids=name_of,
-)  # fmt: skip
+@of_each(path for path in below("tests/", ".py") if name_of(path) not in PRIVATE_OF_OTHERS)
 def test_tests_use_no_private_names_of_others(path: Path) -> None:
     public = {
         "_replace", "_asdict", "_fields", "_field_defaults", "_make", "_exit", "_PARTITION_EOF",
     }
     wrong = [
         f"line {node.lineno}: {node.attr}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")

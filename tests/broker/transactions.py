@@ -48,9 +48,10 @@ def init(
 
 
 def add(
-    client: WireClient, key: str, producer: Producer, topic: str, *partitions: int, version: int = 3
+    client: WireClient, key: str, producer: Producer, topic: str, *partitions: int,
+    version: int = 3, verify_only: bool = False,
 ) -> list[ErrorCode]:
-    """AddPartitionsToTxn: a code for each partition."""
+    """AddPartitionsToTxn: a code for each partition. From version 4 on it may only verify."""
     made = AddPartitionsToTxnRequest
     topics = [made.Topic(name=topic, partitions=list(partitions))]
     if version < 4:
@@ -69,6 +70,7 @@ def add(
             transactional_id=key,
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
+            verify_only=verify_only,
             topics=topics,
         )
         answer = client.call(made(transactions=[transaction]), version)

@@ -148,11 +148,30 @@ async def _check(
             )
             if error is not None:
                 raise error
+        else:
+            await _refused_here(request, producer, partition, version, context)
         transactions.check_batch(request.transactional_id, producer, partition, version)
     except ProtocolError as error:
         if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
             raise ProtocolError(error.message, ErrorCode.COORDINATOR_NOT_AVAILABLE) from None
         raise
+
+
+async def _refused_here(
+    request: TxnOffsetCommitRequest,
+    producer: Producer,
+    where: TopicIndex,
+    version: int,
+    context: RequestContext,
+) -> None:
+    """Raise what this broker's coordinator refuses for good, once it is sure. Nothing is awaited
+    where it does not."""
+    verifier = context.broker.coordinators.verifier
+    partition = context.broker.replicas.partition(*where)
+    if verifier is not None and partition is not None:
+        refused = verifier.ask_here(request.transactional_id, producer, [partition], version)
+        if refused is not None:
+            verifier.require(await refused, partition, producer)
 
 
 async def _checked_elsewhere(

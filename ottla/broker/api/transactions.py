@@ -17,6 +17,7 @@ from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
 from ottla.groups.routing import OFFSETS_TOPIC
+from ottla.groups.transactions.errors import REFUSALS as BATCH_REFUSALS
 from ottla.groups.transactions.errors import NeedsProducerId
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.groups.transactions.shard import End, TransactionShard
@@ -213,10 +214,7 @@ async def _add(
         codes.update(dict.fromkeys(internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return codes
     if verify_only:
-        return {
-            each: _verify(transactional_id, producer, each, context)
-            async for each in slices.each(partitions)
-        }
+        return await _verify(transactional_id, producer, partitions, context)
     version = 2 if context.version >= EPOCHS_FROM else 0
     try:
         await answer_of(
@@ -232,15 +230,29 @@ async def _add(
     return dict.fromkeys(partitions, code)
 
 
-def _verify(
-    transactional_id: str, producer: Producer, partition: TopicIndex, context: RequestContext
-) -> ErrorCode:
-    try:
-        shard = context.broker.coordinators.transactions.runtime.shard(transactional_id)
-        shard.check_partition(transactional_id, producer, partition)
-    except ProtocolError as error:
-        return as_client_error(error, knows_fenced=True)
-    return ErrorCode.NONE
+async def _verify(
+    transactional_id: str, producer: Producer, partitions: list[TopicIndex], context: RequestContext
+) -> dict[TopicIndex, ErrorCode]:
+    """A code for each partition. With the refusal of one the producer gives up, or aborts: that is
+    answered once this coordinator has confirmed that it still is one."""
+    coordinator, slices = context.broker.coordinators.transactions, Slices()
+    codes, final = dict.fromkeys(partitions, ErrorCode.NONE), False
+    async for each in slices.each(partitions):
+        try:
+            shard = coordinator.runtime.shard(transactional_id)
+            shard.check_partition(transactional_id, producer, each)
+        except ProtocolError as error:
+            codes[each] = as_client_error(error, knows_fenced=True)
+            final = final or isinstance(error, BATCH_REFUSALS)
+    if final:
+        try:
+            await answer_of(
+                coordinator, transactional_id,
+                lambda shard, result: shard.confirm(transactional_id, result),
+            )
+        except ProtocolError as error:
+            return dict.fromkeys(partitions, as_client_error(error, knows_fenced=True))
+    return codes
 
 
 def may_add_offsets(request: AddOffsetsToTxnRequest, access: Access) -> None:

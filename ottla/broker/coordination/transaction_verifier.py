@@ -1,4 +1,4 @@
-"""Verifies transactional batches with coordinators on other brokers (KIP-890).
+"""Verifies transactional batches with coordinators, on other brokers mostly (KIP-890).
 
 Between the request and the append the transaction may end, with a marker that arrives before the
 answer, or the partition may move to another leader and return. A batch that was allowed before
@@ -12,9 +12,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.answers import answer_of
 from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.groups.records import Producer
 from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
+from ottla.groups.transactions.errors import REFUSALS
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -91,6 +93,47 @@ class TransactionVerifier:
         for each, guard in guards.items():
             code = codes.get((each.topic, each.index), ErrorCode.COORDINATOR_NOT_AVAILABLE)
             verdicts[each] = guard if code is ErrorCode.NONE else _refusal(each, code, version)
+        return verdicts
+
+    def ask_here(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[Partition],
+        version: int,
+    ) -> asyncio.Future[Verdicts] | None:
+        """Ask this broker's own coordinator; None where it refuses nothing for good. What it does
+        refuse is answered once it has confirmed that it still is the coordinator."""
+        from ottla.broker.coordination.transaction_coordinator import as_produce_error
+
+        runtime = self.broker.coordinators.transactions.runtime
+        verdicts: Verdicts = {}
+        final = False
+        for each in partitions:
+            try:
+                runtime.shard(transactional_id).check_partition(
+                    transactional_id, producer, (each.topic, each.index)
+                )
+                verdicts[each] = guard_of(each, producer)
+            except ProtocolError as error:
+                final = final or isinstance(error, REFUSALS)
+                verdicts[each] = as_produce_error(error, version)
+        if not final:
+            return None
+        return self.peers.loop.create_task(self._confirmed(transactional_id, verdicts, version))
+
+    async def _confirmed(
+        self, transactional_id: str, verdicts: Verdicts, version: int
+    ) -> Verdicts:
+        from ottla.broker.coordination.transaction_coordinator import as_produce_error
+
+        try:
+            await answer_of(
+                self.broker.coordinators.transactions, transactional_id,
+                lambda shard, result: shard.confirm(transactional_id, result),
+            )
+        except ProtocolError as error:
+            return dict.fromkeys(verdicts, as_produce_error(error, version))
         return verdicts
 
     def require(self, verdicts: Verdicts, partition: Partition, producer: Producer) -> None:

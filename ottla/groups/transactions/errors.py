@@ -55,3 +55,7 @@ class NeedsProducerId(ProtocolError):
     """Retry with a new producer id. Never sent to a client."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+REFUSALS = (*FINAL, TransactionAbortable)
+"""Of a batch: after these a producer gives up, or aborts its transaction."""

@@ -13,7 +13,7 @@ import pytest
 from ottla.groups.records import Producer
 from ottla.wire.errors import ErrorCode
 from tests.broker import transactions
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 from tests.waiting import until
 
 KEY, TOPIC, OK = "x", "t", ErrorCode.NONE
@@ -113,6 +113,61 @@ def test_the_end_of_a_transaction_that_the_former_coordinator_has_not_seen(
     told = told_by_the_former(cluster, former, transactions.end, producer, commit, version)
     assert told in RETRIED, "neither done nor impossible: it cannot know"
     assert isinstance(ask(cluster, now, transactions.end, producer, commit, version), Producer)
+
+
+def verify(client: Any, key: str, producer: Producer) -> ErrorCode:
+    """What a partition's leader asks before it appends a batch of the first protocol."""
+    return transactions.add(client, key, producer, TOPIC, 0, version=4, verify_only=True)[0]
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["not added", "not known"])
+def test_a_batch_is_not_refused_for_what_the_former_coordinator_has_not_seen(
+    cluster: RunningCluster, fenced: bool
+) -> None:
+    producer = ask(cluster, coordinator(cluster, 1), transactions.init)
+    former, now = replaced(cluster)
+    if fenced:
+        producer = ask(cluster, now, transactions.init)
+    assert ask(cluster, now, add, producer) is OK
+    assert told_by_the_former(cluster, former, verify, producer) in RETRIED
+    assert ask(cluster, now, verify, producer) is OK
+
+
+def led_by(cluster: RunningCluster, node_id: int) -> int:
+    """A partition of a topic with one for each broker."""
+    assert create(cluster, node_id, "wide", 3, 3) == 0
+    return leaders(cluster.servers[node_id], "wide").index(node_id)
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["not added", "not known"])
+def test_a_former_coordinator_does_not_refuse_a_batch_that_it_would_append_itself(
+    cluster: RunningCluster, fenced: bool
+) -> None:
+    producer = ask(cluster, coordinator(cluster, 1), transactions.init)
+    index = led_by(cluster, coordinator(cluster, 1))
+    former, now = replaced(cluster)
+    if fenced:
+        producer = ask(cluster, now, transactions.init)
+
+    def write(client: Any, key: str, *_: Any) -> ErrorCode:
+        return transactions.write(client, key, producer, "wide", b"v", partition=index)
+
+    def added(client: Any, key: str) -> ErrorCode:
+        return transactions.add(client, key, producer, "wide", index)[0]
+
+    assert ask(cluster, now, added) is OK
+    told = told_by_the_former(cluster, former, write)
+    assert told in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def test_a_coordinator_in_office_refuses_a_batch_for_good(cluster: RunningCluster) -> None:
+    node_id = coordinator(cluster, 1)
+    producer = ask(cluster, node_id, transactions.init)
+    assert ask(cluster, node_id, verify, producer) is ErrorCode.TRANSACTION_ABORTABLE
+    index = led_by(cluster, node_id)
+    with cluster.client(node_id) as client:
+        told = transactions.write(client, KEY, producer, "wide", b"v", partition=index)
+    assert told is ErrorCode.TRANSACTION_ABORTABLE
 
 
 def test_a_new_producer_is_not_fenced_by_the_former_coordinator(cluster: RunningCluster) -> None:

@@ -54,7 +54,7 @@ cdef class TransactionGate:
             if not access.transaction(Operation.WRITE, transactional_id):
                 return None                     # refused for each topic when it is served
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
-        if elsewhere is None and version < IMPLICIT:
+        if elsewhere is None and version < IMPLICIT and self.verifier is None:
             return None                         # `check` asks the local coordinator
         for at in range(serving.count):
             part = serving.parts + at
@@ -78,6 +78,9 @@ cdef class TransactionGate:
         if elsewhere is not None:
             return self.verifier.ask(
                 elsewhere, transactional_id, producer, list(missing.values()), version)
+        if version < IMPLICIT:
+            return self.verifier.ask_here(
+                transactional_id, producer, list(missing.values()), version)
         return self.add_batches(transactional_id, producer, frozenset(missing))
 
     cdef object find_topic(self, Serving serving, Part *part):

@@ -15,12 +15,12 @@ from xdist.scheduler import LoadScopeScheduling
 SPARK = "spark"
 WITH_THE_SESSION = {"test_flights_clients", "test_secured_payloads", "test_signed_tokens"}
 """Files beside test_spark… that use the session, or the topics that are filled for it."""
-ALONE = {"test_spark_fixtures", "test_spark_walkthrough"}
-"""Files whose Spark is another process."""
+ALONE = {"test_spark_fixtures", "test_spark_kills", "test_spark_walkthrough"}
+"""Files whose Spark is another process, or nearly all of it."""
 LONGEST = (
-    SPARK, "test_packages", "test_tool_names", "test_spark_walkthrough", "test_tool_troubles",
-    "test_spark_fixtures", "test_cluster", "test_connect", "test_quotas", "test_debezium",
-    "test_old_clients", "test_streams", "test_transactions", "test_security",
+    SPARK, "test_spark_kills", "test_packages", "test_tool_names", "test_spark_walkthrough",
+    "test_tool_troubles", "test_spark_fixtures", "test_cluster", "test_connect", "test_quotas",
+    "test_debezium", "test_old_clients", "test_streams", "test_transactions", "test_security",
 )  # fmt: skip
 """What takes more than a minute, in the order in which it begins: no worker is left with one of
 them while the others have nothing to do any more."""
@@ -43,6 +43,7 @@ class FilesOnWorkers(LoadScopeScheduling):
     """xdist's own scheduler, with pieces as `piece_of` says."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
+        config.option.loadscopereorder = False       # xdist's is by the number of tests
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:

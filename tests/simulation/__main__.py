@@ -3,6 +3,7 @@
     python -m tests.simulation --seeds 1-1000
     python -m tests.simulation --seed 77 --trace
     python -m tests.simulation --seed 77 --shorten
+    python -m tests.simulation --seeds 1-100 --long
     python -m tests.simulation --brokers 3 --seeds 1-100
 """
 
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print what happened in the run")
     parser.add_argument("--shorten", action="store_true", help="leave out what is not needed")
+    parser.add_argument("--long", action="store_true", help="long lives only, with one broker")
     parser.add_argument("--first", action="store_true", help="end with the first broken promise")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -41,23 +43,28 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     if arguments.seed is not None:
-        return one(arguments.seed, arguments.brokers, arguments.trace, arguments.shorten)
+        options = drawn(arguments.seed, arguments.brokers, arguments.long)
+        return one(arguments.seed, options, arguments.trace, arguments.shorten)
     first, _, last = arguments.seeds.partition("-")
     if arguments.worker:
-        work(range(int(first), int(last) + 1, arguments.jobs), arguments.brokers)
+        seeds = range(int(first), int(last) + 1, arguments.jobs)
+        work(seeds, arguments.brokers, arguments.long)
         return 0
     seeds = range(int(first), int(last or first) + 1)
-    return many(seeds, arguments.brokers, arguments.jobs, arguments.first)
+    kind = ["--brokers", str(arguments.brokers), *["--long"] * arguments.long]
+    return many(seeds, kind, arguments.jobs, arguments.first)
 
 
-def drawn(seed: int, brokers: int) -> Options:
-    """The options that a seed gives for one broker or a cluster."""
-    return Options.draw(seed) if brokers == 1 else ClusterOptions.draw(seed, brokers)
+def drawn(seed: int, brokers: int, long: bool = False) -> Options:
+    """The options that a seed gives for one broker, with a long life if that is wanted, or for a
+    cluster."""
+    if brokers == 1:
+        return Options.draw(seed, long or None)
+    return ClusterOptions.draw(seed, brokers)
 
 
-def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
+def one(seed: int, options: Options, trace: bool, shortened: bool) -> int:
     """Run one seed and print its outcome."""
-    options = drawn(seed, brokers)
     found = outcome(seed, options)
     if found.violation and shortened:
         options = shorten(seed, options, found)
@@ -69,16 +76,14 @@ def one(seed: int, brokers: int, trace: bool, shortened: bool) -> int:
     return bool(found.violation)
 
 
-def many(seeds: range, brokers: int, jobs: int, first: bool) -> int:
-    """Run seeds in several processes; print one line for each that breaks a promise."""
+def many(seeds: range, kind: list[str], jobs: int, first: bool) -> int:
+    """Run seeds in several processes; print one line for each that breaks a promise. `kind` has the
+    arguments that say which runs they are."""
     began, count, broken = time.monotonic(), 0, 0
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
     workers = [
         subprocess.Popen(
-            [
-                *command, "--seeds", f"{seeds[at]}-{seeds[-1]}", "--jobs", str(jobs),
-                "--brokers", str(brokers),
-            ],
+            [*command, "--seeds", f"{seeds[at]}-{seeds[-1]}", "--jobs", str(jobs), *kind],
             stdout=subprocess.PIPE, text=True,
         )
         for at in range(min(jobs, len(seeds)))
@@ -114,14 +119,14 @@ def end_run(*_: object) -> None:
     raise TooLong
 
 
-def work(seeds: range, brokers: int) -> None:
+def work(seeds: range, brokers: int, long: bool) -> None:
     """One of the worker processes: it prints a line for each seed."""
     signal.signal(signal.SIGVTALRM, end_run)
     gc.freeze()                     # a collection after each run looks at what the run has left
     for seed in seeds:
         signal.setitimer(signal.ITIMER_VIRTUAL, PROCESSOR_SECONDS_MAX)
         try:
-            violation = outcome(seed, drawn(seed, brokers)).violation
+            violation = outcome(seed, drawn(seed, brokers, long)).violation
         except TooLong:
             violation = f"the run has not ended after {PROCESSOR_SECONDS_MAX} s of processor time"
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -43,6 +43,8 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
     check_isolation(partition, everything, committed)
     await check_times(story, session, partition, everything)
     await check_epochs(session, partition, everything)
+    if not story.options.thorough:
+        return
     again = await content(session, partition, 0, story.random)
     if again.start == everything.start and again.records != everything.records:
         raise Violation(f"{partition!r} reads differently the second time")

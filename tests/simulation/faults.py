@@ -138,7 +138,8 @@ async def disk_full(story: Story, tasks: Tasks) -> None:
     if story.world.loop is None:
         await story.start()
     await story.world.until(lambda: story.world.up, "the broker serves again", 60.0)
-    await story.pass_time(5.0, tasks)
+    # The broker fills its reserve again within five seconds.
+    await pass_at_pace(story, story.options.relief_pace, 5.0, tasks)
 
 
 async def directory_missing(story: Story, tasks: Tasks) -> None:
@@ -263,9 +264,14 @@ async def deaf_client(story: Story, tasks: Tasks) -> None:
 
 
 async def idle(story: Story, tasks: Tasks) -> None:
-    pace, story.pace = story.pace, 5.0
-    await story.pass_time(story.random.choice((10.0, 60.0, 120.0)), tasks)
-    story.pace = pace
+    await pass_at_pace(story, 5.0, story.random.choice(story.options.idle_seconds), tasks)
+
+
+async def pass_at_pace(story: Story, pace: float, seconds: float, tasks: Tasks) -> None:
+    """Let clients work at another pace for a while."""
+    before, story.pace = story.pace, pace
+    await story.pass_time(seconds, tasks)
+    story.pace = before
 
 
 async def hit_at_a_deletion(story: Story, tasks: Tasks) -> None:

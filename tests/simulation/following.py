@@ -42,7 +42,11 @@ class Follower:
             except (Broken, Missing):
                 self.begin()
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(0.01 if self.story.pace < 1 else 2.0)
+            await asyncio.sleep(2.0 if self.may_rest() else 0.01)
+
+    def may_rest(self) -> bool:
+        """Whether there is time; in a short life only once everything has been read."""
+        return self.story.calm and (self.story.options.thorough or not self.behind())
 
     async def subscribe(self) -> None:
         """Add new partitions and remove deleted ones."""

@@ -11,6 +11,13 @@ FAULTS = (
     "clock jump", "break links", "deaf client", "idle", "io error", "garbled",
     "hit twice", "stop cut short", "cut at an answer", "hit at a deletion", "settings changed",
 )
+SETTLED_SECONDS = 70.0
+"""Longer than any transaction, any session, any delay of a deletion, any round of retention."""
+ENDINGS = ("kill", "power cut", "clean stop")
+SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
+"""What a recovery has left unfinished often shows only after a second one and a clean stop."""
+LONG_SHARE = 0.05
+"""How many lives are long; README.md has what long and short ones find."""
 
 
 @dataclass
@@ -38,9 +45,27 @@ class Options:
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
     scrub_after_seconds: float = 30.0       # a start; the broker's own
+    # What makes a life long; `cut_short` draws less.
+    endings: list[str] = field(default_factory=lambda: [*ENDINGS])
+    thorough: bool = True                   # checks before and after each, which read all twice
+    relief_pace: float = 0.02               # of clients after a full disk
+    idle_seconds: tuple[float, ...] = (10.0, 60.0, 120.0)
+    transaction_ms: tuple[int, ...] = (2000, 20_000)    # after which one is aborted
+    settled_seconds: float = SETTLED_SECONDS
 
     @classmethod
-    def draw(cls, seed: int) -> Options:
+    def draw(cls, seed: int, long: bool | None = None) -> Options:
+        """Draw everything that is random; `long` is drawn, too, if it is not given."""
+        life = random.Random(f"life {seed}")
+        drawn = life.random() < LONG_SHARE
+        options = cls.draw_long(seed)
+        if not (drawn if long is None else long):
+            options.cut_short(life)
+        return options
+
+    @classmethod
+    def draw_long(cls, seed: int) -> Options:
+        """Draw the options of a long life."""
         chance = random.Random(f"options {seed}")
         options = cls()
         if chance.random() < 0.5:
@@ -71,10 +96,7 @@ class Options:
         options.slow_threads = chance.choice([0.0, 0.05, 0.3])
         options.cold_share = chance.choice([0.0, 0.0, 0.3])
         count = chance.choice([1, 2, 3, 4])
-        wanted = FAULTS if len(options.directories) > 1 else tuple(
-            fault for fault in FAULTS if fault != "directory missing"
-        )
-        options.faults = [chance.choice(wanted) for _ in range(count)]
+        options.faults = [chance.choice(options.possible_faults()) for _ in range(count)]
         options.rounds_seconds = chance.choice([0.2, 0.5, 1.0])
         options.producers = chance.choice([1, 2, 3])
         options.transactions = chance.choice([0, 1, 2])
@@ -86,6 +108,29 @@ class Options:
         options.widen(random.Random(f"wider options {seed}"))
         options.wide = random.Random(f"wide {seed}").random() < 0.2
         return options
+
+    def possible_faults(self) -> tuple[str, ...]:
+        """Those that this run's directories allow."""
+        if len(self.directories) > 1:
+            return FAULTS
+        return tuple(fault for fault in FAULTS if fault != "directory missing")
+
+    def cut_short(self, life: random.Random) -> None:
+        """Keep the faults, and have less of what is alike in every run: of work between faults, of
+        waiting, of checks at the end."""
+        self.thorough, self.relief_pace = False, 1.0
+        self.rounds_seconds = life.choice([0.1, 0.2, 0.2, 0.3])
+        self.endings = [*life.choice(SHORT_ENDINGS)]
+        # Less is written, so that segments and snapshots have to be as much smaller.
+        if self.settings["log.segment.bytes"] == str(1 << 14):
+            self.settings["log.segment.bytes"] = "2048"
+        if self.metadata_snapshot_after < 20_000:
+            self.metadata_snapshot_after -= 40
+        if len(self.faults) == 1:
+            self.faults.append(life.choice(self.possible_faults()))
+        if life.random() < 0.8:
+            self.idle_seconds, self.transaction_ms = (5.0, 20.0), (2000, 5000)
+            self.settled_seconds = 8.0
 
     def widen(self, chance: random.Random) -> None:
         """Draw what was added to the simulation of one broker later."""

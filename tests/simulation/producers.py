@@ -519,7 +519,7 @@ async def produce_transactions(story: Story, name: str) -> None:
     while not story.over:
         if not ready:
             ready = await producer.begin(
-                story.random.choice((2000, 20_000)), story.random.random() < 0.5
+                story.random.choice(story.options.transaction_ms), story.random.random() < 0.5
             )
             if ready:
                 for transaction in story.model.transactions:

@@ -56,7 +56,7 @@ def outcome(seed: int, options: Options) -> Outcome:
     return found
 
 
-def run_alone(seed: int, brokers: int = 1) -> subprocess.CompletedProcess[str]:
+def run_alone(seed: int, brokers: int = 1, long: bool = False) -> subprocess.CompletedProcess[str]:
     """One run in a process of its own, for tests: its trace, and 1 as status after a violation.
 
     A world replaces clocks and random numbers of the whole process; a thread that another test has
@@ -64,8 +64,9 @@ def run_alone(seed: int, brokers: int = 1) -> subprocess.CompletedProcess[str]:
     """
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--trace"]
     return subprocess.run(
-        [*command, "--seed", str(seed), "--brokers", str(brokers)], cwd=ROOT, capture_output=True,
-        check=False, env={**os.environ, "PYTHONHASHSEED": "0"}, text=True, timeout=300,
+        [*command, "--seed", str(seed), "--brokers", str(brokers), *["--long"] * long],
+        cwd=ROOT, capture_output=True, check=False, text=True, timeout=300,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
     )  # fmt: skip
 
 
@@ -105,6 +106,14 @@ def without(options: Options) -> Iterator[Options]:
     for at in range(len(options.faults)):
         less = copy.deepcopy(options)
         del less.faults[at]
+        yield less
+    if options.thorough and not isinstance(options, ClusterOptions):
+        less = copy.deepcopy(options)
+        less.thorough = False
+        yield less
+    for at in range(0 if isinstance(options, ClusterOptions) else len(options.endings)):
+        less = copy.deepcopy(options)
+        del less.endings[at]
         yield less
     for name in ("groups", "transactions", "readers", "producers", "admins"):
         if getattr(options, name):

@@ -175,13 +175,15 @@ class World:
             except (OSError, ValueError):
                 pass
 
-    async def until(self, holds: Callable[[], bool], what: str, seconds: float) -> None:
+    async def until(
+        self, holds: Callable[[], bool], what: str, seconds: float, every: float = 0.02
+    ) -> None:
         """Wait for a condition, in simulated time."""
         deadline = self.now + seconds
         while not holds():
             if self.now > deadline:
                 raise Violation(f"not within {seconds:g} s: {what}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(every)
 
     # Driving
 

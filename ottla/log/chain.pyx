@@ -45,6 +45,20 @@ cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
     return fields.magic(header) == 2 and fields.base_offset(header) > last
 
 
+cdef bint ends_where_next_begins(Segment segment) except -1:
+    """Whether the last batch of a segment that is not the active one ends with it.
+
+    Compaction keeps that batch, whatever it removes; another partition's file ends elsewhere.
+    """
+    cdef uint8_t[fields.HEADER_SIZE] header
+    cdef Py_ssize_t size = 0
+    cdef int64_t position = segment.position_for(segment.end_offset - 1, &size)
+    if segment.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE:
+        return False
+    return (position + size == segment.size
+            and fields.last_offset(header) + 1 == segment.end_offset)
+
+
 cdef class SegmentChain:
     """The segments of one log, ascending."""
 
@@ -233,8 +247,11 @@ cdef class SegmentChain:
         if not batch_size:
             return skipped
         if segment.after_gap and not skipped:
-            # At the start of a segment a gap cannot be distinguished from another partition's file.
-            skipped = start == 0 or not gap_is_sound(segment, start)
+            skipped = not gap_is_sound(segment, start)
+            if start == 0 and not skipped:
+                # Where a segment is missing, or is another partition's file, it looks like this.
+                skipped = (segment is self.active or slice.first_offset < segment.base_offset
+                           or not ends_where_next_begins(segment))
         # The position of upto_offset is needed only if it may lie within reach.
         if upto_offset >= segment.end_offset:
             end = segment.size

@@ -53,13 +53,16 @@ def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
     assert values_of(log) == [b"0", b"1", b"7"]
 
 
-def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction() -> None:
+@pytest.mark.parametrize("kept_at_start", [1, 0])
+def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction(
+    kept_at_start: int,
+) -> None:
     """How far a pass has come is recorded at its end only."""
     disk = FaultyDisk()
     log = open_log(disk, COMPACT)
     for segment in range(4):
         for number in range(8):
-            key = number if 0 < number < 7 else 100 * (segment + 1) + number
+            key = number if kept_at_start <= number < 7 else 100 * (segment + 1) + number
             log.append_bytes(keyed(key, b"%d.%d" % (segment, number)), 0)
         log.roll()
     log.append_bytes(keyed(1000, b"end"), 0)
@@ -79,6 +82,31 @@ def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_c
     for again in (log, open_log(disk, DELETE)):
         again.configure(DELETE)
         assert values_of(again) == kept
+        for offset in range(again.log_start_offset, again.log_end_offset):
+            assert again.read_bytes(offset, 1 << 20)
+
+
+def test_a_file_of_another_partition_is_no_gap() -> None:
+    """It begins after the offset that is asked for, as a compacted segment may."""
+    disk = FaultyDisk()
+    log = open_log(disk, DELETE)
+    for number in range(6):
+        log.append_bytes(keyed(number, b"%d" % number), 0)
+    log.roll()
+    log.append_bytes(keyed(9, b"9"), 0)
+    log.close()
+    for foreign in ([2, 3, 4], [4, 5, 6], [2, 7]):
+        data = bytearray()
+        for offset in foreign:
+            batch = bytearray(keyed(offset, b"%d" % offset))
+            batch[:8] = offset.to_bytes(8, "big")
+            data += batch
+        file = disk.open(f"{DIRECTORY}/{0:020d}.log")
+        file.truncate(0)
+        file.pwrite(bytes(data), 0)
+        log = PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+        with pytest.raises(CorruptMessage):
+            log.read_bytes(0, 1 << 20)
 
 
 def test_a_batch_with_a_wrong_base_offset_is_no_gap() -> None:

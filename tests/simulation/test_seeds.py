@@ -46,6 +46,17 @@ def test_a_run_that_broke_a_promise_keeps_all_of_them(seed: int) -> None:
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
 
 
+FOUND_AS_DRAWN = {
+    5060: "gaps of a compaction before a kill ended every reader once the topic was not compacted",
+}
+
+
+@pytest.mark.parametrize("seed", sorted(FOUND_AS_DRAWN))
+def test_a_run_as_it_is_drawn_keeps_what_it_broke(seed: int) -> None:
+    ran = run_alone(seed)
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+
+
 def trace_of(seed: int, junk: int) -> str:
     """A hash of a run in a process of its own, in which objects have other addresses."""
     program = (

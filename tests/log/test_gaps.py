@@ -86,8 +86,8 @@ def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_c
             assert again.read_bytes(offset, 1 << 20)
 
 
-def test_a_file_of_another_partition_is_no_gap() -> None:
-    """It begins after the offset that is asked for, as a compacted segment may."""
+def two_segments() -> FaultyDisk:
+    """Offsets 0 to 5 in a sealed segment, 6 in the next one, after a clean stop."""
     disk = FaultyDisk()
     log = open_log(disk, DELETE)
     for number in range(6):
@@ -95,6 +95,17 @@ def test_a_file_of_another_partition_is_no_gap() -> None:
     log.roll()
     log.append_bytes(keyed(9, b"9"), 0)
     log.close()
+    return disk
+
+
+def reopened(disk: FaultyDisk) -> PartitionLog:
+    """The log of `two_segments` after its clean stop, whatever was done to its files since."""
+    return PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+
+
+def test_a_file_of_another_partition_is_no_gap() -> None:
+    """It begins after the offset that is asked for, as a compacted segment may."""
+    disk = two_segments()
     for foreign in ([2, 3, 4], [4, 5, 6], [2, 7]):
         data = bytearray()
         for offset in foreign:
@@ -104,22 +115,16 @@ def test_a_file_of_another_partition_is_no_gap() -> None:
         file = disk.open(f"{DIRECTORY}/{0:020d}.log")
         file.truncate(0)
         file.pwrite(bytes(data), 0)
-        log = PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+        log = reopened(disk)
         with pytest.raises(CorruptMessage):
             log.read_bytes(0, 1 << 20)
 
 
 def test_a_batch_with_a_wrong_base_offset_is_no_gap() -> None:
-    disk = FaultyDisk()
-    log = open_log(disk, DELETE)
-    for number in range(6):
-        log.append_bytes(keyed(number, b"%d" % number), 0)
-    log.roll()
-    log.append_bytes(keyed(9, b"9"), 0)
-    log.close()
+    disk = two_segments()
     file = disk.open(f"{DIRECTORY}/{0:020d}.log")
     size = len(keyed(0, b"0"))
     file.pwrite((4).to_bytes(8, "big"), 3 * size)       # it was 3, and 4 follows
-    log = PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+    log = reopened(disk)
     with pytest.raises(CorruptMessage):
         log.read_bytes(3, 1 << 20)

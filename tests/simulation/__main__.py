@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print what happened in the run")
     parser.add_argument("--shorten", action="store_true", help="leave out what is not needed")
-    parser.add_argument("--long", action="store_true", help="long lives only, with one broker")
+    parser.add_argument("--long", action="store_true", help="long lives only")
     parser.add_argument("--first", action="store_true", help="end with the first broken promise")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -60,7 +60,7 @@ def drawn(seed: int, brokers: int, long: bool = False) -> Options:
     cluster."""
     if brokers == 1:
         return Options.draw(seed, long or None)
-    return ClusterOptions.draw(seed, brokers)
+    return ClusterOptions.draw(seed, long or None, brokers)
 
 
 def one(seed: int, options: Options, trace: bool, shortened: bool) -> int:

@@ -59,7 +59,7 @@ async def kill_two(story: ClusterStory) -> None:
     chosen = story.random.sample(story.world.brokers, 2)
     for machine in chosen:
         machine.kill()
-        await story.pass_time(story.random.choice((0.0, 0.01, 0.3, 8.0)))
+        await story.wait(story.random.choice((0.0, 0.01, 0.3, 8.0)))
     for machine in story.random.sample(chosen, 2):
         await story.restart_later(machine)
 
@@ -68,7 +68,7 @@ async def kill_all(story: ClusterStory) -> None:
     for machine in story.world.brokers:
         machine.kill()
     for machine in story.random.sample(story.world.brokers, len(story.world.brokers)):
-        await story.pass_time(story.random.choice((0.0, 0.0, 0.5, 10.0)))
+        await story.wait(story.random.choice((0.0, 0.0, 0.5, 10.0)))
         if machine.loop is None:
             machine.begin_broker()
 
@@ -84,7 +84,7 @@ async def rolling_restart(story: ClusterStory) -> None:
     for machine in story.world.brokers:
         if machine.up:
             await machine.stop_cleanly()
-            await story.pass_time(story.random.choice((0.01, 1.0)))
+            await story.wait(story.random.choice((0.01, 1.0)))
         if machine.loop is None:
             machine.begin_broker()
         await story.until_up(machine)
@@ -112,7 +112,7 @@ async def power_cuts_in_turn(story: ClusterStory) -> None:
         if machine.up:
             await story.until_in_sync()
             story.cut_power(machine)
-            await story.pass_time(story.random.choice((0.01, 1.0)))
+            await story.wait(story.random.choice((0.01, 1.0)))
         if machine.loop is None:
             machine.begin_broker()
         await story.until_up(machine)
@@ -122,7 +122,7 @@ async def power_cut_of_all(story: ClusterStory) -> None:
     for machine in story.world.brokers:
         story.cut_power(machine)
     for machine in story.random.sample(story.world.brokers, len(story.world.brokers)):
-        await story.pass_time(story.random.choice((0.0, 0.0, 0.5, 10.0)))
+        await story.wait(story.random.choice((0.0, 0.0, 0.5, 10.0)))
         if machine.loop is None:
             machine.begin_broker()
 
@@ -136,14 +136,14 @@ async def left_alone(story: ClusterStory) -> None:
     for other in story.world.brokers:
         if other is not machine:
             _stop(story, other)
-            await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
-    await story.pass_time(chance.choice((0.5, 10.0)))
+            await story.wait(chance.choice((0.0, 0.5, 10.0)))
+    await story.wait(chance.choice((0.5, 10.0)))
     if chance.random() < 0.3:
         story.wipe(machine)
     else:
         _stop(story, machine)
     for each in chance.sample(story.world.brokers, len(story.world.brokers)):
-        await story.pass_time(chance.choice((0.0, 0.5, 10.0)))
+        await story.wait(chance.choice((0.0, 0.5, 10.0)))
         if each.loop is None:
             each.begin_broker()
     await story.insist(machine)
@@ -161,7 +161,7 @@ async def wiped_disk(story: ClusterStory) -> None:
     machine = story.some_machine()
     if machine is not None:
         story.wipe(machine)
-        await story.pass_time(10.0)
+        await story.wait(10.0)
         if machine.loop is None:
             machine.begin_broker()
         await story.until_up(machine)
@@ -173,14 +173,14 @@ async def disk_full(story: ClusterStory) -> None:
         return
     machine.excuse = "the disk is full"
     machine.disk.capacity = machine.disk.used() + story.random.choice((0, 100, 3000))
-    await story.pass_time(story.random.choice((1.0, 8.0)))
+    await story.wait(story.random.choice((1.0, 8.0)))
     if story.random.random() < 0.3:
         machine.kill()
         if machine.loop is None:
             machine.begin_broker()
-        await story.pass_time(1.0)
+        await story.wait(1.0)
     machine.disk.capacity = None
-    await story.pass_time(1.0)
+    await story.wait(1.0)
     machine.excuse = None
 
 
@@ -194,7 +194,7 @@ async def io_error(story: ClusterStory) -> None:
         machine.excuse = "its directory has failed"
     machine.disk.failing = story.random.choice(directories)
     machine.disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
-    await story.pass_time(story.random.choice((0.5, 8.0)))
+    await story.wait(story.random.choice((0.5, 8.0)))
     machine.kill()
     machine.excuse = None
     await story.restart_later(machine)
@@ -212,7 +212,7 @@ async def missing_directory(story: ClusterStory) -> None:
     machine.excuse = "its former process is registered with other directories"
     story.hide(machine, chance.choice(story.options.directories))
     await story.insist(machine)
-    await story.pass_time(chance.choice((0.1, 1.0, 8.0)))
+    await story.wait(chance.choice((0.1, 1.0, 8.0)))
     machine.kill()
     machine.find_directories()
     await story.insist(machine)
@@ -224,7 +224,7 @@ async def damaged_bytes(story: ClusterStory) -> None:
     follows."""
     for _ in range(story.random.choice((1, 1, 2))):
         story.damage.strike(story.random)
-    await story.pass_time(story.random.choice((0.1, 8.0, 30.0)))
+    await story.wait(story.random.choice((0.1, 8.0, 30.0)))
 
 
 async def pause(story: ClusterStory) -> None:
@@ -239,14 +239,14 @@ async def pause_a_leader(story: ClusterStory) -> None:
 async def _pause(story: ClusterStory, machine: ClusterMachine | None) -> None:
     if machine is not None:
         machine.pause()
-        await story.pass_time(story.random.choice((0.3, 3.0, 12.0)))
+        await story.wait(story.random.choice((0.3, 3.0, 12.0)))
         machine.go_on()
 
 
 async def cut_off_one_way(story: ClusterStory) -> None:
     one, other = story.random.sample(story.world.brokers, 2)
     story.world.cut(one, other)
-    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    await story.wait(story.random.choice((0.2, 3.0, 15.0)))
     story.world.heal()
 
 
@@ -256,7 +256,7 @@ async def cut_off(story: ClusterStory) -> None:
         if other is not one:
             story.world.cut(one, other)
             story.world.cut(other, one)
-    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    await story.wait(story.random.choice((0.2, 3.0, 15.0)))
     story.world.heal()
 
 
@@ -264,7 +264,7 @@ async def lose_zookeeper(story: ClusterStory) -> None:
     machine = story.some_machine()
     if machine is not None:
         machine.cut_off()
-        await story.pass_time(story.random.choice((0.1, 3.0, 12.0)))
+        await story.wait(story.random.choice((0.1, 3.0, 12.0)))
         machine.join_again()
 
 
@@ -278,7 +278,7 @@ async def alone_in_the_dark(story: ClusterStory) -> None:
         if other is not machine:
             story.world.cut(machine, other)
             story.world.cut(other, machine)
-    await story.pass_time(story.random.choice((0.5, 5.0, 15.0)))
+    await story.wait(story.random.choice((0.5, 5.0, 15.0)))
     story.world.heal()
     machine.join_again()
 
@@ -288,7 +288,7 @@ async def lose_answers(story: ClusterStory) -> None:
     machine = story.controller()
     if machine is not None and machine.session is not None:
         machine.session.lose_answers = story.random.choice((1, 2))
-        await story.pass_time(story.random.choice((0.5, 3.0)))
+        await story.wait(story.random.choice((0.5, 3.0)))
         machine.session.lose_answers = 0
         machine.join_again()
 
@@ -310,7 +310,7 @@ async def move(story: ClusterStory) -> None:
     await story.admin.move(*story.random.choice(
         [(name, index) for name, index, _ in story.truth.states() if not name.startswith("__")]
     ))
-    await story.pass_time(story.random.choice((0.0, 0.05, 0.5)))
+    await story.wait(story.random.choice((0.0, 0.05, 0.5)))
 
 
 async def cut_between_two(story: ClusterStory) -> None:
@@ -318,12 +318,12 @@ async def cut_between_two(story: ClusterStory) -> None:
     one, other = story.random.sample(story.world.brokers, 2)
     story.world.cut(one, other)
     story.world.cut(other, one)
-    await story.pass_time(story.random.choice((0.2, 3.0, 15.0)))
+    await story.wait(story.random.choice((0.2, 3.0, 15.0)))
     story.world.heal()
 
 
 async def idle(story: ClusterStory) -> None:
-    await story.pass_time(10.0)
+    await story.wait(10.0)
 
 
 AND = " & "

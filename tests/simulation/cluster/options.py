@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from tests.simulation.options import Options
+from tests.simulation.options import LONG_SHARE, Options
 
 FAULTS = (
     "kill", "kill in a call", "kill the controller", "kill a leader", "kill two", "kill all",
@@ -26,11 +26,15 @@ OF_TWO = ("power cut of two",)
 """Those that show something only where one broker has no replica, and one replica acknowledges."""
 SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
+PREPARED = ("missing directory", "damaged bytes")
+"""Those that need other settings."""
 TOGETHER_SHARE = 0.3
 """How many of the faults are two at a time."""
 FACTORS = (1, 2, 3, 3)
 JUMPS_HOURS = (0, 0, 0, -10, -3, -1, 1, 3, 4)
 """Five of them stay below the day after which producers are forgotten."""
+LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 6.0, 2.0
+"""The session timeout of ZooKeeper; what waits for the end of a session waits as much longer."""
 
 
 def fault(chance: random.Random) -> str:
@@ -49,10 +53,27 @@ class ClusterOptions(Options):
     min_isr: int = 2
     clock_jumps: list[tuple[int, int]] = field(default_factory=list)
     """Before each fault: whose wall clock jumps, and by how many hours."""
+    # What makes a life long; `cut_short` draws less.
+    session_seconds: float = LONG_SESSION_SECONDS
 
     @classmethod
-    def draw(cls, seed: int, brokers: int = 3) -> ClusterOptions:
-        """Draw everything that is random."""
+    def draw(cls, seed: int, long: bool | None = None, brokers: int = 3) -> ClusterOptions:
+        """Draw everything that is random; `long` is drawn, too, if it is not given."""
+        life = random.Random(f"cluster life {seed}")
+        drawn = life.random() < LONG_SHARE
+        options = cls.draw_long(seed, brokers)
+        if not (drawn if long is None else long):
+            options.cut_short(life)
+        return options
+
+    @property
+    def haste(self) -> float:
+        """How long a wait is that counts in sessions, as a share of that in a long life."""
+        return self.session_seconds / LONG_SESSION_SECONDS
+
+    @classmethod
+    def draw_long(cls, seed: int, brokers: int = 3) -> ClusterOptions:
+        """Draw the options of a long life."""
         chance = random.Random(f"cluster options {seed}")
         options = cls(brokers=brokers)
         options.factor = min(brokers, chance.choice(FACTORS))
@@ -116,3 +137,17 @@ class ClusterOptions(Options):
             self.factor, self.min_isr = min(3, self.brokers), min(2, self.brokers)
         self.settings["default.replication.factor"] = str(self.factor)
         self.settings["min.insync.replicas"] = str(self.min_isr)
+
+    def cut_short(self, life: random.Random) -> None:
+        """Keep the faults, and have less of what is alike in every run: of work between faults, and
+        of waiting, as all times are shorter that are longer than a session."""
+        self.session_seconds = SHORT_SESSION_SECONDS
+        self.rounds_seconds = life.choice([0.1, 0.3, 0.5])
+        self.transaction_ms = (2000, 5000)
+        for name, least in (("replica.lag.time.max.ms", 1), ("ottla.log.scrub.interval.ms", 1000)):
+            if name in self.settings:
+                self.settings[name] = str(max(int(int(self.settings[name]) * self.haste), least))
+        del self.faults[3:]
+        if len(self.faults) == 1:
+            self.faults.append(life.choice([each for each in FAULTS if each not in PREPARED]))
+            self.clock_jumps.append((0, 0))

@@ -133,7 +133,7 @@ async def all_end(story: ClusterStory) -> None:
             return
         if story.world.now > end:
             raise Violation(f"transactions without an end: {left}")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(story.options.haste)
 
 
 async def check_coordinators(story: ClusterStory) -> None:

@@ -58,7 +58,7 @@ async def come_back(story: ClusterStory, *gone: ClusterMachine) -> None:
     for machine in story.random.sample(gone, len(gone)):
         if machine.loop is None:
             machine.begin_broker()
-        await story.pass_time(story.random.choice((0.0, 0.5)))
+        await story.wait(story.random.choice((0.0, 0.5)))
     for machine in gone:
         await story.until_up(machine)
 
@@ -72,12 +72,12 @@ async def last_disk_lost(story: ClusterStory) -> None:
     others = [machine for machine in story.world.brokers if machine is not last]
     for machine in others:
         machine.pause()
-    await story.pass_time(chance.choice((8.0, 12.0)))
+    await story.wait(chance.choice((8.0, 12.0)))
     for machine in others:
         machine.kill()
     story.wipe(last)
     await come_back(story, *others)
-    await story.pass_time(10.0)
+    await story.wait(10.0)
     await come_back(story, last)
 
 
@@ -94,7 +94,7 @@ async def late_fetch(story: ClusterStory) -> None:
     node = follower.node_id
     story.hushed = True                 # what it has when it asks for more is everything
     story.world.cut(follower, leader)
-    await story.pass_time(1.0)
+    await story.wait(1.0)
     story.cut_power(follower)
     await come_back(story, follower)
     story.world.heal()
@@ -110,7 +110,7 @@ async def late_fetch(story: ClusterStory) -> None:
     for machine in gone:
         machine.kill()
     story.hushed = False
-    await story.pass_time(chance.choice((1.0, 8.0)))
+    await story.wait(chance.choice((1.0, 8.0)))
     await come_back(story, *gone)
 
 
@@ -128,13 +128,13 @@ async def successor_ahead(story: ClusterStory) -> None:
     for one in (first, second):
         story.world.cut(one, third)
         story.world.cut(third, one)
-    await story.pass_time(chance.choice((0.3, 1.0)))
+    await story.wait(chance.choice((0.3, 1.0)))
     first.kill()
     if await until(story, lambda: state_of(story, place).leader == second.node_id, 10.0):
-        await story.pass_time(chance.choice((0.3, 1.0)))
+        await story.wait(chance.choice((0.3, 1.0)))
         second.kill()
         await until(story, lambda: state_of(story, place).leader == third.node_id, 10.0)
-        await story.pass_time(2.0)
+        await story.wait(2.0)
     story.world.heal()
     await come_back(story, first, second)
 
@@ -148,10 +148,10 @@ async def killed_at_its_return(story: ClusterStory) -> None:
     first, *others = chance.sample(story.world.brokers, len(story.world.brokers))
     first.begin_broker()
     await until(story, lambda: first.up, 3.0)
-    await story.pass_time(chance.choice((0.05, 0.5)))
+    await story.wait(chance.choice((0.05, 0.5)))
     first.kill()
     await come_back(story, *others)
-    await story.pass_time(chance.choice((0.5, 3.0)))
+    await story.wait(chance.choice((0.5, 3.0)))
     await come_back(story, first)
 
 
@@ -162,7 +162,7 @@ async def back_one_by_one(story: ClusterStory) -> None:
         story.cut_power(machine)
     for machine in chance.sample(story.world.brokers, len(story.world.brokers)):
         await come_back(story, machine)
-        await story.pass_time(chance.choice((0.5, 3.0)))
+        await story.wait(chance.choice((0.5, 3.0)))
 
 
 async def power_cut_of_two(story: ClusterStory) -> None:
@@ -173,10 +173,10 @@ async def power_cut_of_two(story: ClusterStory) -> None:
     gone = chance.sample(brokers, len(brokers) - 1)
     for machine in gone:
         story.cut_power(machine)
-    await story.pass_time(chance.choice((0.0, 3.0, 8.0)))
+    await story.wait(chance.choice((0.0, 3.0, 8.0)))
     for machine in gone:
         await come_back(story, machine)
-        await story.pass_time(chance.choice((0.5, 3.0)))
+        await story.wait(chance.choice((0.5, 3.0)))
         if chance.random() < 0.3:
             machine.kill()
     await come_back(story, *gone)
@@ -199,7 +199,7 @@ async def two_leaders_die(story: ClusterStory) -> None:
         await asyncio.sleep(chance.expovariate(500.0))
         gone += machines(story, (state_of(story, place).leader,))
         gone[1].kill()
-    await story.pass_time(chance.choice((1.0, 8.0)))
+    await story.wait(chance.choice((1.0, 8.0)))
     await come_back(story, *gone)
 
 
@@ -216,7 +216,7 @@ async def leader_dies_as_one_joins(story: ClusterStory) -> None:
     joining.kill()
     if not await until(story, lambda: node not in state_of(story, place).isr, 10.0):
         return
-    await story.pass_time(1.0)
+    await story.wait(1.0)
     if joining.loop is None:
         joining.begin_broker()
     await until(story, lambda: joining.up, 20.0, AT_ONCE_SECONDS)
@@ -227,7 +227,7 @@ async def leader_dies_as_one_joins(story: ClusterStory) -> None:
     for machine in gone:
         machine.kill()
     story.world.heal()
-    await story.pass_time(chance.choice((1.0, 8.0)))
+    await story.wait(chance.choice((1.0, 8.0)))
     await come_back(story, *gone)
 
 

@@ -185,6 +185,11 @@ class ClusterStory:
                 await asyncio.sleep(min(self.pace / 2, 0.1, end - self.world.now))
                 self.look()
 
+    async def wait(self, seconds: float) -> None:
+        """The same for a time that counts in sessions if it is longer than a second: it is as much
+        shorter as sessions are."""
+        await self.pass_time(seconds * self.options.haste if seconds > 1 else seconds)
+
     def look(self) -> None:
         """Raise what a client has found, and check the brokers' objects."""
         for task in [*self.tasks, *([] if self.cancelled else self.fragile)]:
@@ -211,10 +216,11 @@ class ClusterStory:
     async def settle(self) -> None:
         """The clients finish, and all replicas become equal."""
         end, last = self.world.now + SETTLED_SECONDS, ""
-        operator_at = self.world.now + OPERATOR_SECONDS
+        every = OPERATOR_SECONDS * self.options.haste
+        operator_at = self.world.now + every
         while True:
             if self.world.now > operator_at:
-                operator_at += OPERATOR_SECONDS
+                operator_at += every
                 await self.operate()
             self.look()
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
@@ -333,7 +339,7 @@ class ClusterStory:
 
     async def restart_later(self, machine: ClusterMachine) -> None:
         """The process restarts, soon or after its session has ended."""
-        await self.pass_time(self.random.choice((0.01, 0.5, 3.0, 10.0)))
+        await self.wait(self.random.choice((0.01, 0.5, 3.0, 10.0)))
         if machine.loop is None:
             machine.begin_broker()
         if self.random.random() < 0.7:

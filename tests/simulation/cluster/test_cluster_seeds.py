@@ -14,9 +14,15 @@ FOUND = (10191, 10369)
 that held the offsets of a transaction only until an earlier one was named again."""
 
 
-@pytest.mark.parametrize("seed", [*range(1, 13), *FOUND])
+@pytest.mark.parametrize("seed", range(1, 13))
 def test_three_brokers_keep_every_promise(seed: int) -> None:
     ran = run_alone(seed, brokers=3)
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_run_of_three_brokers_that_broke_a_promise_keeps_all(seed: int) -> None:
+    ran = run_alone(seed, brokers=3, long=True)
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-2000:]
 
 

@@ -18,8 +18,6 @@ from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 if TYPE_CHECKING:
     from tests.simulation.loop import SimLoop
 
-SESSION_SECONDS = 6.0
-"""The session timeout of ZooKeeper."""
 LISTENER_PORT = 9092
 
 
@@ -61,7 +59,7 @@ class ClusterMachine(Machine):
             later=lambda call: to_client.send(lambda: loop.dead or loop.call_soon(call)),
             send=to_server.send,
         )
-        session.session_timeout_ms = int(SESSION_SECONDS * 1000)
+        session.session_timeout_ms = int(world.session_seconds * 1000)
         return Server(
             config, self.disk, loop.poller.clock, network=SimNetwork(self), coordination=session
         )
@@ -141,7 +139,7 @@ class ClusterWorld(World):
     """Machines 1 to n."""
 
     def __init__(self, seed: int, options: ClusterOptions) -> None:
-        self.zookeeper = ZooKeeperServer()
+        self.zookeeper, self.session_seconds = ZooKeeperServer(), options.session_seconds
         self.cuts: set[tuple[int, int]] = set()
         self.held: dict[tuple[int, int], list[Callable[[], None]]] = {}
         super().__init__(seed, options)
@@ -205,7 +203,7 @@ class ClusterWorld(World):
                 self.note(f"ZooKeeper ends session {number}")
                 self.zookeeper.expire(number)
 
-        self.at(self.now + SESSION_SECONDS * self.random.uniform(2 / 3, 1), over)
+        self.at(self.now + self.session_seconds * self.random.uniform(2 / 3, 1), over)
 
     def _hears(self, session: MemoryCoordination) -> bool:
         return session.state is SessionState.CONNECTED and any(

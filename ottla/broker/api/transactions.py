@@ -12,12 +12,11 @@ from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item, on_transaction
-from ottla.broker.threads.slices import Slices
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.groups.records import Producer
 from ottla.groups.result import Answer, Result
 from ottla.groups.routing import OFFSETS_TOPIC
-from ottla.groups.transactions.errors import REFUSALS as BATCH_REFUSALS
 from ottla.groups.transactions.errors import NeedsProducerId
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.groups.transactions.shard import End, TransactionShard
@@ -42,6 +41,9 @@ BATCHED_FROM = 4
 """First AddPartitionsToTxn that brokers send, with several transactional ids."""
 EPOCHS_FROM = 5
 """First version of these requests from clients with an epoch for each transaction (KIP-890)."""
+
+VERIFIED_AT_ONCE = 500
+"""Partitions that one turn of the loop verifies: half a millisecond."""
 
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -233,25 +235,16 @@ async def _add(
 async def _verify(
     transactional_id: str, producer: Producer, partitions: list[TopicIndex], context: RequestContext
 ) -> dict[TopicIndex, ErrorCode]:
-    """A code for each partition. With the refusal of one the producer gives up, or aborts: that is
-    answered once this coordinator has confirmed that it still is one."""
-    coordinator, slices = context.broker.coordinators.transactions, Slices()
-    codes, final = dict.fromkeys(partitions, ErrorCode.NONE), False
-    async for each in slices.each(partitions):
-        try:
-            shard = coordinator.runtime.shard(transactional_id)
-            shard.check_partition(transactional_id, producer, each)
-        except ProtocolError as error:
-            codes[each] = as_client_error(error, knows_fenced=True)
-            final = final or isinstance(error, BATCH_REFUSALS)
-    if final:
-        try:
-            await answer_of(
-                coordinator, transactional_id,
-                lambda shard, result: shard.confirm(transactional_id, result),
-            )
-        except ProtocolError as error:
-            return dict.fromkeys(partitions, as_client_error(error, knows_fenced=True))
+    """A code for each partition."""
+    codes, slices = dict.fromkeys(partitions, ErrorCode.NONE), Slices()
+    coordinator = context.broker.coordinators.transactions
+    try:
+        async for part in slices.each(in_parts(partitions, VERIFIED_AT_ONCE)):
+            refusals = await coordinator.verify(transactional_id, producer, part)
+            for each, error in refusals.items():
+                codes[each] = as_client_error(error, knows_fenced=True)
+    except ProtocolError as error:
+        return dict.fromkeys(partitions, as_client_error(error, knows_fenced=True))
     return codes
 
 

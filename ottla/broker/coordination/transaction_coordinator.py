@@ -4,9 +4,10 @@ writes its markers into partitions, and authorizes transactional appends for par
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.broker.coordination.answers import begin_answer
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
@@ -154,6 +155,21 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             )
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[TopicIndex]
+    ) -> asyncio.Future[dict[TopicIndex, ProtocolError]]:
+        """Check that partitions are in the producer's open transaction: those that are not, once
+        what the answer rests on is committed."""
+        try:
+            return begin_answer(
+                self, transactional_id,
+                lambda shard, result: shard.verify(transactional_id, producer, partitions, result),
+            )
+        except ProtocolError as error:
+            refused: asyncio.Future[dict[TopicIndex, ProtocolError]] = self.loop.create_future()
+            refused.set_result(dict.fromkeys(partitions, error.kept()))
+            return refused
 
     def add_batches(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]

@@ -9,14 +9,13 @@ partition had before the request, and is valid only while that state is unchange
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.coordination.answers import answer_of
 from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.groups.records import Producer
 from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
-from ottla.groups.transactions.errors import REFUSALS
+from ottla.groups.transactions.records import TopicIndex
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -34,12 +33,16 @@ REQUEST_SECONDS = 10.0
 class Guard(NamedTuple):
     """The state that must be the same at the append as it was before the request."""
 
+    transactional_id: str
     producer: Producer
     leader_epoch: int
     marked_at: int
+    coordinator_epoch: int
+    """That of the coordinator of whom this broker has heard."""
 
 
 Verdicts = dict[Partition, Guard | ProtocolError]
+Refusals = dict[TopicIndex, ProtocolError]
 
 
 class TransactionVerifier:
@@ -65,35 +68,24 @@ class TransactionVerifier:
         version: int,
     ) -> asyncio.Future[Verdicts]:
         """Ask on behalf of a Produce of this version; from 12 on the partitions are added."""
-        return self.peers.loop.create_task(
-            self._ask(node_id, transactional_id, producer, partitions, version)
-        )
+        # Now: later the image may have another coordinator than the one that is asked.
+        guards = self.guards(transactional_id, producer, partitions)
+        request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
+        return self.peers.loop.create_task(self._ask(node_id, request, guards, version))
 
     async def _ask(
-        self,
-        node_id: int,
-        transactional_id: str,
-        producer: Producer,
-        partitions: Sequence[Partition],
-        version: int,
+        self, node_id: int, request: AddPartitionsToTxnRequest, guards: Verdicts, version: int
     ) -> Verdicts:
-        guards = {each: guard_of(each, producer) for each in partitions}
-        request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
         try:
             answer = await self.peers.ask(
                 node_id, request, VERIFY_VERSION if version < IMPLICIT_FROM else ADD_VERSION,
                 REQUEST_SECONDS, LANE,
             )
-            codes = _codes(answer)
         except PeerUnavailable as error:
             # Every client retries this, also after the coordinator has moved.
             refusal = ProtocolError(str(error), ErrorCode.NOT_ENOUGH_REPLICAS)
-            return dict.fromkeys(partitions, refusal)
-        verdicts: Verdicts = {}
-        for each, guard in guards.items():
-            code = codes.get((each.topic, each.index), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            verdicts[each] = guard if code is ErrorCode.NONE else _refusal(each, code, version)
-        return verdicts
+            return dict.fromkeys(guards, refusal)
+        return _verdicts(guards, _refusals(answer, guards), version)
 
     def ask_here(
         self,
@@ -102,56 +94,85 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts] | None:
-        """Ask this broker's own coordinator; None where it refuses nothing for good. What it does
-        refuse is answered once it has confirmed that it still is the coordinator."""
-        from ottla.broker.coordination.transaction_coordinator import as_produce_error
-
-        runtime = self.broker.coordinators.transactions.runtime
-        verdicts: Verdicts = {}
-        final = False
-        for each in partitions:
-            try:
-                runtime.shard(transactional_id).check_partition(
-                    transactional_id, producer, (each.topic, each.index)
-                )
-                verdicts[each] = guard_of(each, producer)
-            except ProtocolError as error:
-                final = final or isinstance(error, REFUSALS)
-                verdicts[each] = as_produce_error(error, version)
-        if not final:
+        """Ask this broker's own coordinator; None where it permits everything at once."""
+        guards = self.guards(transactional_id, producer, partitions)
+        coordinator = self.broker.coordinators.transactions
+        asked = [(each.topic, each.index) for each in partitions]
+        answer = coordinator.verify(transactional_id, producer, asked)
+        if answer.done() and not answer.exception() and not answer.result() and not any(
+            isinstance(guard, ProtocolError) for guard in guards.values()
+        ):
             return None
-        return self.peers.loop.create_task(self._confirmed(transactional_id, verdicts, version))
+        return self.peers.loop.create_task(self._here(answer, guards, version))
 
-    async def _confirmed(
-        self, transactional_id: str, verdicts: Verdicts, version: int
+    async def _here(
+        self, answer: asyncio.Future[Refusals], guards: Verdicts, version: int
     ) -> Verdicts:
-        from ottla.broker.coordination.transaction_coordinator import as_produce_error
-
         try:
-            await answer_of(
-                self.broker.coordinators.transactions, transactional_id,
-                lambda shard, result: shard.confirm(transactional_id, result),
-            )
+            refusals = await answer
         except ProtocolError as error:
-            return dict.fromkeys(verdicts, as_produce_error(error, version))
-        return verdicts
+            refusals = {(each.topic, each.index): error.kept() for each in guards}
+        return _verdicts(guards, refusals, version)
+
+    def guards(
+        self, transactional_id: str, producer: Producer, partitions: Sequence[Partition]
+    ) -> Verdicts:
+        """The states of partitions before a question; a refusal where it would be of no use."""
+        epoch = self._coordinator_epoch(transactional_id)
+        return {each: _guard(each, transactional_id, producer, epoch) for each in partitions}
+
+    def _coordinator_epoch(self, transactional_id: str) -> int:
+        image = self.broker.image
+        topic = image.topics.get(TRANSACTION_TOPIC)
+        if topic is None or not transactional_id:
+            return -1
+        index = partition_for(transactional_id, len(topic.partitions))
+        return image.leader_epoch(topic, topic.partitions[index])
 
     def require(self, verdicts: Verdicts, partition: Partition, producer: Producer) -> None:
         """Raise ProtocolError unless the producer may begin its transaction here now."""
         verdict = verdicts.get(partition)
         if isinstance(verdict, ProtocolError):
             raise verdict
-        if verdict != guard_of(partition, producer):
+        if verdict is None or verdict != _guard(
+            partition, verdict.transactional_id, producer,
+            self._coordinator_epoch(verdict.transactional_id),
+        ):
             raise ProtocolError(
                 f"the transaction was changed while {partition!r} asked about it; send it again",
                 ErrorCode.NOT_ENOUGH_REPLICAS,
             )
 
 
-def guard_of(partition: Partition, producer: Producer) -> Guard:
-    """The state of a partition with which an answer about a producer's transaction is stored."""
+def _guard(
+    partition: Partition, transactional_id: str, producer: Producer, coordinator_epoch: int
+) -> Guard | ProtocolError:
+    """The state of a partition with which an answer about a producer's transaction is stored.
+
+    A marker of a later coordinator has ended a transaction here. The one that would be asked may
+    still take that transaction for open, and a late batch of it would begin another one.
+    """
     state = partition.log.producers.get(producer.producer_id)
-    return Guard(producer, partition.leader_epoch, -1 if state is None else state.marked_at)
+    if state is None:
+        return Guard(transactional_id, producer, partition.leader_epoch, -1, coordinator_epoch)
+    if state.coordinator_epoch > coordinator_epoch:
+        return ProtocolError(
+            f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
+            " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
+    return Guard(
+        transactional_id, producer, partition.leader_epoch, state.marked_at, coordinator_epoch
+    )
+
+
+def _verdicts(guards: Verdicts, refusals: Refusals, version: int) -> Verdicts:
+    from ottla.broker.coordination.transaction_coordinator import as_produce_error
+
+    verdicts: Verdicts = {}
+    for each, guard in guards.items():
+        refusal = refusals.get((each.topic, each.index))
+        verdicts[each] = guard if refusal is None else as_produce_error(refusal, version)
+    return verdicts
 
 
 def _request(
@@ -168,19 +189,21 @@ def _request(
     )])
 
 
-def _codes(answer: AddPartitionsToTxnResponse) -> dict[tuple[str, int], ErrorCode]:
+def _refusals(
+    answer: AddPartitionsToTxnResponse, partitions: Iterable[Partition]
+) -> Refusals:
     whole: int = answer.error_code
-    return {
+    codes = {
         (topic.name, each.partition_index): ErrorCode(whole or each.partition_error_code)
         for transaction in answer.results_by_transaction
         for topic in transaction.topic_results
         for each in topic.results_by_partition
     }
-
-
-def _refusal(partition: Partition, code: ErrorCode, version: int) -> ProtocolError:
-    from ottla.broker.coordination.transaction_coordinator import as_produce_error
-
-    return as_produce_error(
-        ProtocolError(f"the transaction's coordinator refuses {partition!r}", code), version
-    )
+    refusals: Refusals = {}
+    for each in partitions:
+        where = each.topic, each.index
+        code = codes.get(where, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if code is not ErrorCode.NONE:
+            text = f"the transaction's coordinator refuses {each!r}"
+            refusals[where] = ProtocolError(text, code)
+    return refusals

@@ -7,7 +7,7 @@ markers once the end of a transaction is durably recorded, and calls `complete` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ottla.groups.result import Answer, MarkersDue, Result, TimerKey
 from ottla.groups.transactions import transitions
 from ottla.groups.transactions.errors import (
     FINAL,
+    REFUSALS,
     ConcurrentTransactions,
     InvalidTransactionTimeout,
     NeedsProducerId,
@@ -28,6 +29,7 @@ from ottla.groups.transactions.records import (
     TransactionState,
     TransactionValue,
 )
+from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
     from ottla.groups.settings import TransactionSettings
@@ -151,6 +153,24 @@ class TransactionShard:
         transitions.check_partition(
             self.transactions.get(transactional_id), producer, partition
         )
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[TopicIndex],
+        result: Result,
+    ) -> dict[TopicIndex, ProtocolError]:
+        """The same of several partitions: the refusals."""
+        refusals: dict[TopicIndex, ProtocolError] = {}
+        for each in partitions:
+            try:
+                self.check_partition(transactional_id, producer, each)
+            except ProtocolError as error:
+                refusals[each] = error.kept()
+        if any(isinstance(error, REFUSALS) for error in refusals.values()):
+            self.confirm(transactional_id, result)
+        return refusals
 
     def end(
         self, request: End, answer: Answer, result: Result, new_id: int | None = None

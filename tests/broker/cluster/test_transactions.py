@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.coordination.transaction_verifier import TransactionVerifier, guard_of
+from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 from ottla.groups.records import Producer
-from ottla.groups.routing import partition_for
+from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
@@ -170,12 +170,42 @@ def marker(producer: Producer) -> bytes:
     )
 
 
-def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> None:
-    verifier = TransactionVerifier(
-        SimpleNamespace(), SimpleNamespace(loop=None)  # type: ignore[arg-type]
+def make_verifier(coordinator_epoch: int) -> TransactionVerifier:
+    """Of a broker that has heard of this epoch."""
+    image = SimpleNamespace(
+        topics={TRANSACTION_TOPIC: SimpleNamespace(partitions=[None])},
+        leader_epoch=lambda topic, state: coordinator_epoch,
     )
+    return TransactionVerifier(
+        SimpleNamespace(image=image), SimpleNamespace(loop=None)  # type: ignore[arg-type]
+    )
+
+
+def test_a_coordinator_is_not_believed_after_the_marker_of_a_later_one(tmp_path: Path) -> None:
+    before, after = make_verifier(coordinator_epoch=0), make_verifier(coordinator_epoch=1)
     partition, producer = make_partition(tmp_path), Producer(9, 0)
-    verdicts = {partition: guard_of(partition, producer)}
+    partition.append_bytes(marker(producer))
+    with pytest.raises(ProtocolError) as refused:
+        before.require(before.guards("x", producer, [partition]), partition, producer)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    after.require(after.guards("x", producer, [partition]), partition, producer)
+
+
+def test_a_verdict_of_a_coordinator_that_was_replaced_meanwhile_does_not_count(
+    tmp_path: Path,
+) -> None:
+    before, after = make_verifier(coordinator_epoch=0), make_verifier(coordinator_epoch=1)
+    partition, producer = make_partition(tmp_path), Producer(9, 0)
+    verdicts = before.guards("x", producer, [partition])
+    with pytest.raises(ProtocolError) as refused:
+        after.require(verdicts, partition, producer)
+    assert refused.value.retriable
+
+
+def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> None:
+    verifier = make_verifier(coordinator_epoch=1)
+    partition, producer = make_partition(tmp_path), Producer(9, 0)
+    verdicts = verifier.guards("x", producer, [partition])
     verifier.require(verdicts, partition, producer)
     with pytest.raises(ProtocolError):
         verifier.require(verdicts, partition, Producer(9, 1))
@@ -185,7 +215,7 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
     with pytest.raises(ProtocolError) as refused:
         verifier.require(verdicts, partition, producer)
     assert refused.value.retriable
-    verdicts = {partition: guard_of(partition, producer)}
+    verdicts = verifier.guards("x", producer, [partition])
     partition.lead(1, 4, True)
     with pytest.raises(ProtocolError):
         verifier.require(verdicts, partition, producer)

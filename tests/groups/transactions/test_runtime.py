@@ -9,6 +9,7 @@ import pytest
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.transactions.records import (
     EPOCH_MAX,
+    TopicIndex,
     TransactionRecord,
     TransactionState,
     TransactionValue,
@@ -174,6 +175,22 @@ def test_an_end_is_answered_when_every_partition_has_its_marker(
     assert [(a.producer_id, a.epoch) for a in answers] == [(producer.producer_id, epoch)]
     assert bench.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
     assert not bench.value().partitions
+
+
+def test_a_batch_is_not_permitted_by_an_addition_that_a_fail_over_may_lose(
+    bench: TransactionBench,
+) -> None:
+    producer = bench.init()
+    bench.hold_commits = True
+    bench.add(producer, A)
+    told: list[dict[TopicIndex, ProtocolError]] = []
+    bench.runtime.change("t", lambda s, r: s.verify("t", producer, [A, B], r), told.append)
+    assert not told
+    bench.hold_commits = False
+    bench.commit_all()
+    assert [each.code for each in told[0].values()] == [ErrorCode.TRANSACTION_ABORTABLE]
+    assert list(told[0]) == [B]
+
 
 
 def test_no_marker_is_written_before_the_decision_is_on_the_disk(bench: TransactionBench) -> None:

@@ -111,3 +111,10 @@ class CoordinatorLoadInProgress(ProtocolError):
     """The groups of this partition are being loaded from the log; the client asks again."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+FINAL = (
+    UnknownMember, IllegalGeneration, FencedInstance, UnreleasedInstance, FencedMemberEpoch,
+    StaleMemberEpoch, InconsistentProtocol, GroupMaxSizeReached, GroupIdNotFound, NonEmptyGroup,
+)
+"""After these a client gives up its partitions, its commit, or itself."""

@@ -25,15 +25,18 @@ class Runtime(ShardRuntime[Shard]):
         wake: Callable[[int], None] = lambda at_ms: None,
         cluster: Cluster = NO_CLUSTER,
         later: Later = lambda function: function(),
+        replicated: bool = False,
     ) -> None:
         super().__init__(settings.offsets_topic_num_partitions, clock, append, wake, later)
-        self.settings = settings
+        self.settings, self.replicated = settings, replicated
         self._new_id = new_id
         self._cluster = cluster
 
     def begin_load(self, partition: int) -> Shard:
         """Begins to load a partition led by this broker: replay its records, then `adopt` it."""
-        return self.load_into(Shard(partition, self.settings, self._new_id, self._cluster))
+        return self.load_into(
+            Shard(partition, self.settings, self._new_id, self._cluster, self.replicated)
+        )
 
     @property
     def cluster(self) -> Cluster:

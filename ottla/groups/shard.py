@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ottla.groups import offset_requests, sweeps
 from ottla.groups.absent import AbsentGroup
@@ -17,6 +17,7 @@ from ottla.groups.cluster_view import Cluster, NoCluster
 from ottla.groups.consumer import heartbeat
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import (
+    FINAL,
     CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidGroupId,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.groups.offset_requests import Commit, FetchedOffset
     from ottla.groups.result import Answer, Result, TimerKey
     from ottla.groups.settings import GroupSettings
+    from ottla.wire.errors import ProtocolError
 
 NO_CLUSTER = NoCluster()
 
@@ -53,14 +55,18 @@ EXPIRE = "expire"
 class Shard:
     """One partition's groups and their offsets."""
 
+    final: ClassVar[tuple[type[ProtocolError], ...]] = FINAL
+
     def __init__(
         self,
         partition: int,
         settings: GroupSettings,
         new_id: Callable[[], str],
         cluster: Cluster = NO_CLUSTER,
+        replicated: bool = False,
     ) -> None:
-        self.partition = partition
+        """`replicated`: another broker may take over, and this one hear of it late."""
+        self.partition, self.replicated = partition, replicated
         self.offsets = Offsets()
         self.groups: dict[str, Group] = {}
         self.context = Context(settings, cluster, new_id, self._place)
@@ -88,6 +94,12 @@ class Shard:
     def _place(self, group: Group) -> None:
         """Takes over a group that forms in memory: no record knows it until it is assigned."""
         self.groups[group.group_id] = group
+
+    def confirm(self, group_id: str, result: Result) -> None:
+        """The tombstone of an offset that no group has: it changes nothing, and a coordinator that
+        another broker has replaced, and that has not heard of it, cannot commit it."""
+        if self.replicated and not result.records:
+            result.records.append(Record(OffsetKey(group_id, "", 0), None))
 
     # Requests of the classic protocol
 
@@ -138,7 +150,10 @@ class Shard:
     def leave(self, group_id: str, leaving: Sequence[Leaving], result: Result) -> list[ErrorCode]:
         """LeaveGroup: a code for each member. Raises UnknownMember, InvalidGroupId."""
         _need_group_id(group_id)
-        return self._served(group_id).leave(leaving, result, self.context)
+        codes = self._served(group_id).leave(leaving, result, self.context)
+        if any(codes):
+            self.confirm(group_id, result)
+        return codes
 
     # Requests of KIP-848
 
@@ -205,6 +220,7 @@ class Shard:
             if self.offsets.has_offset(group_id, topic, partition):
                 result.records.append(Record(OffsetKey(group_id, topic, partition), None))
             codes.append(ErrorCode.NONE)
+        self.confirm(group_id, result)          # that nothing is left, too, is a last word
         return codes
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:

@@ -9,6 +9,10 @@ appends them first.
 Reads also wait until the records before them are committed: what one client was told must not be
 undone by a power cut (a fetched offset never goes back). Heartbeats change nothing and do not wait.
 
+In a cluster another broker may have taken over, and this one not know it yet. It can commit nothing
+then. So a refusal after which a client gives something up comes with a record that changes nothing
+(`AnyShard.confirm`), and is answered once that is committed.
+
 The log is reached through functions that the broker's coordinators pass in; there is no socket, no
 event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
 transactional ids.
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
 from ottla.groups.records import NO_PRODUCER, Producer
@@ -63,6 +67,12 @@ class AnyShard(Protocol):
     """The state machine of one partition of an internal topic."""
 
     partition: int
+    final: ClassVar[tuple[type[ProtocolError], ...]]
+    """The refusals after which clients give something up: they are confirmed."""
+
+    def confirm(self, key: str, result: Result, /) -> None:
+        """Adds a record that changes nothing to a result without any, where other brokers may take
+        over: once it is committed, none had when the result was made."""
 
     def replay(self, record: Any, producer_id: int = -1) -> None:
         """Applies one record, in the log's order."""
@@ -223,10 +233,28 @@ class ShardRuntime(Generic[S]):
             if answer is None:
                 self._perform(live, result, producer)
                 raise
-            reply = error.kept()
+            reply, producer = error.kept(), NO_PRODUCER
+            _confirm(live.shard, key, error, result)
         if answer is not None:
             result.reply(answer, reply)
         self._perform(live, result, producer)
+
+    def attempt(
+        self, key: str, operation: Callable[[S, Result], None], answer: Answer
+    ) -> None:
+        """The same for an operation that has its answer, and uses it unless it raises. A refusal
+        that is not final is raised at once."""
+        live = self._find(self.partition_of(key))
+        result = self._turn(live)
+        try:
+            operation(live.shard, result)
+        except ProtocolError as error:
+            if not isinstance(error, live.shard.final):
+                self._perform(live, result)
+                raise
+            _confirm(live.shard, key, error, result)
+            result.reply(answer, error.kept())
+        self._perform(live, result)
 
     def gather(self, key: str, operation: Callable[[S, Result], Any], answer: Answer) -> None:
         """The same for an operation that is independent of other gathered ones.
@@ -241,6 +269,7 @@ class ShardRuntime(Generic[S]):
             reply = operation(live.shard, gathered)
         except ProtocolError as error:
             reply = error.kept()
+            _confirm(live.shard, key, error, gathered)
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -400,6 +429,11 @@ class ShardRuntime(Generic[S]):
         if self._woken_for is None or at_ms < self._woken_for:
             self._woken_for = at_ms
             self._wake(at_ms)
+
+
+def _confirm(shard: AnyShard, key: str, error: ProtocolError, result: Result) -> None:
+    if isinstance(error, shard.final):
+        shard.confirm(key, result)
 
 
 def _told(error: Exception) -> ProtocolError:

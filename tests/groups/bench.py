@@ -57,8 +57,8 @@ class Workbench:
     """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
     bytes."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.settings = GroupSettings(**settings)
+    def __init__(self, replicated: bool = False, **settings: Any) -> None:
+        self.replicated, self.settings = replicated, GroupSettings(**settings)
         self.clock = FakeClock()
         self.cluster = FakeCluster()
         self.logs: dict[int, list[tuple[Encoded | Marker, int]]] = {}
@@ -80,6 +80,7 @@ class Workbench:
             self.new_id,
             cluster=self.cluster,
             later=self.later,
+            replicated=self.replicated,
         )
         for partition in range(self.settings.offsets_topic_num_partitions):
             shard = self.runtime.begin_load(partition)

@@ -10,7 +10,7 @@ from ottla.groups.consumer.heartbeat import Beat
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.record_codec import decode_record
-from ottla.groups.records import Marker
+from ottla.groups.records import NO_PRODUCER, Marker, Producer
 from ottla.groups.routing import java_hash, partition_for
 from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
@@ -70,6 +70,62 @@ def test_a_refused_append_changes_nothing(refusal: ProtocolError, code: ErrorCod
     bench.refusal = None
     fetch(bench, answers)
     assert answers[1] == []
+
+
+def stale(bench: Workbench, answers: list[Any], producer_id: int = -1) -> None:
+    """A commit of a member that the coordinator does not know."""
+    request = Commit("g", [OffsetToCommit("t", 0, 1, -1, "")], "m", generation=3,
+                     transactional=producer_id >= 0)
+    producer = NO_PRODUCER if producer_id < 0 else Producer(producer_id, 0)
+    bench.runtime.change("g", lambda s, r: s.commit(request, r), answers.append, producer)
+
+
+def test_in_a_cluster_a_final_refusal_waits_until_it_is_confirmed() -> None:
+    bench, answers = Workbench(replicated=True), []
+    bench.hold_commits = True
+    stale(bench, answers)
+    assert answers == []
+    bench.commit_all()
+    assert answers[0].code is ErrorCode.GROUP_ID_NOT_FOUND
+    bench.crash()
+    assert not bench.shard().groups, "what confirms it changes nothing"
+
+
+def test_a_coordinator_that_can_commit_nothing_refuses_nothing_for_good() -> None:
+    bench, answers = Workbench(replicated=True), []
+    bench.refusal = NotLeaderOrFollower("moved")
+    stale(bench, answers)
+    assert answers[0].code is ErrorCode.NOT_COORDINATOR
+
+
+def test_alone_a_refusal_is_not_recorded() -> None:
+    bench, answers = Workbench(), []
+    stale(bench, answers)
+    assert answers[0].code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert bench.records == []
+
+
+def test_a_refused_transactional_commit_is_confirmed_outside_of_the_transaction() -> None:
+    bench, answers = Workbench(replicated=True), []
+    stale(bench, answers, producer_id=7)
+    assert answers[0].code is ErrorCode.GROUP_ID_NOT_FOUND
+    ((_, producer_id),) = bench.logs[bench.partition()]
+    assert producer_id == -1
+
+
+def test_refusals_and_commits_of_one_turn_are_one_record_each_way() -> None:
+    bench, answers = Workbench(replicated=True), []
+    bench.turn_goes_on = True
+    for _ in range(3):
+        gather(bench, 5, answers, member_id="m", generation=3)
+    bench.end_turn()
+    assert [each.code for each in answers] == [ErrorCode.GROUP_ID_NOT_FOUND] * 3
+    assert [len(each) for each in bench.appends] == [1]
+    gather(bench, 6, answers)
+    gather(bench, 5, answers, member_id="m", generation=3)
+    bench.end_turn()
+    assert [len(each) for each in bench.appends] == [1, 1], "the commit confirms it"
+    assert answers[3] == [ErrorCode.NONE]
 
 
 @pytest.mark.parametrize("pattern", [None, "t.*"])

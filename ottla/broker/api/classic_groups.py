@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.context import RequestContext
-from ottla.broker.coordination.answers import answer_of, deliver_to
+from ottla.broker.coordination.answers import answer_later, answer_of, deliver_to
 from ottla.broker.dispatch import handles
+from ottla.broker.network.promises import LateReply
 from ottla.broker.security.decisions import on_group
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.errors import (
+    FINAL,
     CoordinatorLoadInProgress,
     InconsistentProtocol,
     UnknownMember,
@@ -56,8 +59,8 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     answer = deliver_to(future)
     try:
-        coordinator.runtime.change(
-            join.group_id, lambda shard, result: shard.join(join, answer, result)
+        coordinator.runtime.attempt(
+            join.group_id, lambda shard, result: shard.join(join, answer, result), answer
         )
         return _joined(await future, context.version)
     except ProtocolError as error:
@@ -107,8 +110,8 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     )
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     answer = deliver_to(future)
-    coordinator.runtime.change(
-        sync.group_id, lambda shard, result: shard.sync(sync, answer, result)
+    coordinator.runtime.attempt(
+        sync.group_id, lambda shard, result: shard.sync(sync, answer, result), answer
     )
     reply: Synced = await future
     return SyncGroupResponse(
@@ -119,8 +122,10 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 
 
 @handles(ApiKey.HEARTBEAT, versions=range(0, 5), access=on_group(Operation.READ))
-def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Keep a session alive."""
+def heartbeat(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | LateReply:
+    """Keep a session alive. In a cluster a refusal waits until it is confirmed."""
     runtime = context.broker.coordinators.groups.runtime
     try:
         code = runtime.shard(request.group_id).heartbeat(
@@ -131,7 +136,19 @@ def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatRe
             code = _heartbeat_turn(request, runtime)
     except CoordinatorLoadInProgress:
         code = ErrorCode.NONE  # its session starts when the group is loaded
+    except FINAL as error:
+        if not runtime.replicated:
+            raise
+        kept = error.kept()
+        return answer_later(
+            runtime.gather, request.group_id, lambda shard, result: _refuse(kept),
+            lambda reply: _heartbeat_answer(commit_code(reply.code)),
+        )
     return _heartbeat_answer(code)
+
+
+def _refuse(error: ProtocolError) -> NoReturn:
+    raise error
 
 
 def _heartbeat_turn(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:

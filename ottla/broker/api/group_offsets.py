@@ -32,7 +32,7 @@ from ottla.wire.messages import (
     OffsetFetchResponse,
 )
 
-NO_ID = bytes(16)
+NO_ID, NOT_COORDINATOR = bytes(16), ErrorCode.NOT_COORDINATOR
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=by_item)
@@ -189,6 +189,11 @@ def commit_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
+def _fetch_code(code: ErrorCode) -> ErrorCode:
+    """The same for a client that fetches: of Java's, the older ones give up with this code."""
+    return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
+
+
 @handles(ApiKey.OFFSET_FETCH, versions=range(0, 11), access=by_item)
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
@@ -252,9 +257,10 @@ async def _fetch_one_group(
         found = await _finish_reads(reads, wanted is None, context, slices)
     except ProtocolError as error:
         # Versions 0 and 1 have error codes in partitions only.
-        response.error_code = int(error.code)
+        code = _fetch_code(error.code)
+        response.error_code = int(code)
         found = [
-            FetchedOffset(topic, index, None, error.code) for topic, index in wanted or ()
+            FetchedOffset(topic, index, None, code) for topic, index in wanted or ()
         ] if context.version < 2 else []
     made = OffsetFetchResponse.Topic
     if topics is None:
@@ -338,7 +344,7 @@ async def _finish_group(
             raise asked.error
         found = await _finish_reads(asked.reads, asked.wanted is None, context, slices)
     except ProtocolError as error:
-        answer.error_code = int(error.code)
+        answer.error_code = int(_fetch_code(error.code))
         return answer
     each, seen = iter(found), access.quiet
     for name, partitions in (
@@ -388,18 +394,20 @@ async def _begin_reads(
     if wanted is None:
         wanted = groups.runtime.shard(group_id).fetchable(group_id, stable)
 
-    def read(part: Sequence[tuple[str, int]]) -> asyncio.Future[list[FetchedOffset]]:
-        return begin_answer(
-            groups,
-            group_id,
-            lambda shard, result: shard.fetch_offsets(
-                group_id, part, stable, member_id, member_epoch
-            ),
-        )
+    def read(
+        part: Sequence[tuple[str, int]], shard: Shard, result: Result
+    ) -> list[FetchedOffset]:
+        if stable:
+            # What the group's transactions have committed: an older offset of a coordinator that
+            # was replaced would have records processed twice, exactly once or not.
+            shard.confirm(group_id, result)
+        return shard.fetch_offsets(group_id, part, stable, member_id, member_epoch)
 
     # Without any partition the member is checked all the same.
     parts = in_parts(wanted, OFFSETS_AT_ONCE) if wanted else [wanted]
-    return [read(part) async for part in slices.each(parts)]
+    return [
+        begin_answer(groups, group_id, partial(read, part)) async for part in slices.each(parts)
+    ]
 
 
 async def _finish_reads(

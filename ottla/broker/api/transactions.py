@@ -75,11 +75,8 @@ def _begun(
 ) -> asyncio.Future[TransactionValue]:
     future: asyncio.Future[TransactionValue] = transactions.loop.create_future()
     answer = deliver_to(future)
-    transactions.runtime.change(
-        transactional_id,
-        lambda shard, result: shard.attempt(
-            transactional_id, lambda: operation(shard, answer, result, new_id), answer, result
-        ),
+    transactions.runtime.attempt(
+        transactional_id, lambda shard, result: operation(shard, answer, result, new_id), answer
     )
     return future
 

@@ -63,6 +63,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
         self.runtime = Runtime(
             settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
             self.wake, self.view, loop.call_soon,
+            replicated=broker.replicas.cluster is not None,
         )
         self.runtime.lost = self.reload
 

@@ -7,9 +7,9 @@ markers once the end of a transaction is durably recorded, and calls `complete` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, MarkersDue, Result, TimerKey
@@ -69,6 +69,8 @@ class End:
 
 class TransactionShard:
     """One partition's transactional ids."""
+
+    final: ClassVar[tuple[type[ProtocolError], ...]] = FINAL
 
     def __init__(
         self,
@@ -130,13 +132,7 @@ class TransactionShard:
         """AddPartitionsToTxn, AddOffsetsToTxn. Raises what
         `transitions.with_partitions` does."""
         before = self.transactions.get(transactional_id)
-        try:
-            value = transitions.with_partitions(
-                before, producer, partitions, version, result.wall_ms
-            )
-        except FINAL:
-            self.confirm(transactional_id, result)
-            raise
+        value = transitions.with_partitions(before, producer, partitions, version, result.wall_ms)
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
                 self.confirm(transactional_id, result)      # else the epoch says which it is
@@ -201,21 +197,10 @@ class TransactionShard:
         result.records.append(TransactionRecord(transactional_id, prepared))
         result.markers.append(MarkersDue(transactional_id, None, None))
 
-    def attempt(
-        self, transactional_id: str, operation: Callable[[], None], answer: Answer, result: Result
-    ) -> None:
-        """An operation whose last word is an answer, too, if it is a refusal."""
-        try:
-            operation()
-        except FINAL as error:
-            self.confirm(transactional_id, result)
-            result.reply(answer, error.kept())
-
     def confirm(self, transactional_id: str, result: Result) -> None:
-        """Called where the recorded state answers a request as it is, for good: the state is
-        recorded once more. A coordinator that another broker has replaced, and that has not heard
-        of it, cannot commit that, and so does not answer from what is over."""
-        if self.replicated:
+        """The state is recorded once more. A coordinator that another broker has replaced, and that
+        has not heard of it, cannot commit that, and so does not answer from what is over."""
+        if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))
 

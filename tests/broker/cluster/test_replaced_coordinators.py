@@ -4,7 +4,6 @@ final answer: its state may be out of date."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,11 @@ import pytest
 from ottla.groups.records import Producer
 from ottla.wire.errors import ErrorCode
 from tests.broker import transactions
+from tests.broker.cluster import replacement
+from tests.broker.cluster.replacement import RETRIED, coordinator, replaced, retried
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
-from tests.waiting import until
 
 KEY, TOPIC, OK = "x", "t", ErrorCode.NONE
-RETRIED = (
-    ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS,
-)
-"""After these every client asks again, for the coordinator too."""
 
 
 @pytest.fixture
@@ -40,60 +35,20 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-def coordinator(cluster: RunningCluster, seen_by: int) -> int:
-    image = cluster.servers[seen_by].metadata_log.image
-    return image.topics["__transaction_state"].partitions[0].leader
-
-
 def ask(cluster: RunningCluster, node_id: int, request: Any, *arguments: Any) -> Any:
-    """The answer of a broker, retried as clients do."""
-    answers: list[Any] = []
-
-    def answered() -> bool:
-        with cluster.client(node_id) as client:
-            answers.append(request(client, KEY, *arguments))
-        return answers[-1] not in RETRIED
-
-    until(answered, lambda: answers[-1])
-    return answers[-1]
+    return retried(cluster, node_id, lambda client: request(client, KEY, *arguments))
 
 
 def add(client: Any, key: str, producer: Producer) -> ErrorCode:
     return transactions.add(client, key, producer, TOPIC, 0)[0]
 
 
-def replaced(cluster: RunningCluster) -> tuple[int, int]:
-    """The coordinator loses ZooKeeper, and another broker takes its place; both, the former one
-    first."""
-    former = coordinator(cluster, 1)
-    witness = former % 3 + 1
-
-    async def cut() -> None:
-        cluster.sessions[former].cut()
-
-    cluster.run(cut())
-    cluster.expire(former)
-    cluster.until(lambda: coordinator(cluster, witness) not in (-1, former), "another coordinator")
-    assert coordinator(cluster, former) == former, "it knows nothing of that"
-    return former, coordinator(cluster, witness)
-
-
 def told_by_the_former(
     cluster: RunningCluster, former: int, request: Any, *arguments: Any
 ) -> ErrorCode:
-    """What the former coordinator answers, at the latest when it hears of its successor."""
-
-    def asked() -> Any:
-        with cluster.client(former) as client:
-            return request(client, KEY, *arguments)
-
-    async def join() -> None:
-        cluster.sessions[former].join()
-
-    with ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(asked)
-        cluster.run(join())
-        found = answer.result()
+    (found,) = replacement.told_by_the_former(
+        cluster, former, lambda client: request(client, KEY, *arguments)
+    )
     return OK if isinstance(found, Producer) else found
 
 

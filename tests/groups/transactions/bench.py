@@ -134,9 +134,9 @@ class TransactionBench:
         answers: list[Any] = []
 
         def change(new_id: int | None) -> None:
-            self.runtime.change(key, lambda s, r: s.attempt(
-                key, lambda: operation(s, answers.append, r, new_id), answers.append, r
-            ))
+            self.runtime.attempt(
+                key, lambda s, r: operation(s, answers.append, r, new_id), answers.append
+            )
 
         try:
             change(None)

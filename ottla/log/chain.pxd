@@ -44,6 +44,7 @@ cdef class SegmentChain:
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
                   int64_t upto_offset) except -1
     cdef int64_t aborted_bytes(self) except -1
+    cdef int64_t aborted_found(self) except -1
     cdef dict aborted_sizes(self, int64_t below)
     cdef int distrust_aborted(self) except -1
     cdef bint distrusts_aborted(self) except -1

@@ -142,6 +142,14 @@ cdef class SegmentChain:
                 size += self.disk.size(path)
         return size
 
+    cdef int64_t aborted_found(self) except -1:
+        """The same as far as it is known: right after the segments were loaded."""
+        cdef Segment segment
+        cdef int64_t size = 0
+        for segment in self.segments:
+            size += segment.aborted.size
+        return size
+
     cdef dict aborted_sizes(self, int64_t below):
         """Sizes of the transaction indexes of the segments before the one with an offset, by base
         offset; -1 for one that has to be rebuilt."""

@@ -50,7 +50,7 @@ cdef class ReadableLog:
             self.reread.run()
         try:
             self.load(end, self.log_start_offset, True)
-            if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_bytes():
+            if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
                 # some are missing or were cut between two entries, or were before the last stop
                 self.chain.distrust_aborted()
         except RebuildNeeded as needed:

@@ -63,7 +63,7 @@ cdef class Segment(Openable):
                           Py_ssize_t *batch_size) except -1
     cdef int open_index_files(self, bint fresh=*) except -1
     cdef int has_index_files(self) except -1
-    cdef int find_end(self) except -1
+    cdef int find_end(self, Producers producers, epochs) except -1
     cdef int adopt(self, Segment built, fault) except -1
     cdef int forget_rebuild(self) except -1
     cdef object take_in(self, int64_t position, int64_t file_size, Producers producers, epochs,

@@ -479,18 +479,16 @@ cdef class Segment(Openable):
         self.learn_end()
         self.relearn_times()
 
-    def learn_end(self):
-        """Finds the offset after the last batch, by headers from the last index entry on.
-
-        Raises SegmentDamaged.
-        """
+    def learn_end(self, Producers producers=None, epochs=None):
+        """Finds the offset after the last batch, by headers from the last index entry on; where
+        there is none, `producers` and `epochs` take in all batches. Raises SegmentDamaged."""
         try:
-            self.find_end()
+            self.find_end(producers, epochs)
         except IndexDamaged:
             self.rebuild_indexes()
-            self.find_end()
+            self.find_end(producers, epochs)
 
-    cdef int find_end(self) except -1:
+    cdef int find_end(self, Producers producers, epochs) except -1:
         cdef int64_t position = 0
         cdef Py_ssize_t ignored
         self.end_offset = self.base_offset
@@ -501,7 +499,8 @@ cdef class Segment(Openable):
             self.scan_for(0, position, self.index.key_of(self.index.count - 1), &ignored)
         if self.size:
             self.last_offset, self.last_position, self.end_offset = last_in(
-                BatchScan(self.opened(), position, self.size, 4096, True))
+                BatchScan(self.opened(), position, self.size, 4096, producers is None),
+                producers, epochs)
 
     def relearn_times(self):
         """The timestamps after a cut: from the time index, and the batches after its last entry."""

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.directories.closed_logs import CLOSED_LOGS, ClosedLog, decode, encode
-from ottla.log.disk import Disk
+from ottla.log.disk import Disk, File
 from ottla.log.partition_log import PartitionLog
 from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
@@ -33,6 +33,37 @@ class WatchedDisk(Disk):
         partition = path.split("/")[-2]  # no further up: a directory of pytest's may end in -0 too
         if partition.endswith("-0"):
             self.looked_at.add(partition)
+        return super().read_bytes(path)
+
+
+class CountedDisk(Disk):
+    """A disk that records its use of files below a partition's directory."""
+
+    def __init__(self) -> None:
+        self.uses: list[str] = []
+
+    def _use(self, what: str, path: str) -> None:
+        if "/events-0" in path:
+            self.uses.append(f"{what} {path.rpartition('/')[2]}")
+
+    def open(self, path: str, create: bool = False) -> File:
+        self._use("open", path)
+        return super().open(path, create)
+
+    def listdir(self, path: str) -> list[str]:
+        self._use("list", path)
+        return super().listdir(path)
+
+    def exists(self, path: str) -> bool:
+        self._use("exists", path)
+        return super().exists(path)
+
+    def size(self, path: str) -> int:
+        self._use("size", path)
+        return super().size(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        self._use("read", path)
         return super().read_bytes(path)
 
 
@@ -73,6 +104,17 @@ def test_a_start_looks_at_no_log_that_was_closed_cleanly(stopped: Path) -> None:
     storage = start(stopped, disk)
     assert opened(storage).latest_epoch == 7
     assert not disk.looked_at
+
+
+def test_a_small_log_is_read_once(stopped: Path) -> None:
+    """A consumer that reads 10,000 of them waits for each use of the disk."""
+    disk = CountedDisk()
+    storage = start(stopped, disk)
+    log = opened(storage)
+    assert log.epochs.entries == [(2, 0), (5, 2)]
+    data = "00000000000000000000.log"
+    assert disk.uses == ["list events-0", f"size {data}", f"open {data}"]
+    storage.close()
 
 
 def test_the_first_use_reads_it(stopped: Path) -> None:

@@ -16,6 +16,7 @@ Recovery may be interrupted at any point and run again, with the same result.
 """
 
 from base64 import urlsafe_b64encode
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from ottla.log.clock import Clock
@@ -48,6 +49,8 @@ REREAD_MAX = 4096
 that there are no producers. With 100,000 small partitions most files would be of this kind."""
 OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
+
+Names = dict[str, list[str]]
 
 
 class Damage(NamedTuple):
@@ -110,33 +113,27 @@ def load(
     transaction index that is shorter than `aborted_sizes` says is rebuilt before it is used.
     `reread` has what an earlier attempt has had read. Raises RebuildNeeded for who can wait.
     """
-    try:
-        names = disk.listdir(directory)
-    except FileNotFoundError:
-        names = []
-    names = remove_unfinished(disk, directory, names, open_files)
-    if any(name.endswith(SWAP) for name in names):
-        complete_swaps(disk, directory, names)
-        names = disk.listdir(directory)
-    segments = segments_in(disk, clock, directory, config, open_files, names)
+    kinds = finished_files(disk, directory, open_files)
+    has_epochs = EPOCHS in kinds
+    segments = segments_in(disk, clock, directory, config, open_files, kinds.get(".log", ()))
     if not segments:
         start = log_start_offset
         return Loaded(
-            [], start, start, start, LeaderEpochs(), Producers(), [], None, EPOCHS in names, []
+            [], start, start, start, LeaderEpochs(), Producers(), [], None, has_epochs, []
         )
-    note_aborted_sizes(disk, segments, names, aborted_sizes or {})
-    notes = [offset_in(name) for name in names if name.endswith(".damaged")]
-    written = sorted(offset_in(name) for name in names if name.endswith(".snapshot"))
+    note_aborted_sizes(disk, segments, kinds.get(".txnindex", ()), aborted_sizes)
+    notes = [offset_in(name) for name in kinds.get(".damaged", ())]
+    written = sorted(map(offset_in, kinds.get(".snapshot", ())))
     # A snapshot from before the first record is outdated: the records in between are gone.
     snapshots = [at for at in written if at >= segments[0].base_offset]
-    damage, rebuilt = None, list[Segment]()
-    if clean and not notes and end_is_known(segments[-1]):
-        end = recovery_point = segments[-1].end_offset
+    damage, rebuilt, closed = None, list[Segment](), None
+    if clean and not notes:
         forgotten_ms = clock.now_ms() - config.producer_id_expiration_ms
-        reread = reread or what_follows(
-            disk, directory, snapshots, segments, forgotten_ms, open_files)
-        reread.finish()
-        producers, epochs = reread.producers, reread.epochs
+        closed = as_closed(
+            disk, directory, snapshots, segments, has_epochs, forgotten_ms, open_files, reread)
+    if closed is not None:
+        producers, epochs = closed
+        end = recovery_point = segments[-1].end_offset
     else:
         offset = min([recovery_point, segments[-1].base_offset, *notes])
         first = max([at for at, one in enumerate(segments) if one.base_offset <= offset], default=0)
@@ -159,7 +156,7 @@ def load(
         recovery_point = min(recovery_point, end)
     return Loaded(
         segments, start, end, recovery_point, epochs, producers, snapshots, damage,
-        EPOCHS in names, rebuilt,
+        has_epochs, rebuilt,
     )
 
 
@@ -168,16 +165,35 @@ def offset_in(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def remove_unfinished(
-    disk: Disk, directory: str, names: list[str], open_files: OpenFiles
-) -> list[str]:
-    """Removes what an interrupted write or deletion left; returns the remaining names."""
-    rebuilds = open_files.rebuilds
+def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> Names:
+    """The names of a partition's files, once what was interrupted is removed or completed."""
+    try:
+        kinds = by_suffix(disk.listdir(directory))
+    except FileNotFoundError:
+        return {}
+    remove_unfinished(disk, directory, kinds, open_files)
+    if SWAP in kinds:
+        complete_swaps(disk, directory, [name for kind in kinds.values() for name in kind])
+        kinds = by_suffix(disk.listdir(directory))
+    return kinds
+
+
+def by_suffix(names: list[str]) -> Names:
+    """The names of files, grouped by their suffix with its dot; the whole name without one."""
+    found: Names = {}
     for name in names:
-        path = f"{directory}/{name}"
-        if name.endswith(UNFINISHED) and not (rebuilds and rebuilds.writes(path)):
-            disk.unlink(path)
-    return [name for name in names if not name.endswith(UNFINISHED)]
+        found.setdefault(name[max(name.rfind("."), 0):], []).append(name)
+    return found
+
+
+def remove_unfinished(disk: Disk, directory: str, kinds: Names, open_files: OpenFiles) -> None:
+    """Removes what an interrupted write or deletion left, from `kinds` as well."""
+    rebuilds = open_files.rebuilds
+    for suffix in UNFINISHED:
+        for name in kinds.pop(suffix, ()):
+            path = f"{directory}/{name}"
+            if not (rebuilds and rebuilds.writes(path)):
+                disk.unlink(path)
 
 
 def segments_in(
@@ -186,10 +202,10 @@ def segments_in(
     directory: str,
     config: LogConfig,
     open_files: OpenFiles,
-    names: list[str],
+    names: Iterable[str],
 ) -> list[Segment]:
-    """The segments that these files form, ascending."""
-    bases = sorted(offset_in(name) for name in names if name.endswith(".log"))
+    """The segments that these `.log` files form, ascending."""
+    bases = sorted(map(offset_in, names))
     now_ms = clock.now_ms()
     return [
         Segment(
@@ -206,10 +222,12 @@ def segments_in(
     ]
 
 
-def end_is_known(segment: Segment) -> bool:
+def end_is_known(
+    segment: Segment, producers: Producers | None = None, epochs: LeaderEpochs | None = None
+) -> bool:
     """Reads the end offset of the last segment from its headers; False if they contradict it."""
     try:
-        segment.learn_end()
+        segment.learn_end(producers, epochs)
     except SegmentDamaged:
         return False
     return True
@@ -288,10 +306,12 @@ def write_transactions(
 
 
 def note_aborted_sizes(
-    disk: Disk, segments: list[Segment], names: list[str], expected: Sizes
+    disk: Disk, segments: list[Segment], names: Collection[str], expected: Sizes | None
 ) -> None:
     """Notes how long the transaction indexes are, and which of them are shorter than they were."""
-    there = {offset_in(name) for name in names if name.endswith(".txnindex")}
+    if not names and not expected:
+        return
+    there, expected = set(map(offset_in, names)), expected or {}
     for segment in segments:
         size = disk.size(segment.path(".txnindex")) if segment.base_offset in there else 0
         segment.aborted.found(size, expected.get(segment.base_offset, 0))
@@ -396,15 +416,36 @@ def known_epochs(
         return None
 
 
+def as_closed(
+    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
+    forgotten_ms: int, open_files: OpenFiles, reread: Reread | None,
+) -> tuple[Producers, LeaderEpochs] | None:
+    """The producers and epochs of a log that was closed, and its end is known then; None if its
+    headers contradict its end. Raises RebuildNeeded for who can wait."""
+    last = segments[-1]
+    if (len(segments) == 1 and not snapshots and not has_epochs
+            and last.size <= min(REREAD_MAX, last.index_interval)):
+        # Most logs are like this one: a single read of its batches shows all of it.
+        producers, epochs = Producers(), LeaderEpochs()
+        return (producers, epochs) if end_is_known(last, producers, epochs) else None
+    if not end_is_known(last):
+        return None
+    if reread is None:
+        reread = what_follows(
+            disk, directory, snapshots, segments, has_epochs, forgotten_ms, open_files)
+    reread.finish()
+    return reread.producers, reread.epochs
+
+
 def what_follows(
-    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], forgotten_ms: int,
-    open_files: OpenFiles,
+    disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
+    forgotten_ms: int, open_files: OpenFiles,
 ) -> Reread:
     """The producers and epochs that the files show, and what is to be read for the rest. Raises
     RebuildNeeded for who can wait, if that is much."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments))
-    epochs = known_epochs(disk, directory, segments)
+    epochs = known_epochs(disk, directory, segments) if has_epochs else None
     if epochs is None:
         reread.add_epochs(segments)
     else:

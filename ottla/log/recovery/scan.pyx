@@ -205,14 +205,22 @@ cdef class CheckedBatches:
         return batch
 
 
-def last_in(BatchScan scan not None):
+def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
     """The last batch's base offset, its position, and the offset after it; -1 without a batch.
-    Raises SegmentDamaged."""
+
+    `producers` and `epochs`, if given, take in what all batches show. Raises SegmentDamaged.
+    """
     cdef int64_t offset = -1, position = -1, end = -1
+    cdef int32_t epoch = -1
     cdef const uint8_t *batch = scan.next()
     while batch is not NULL:
         offset, position = fields.base_offset(batch), scan.position
         end = fields.last_offset(batch) + 1
+        if producers is not None and fields.producer_id(batch) >= 0:
+            producers.update(batch, scan.size)
+        if epochs is not None and fields.leader_epoch(batch) != epoch:
+            epoch = fields.leader_epoch(batch)
+            epochs.assign(epoch, offset)
         batch = scan.next()
     if scan.problem is not None:
         raise SegmentDamaged(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from ottla.wire.structs import Message, Struct
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import RequestContext
+    from ottla.wire.plan import Layout
 
 Item = TypeVar("Item")
 
@@ -64,6 +65,35 @@ AUDITED = frozenset({
 })
 
 
+class Shape:
+    """What the audit needs to know of the fields of a message or struct, looked up only once."""
+
+    def __init__(self, layout: Layout) -> None:
+        fields = layout.fields
+        every = [field.name for field in fields]
+        self.arrays = [field.name for field in fields if field.array]
+        self.structs = [field.name for field in fields if field.array and field.is_struct]
+        self.names = [name for name in NAMES if name in every]
+        self.indexes = [name for name in ("partition_index", "partition") if name in every]
+        self.has_error, self.has_configs = ERROR in every, "configs" in every
+        self.shown = [
+            (field.name, field.default) for field in fields
+            if not any(word in field.name for word in SECRET)
+        ]
+        self.of_items = NOT_ASKED.union(self.arrays)
+
+
+SHAPES: dict[Layout, Shape] = {}
+
+
+def _shape(item: Struct) -> Shape:
+    layout = type(item).LAYOUT
+    shape = SHAPES.get(layout)
+    if shape is None:
+        shape = SHAPES[layout] = Shape(layout)
+    return shape
+
+
 class Act:
     """One administrative request, from its arrival to its response."""
 
@@ -80,9 +110,8 @@ class Act:
         if isinstance(response, EncodedInParts):
             response = response.message
         lines = self._lines(response)
-        for _ in islice(lines, LINES_AT_ONCE_MAX):
-            pass
-        if isinstance(response, Message):
+        steps = sum(1 for _ in islice(lines, LINES_AT_ONCE_MAX))
+        if steps == LINES_AT_ONCE_MAX and isinstance(response, Message):
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def _lines(self, response: object) -> Iterator[None]:
@@ -135,11 +164,17 @@ class Act:
 
     def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
         level = logging.INFO if outcome in ("done", "tried", NOT_LISTED) else logging.WARNING
-        log.log(
-            level, "%s from %s, client %r: %s%s: %s", fields["principal"], fields["address"],
-            fields["client_id"], fields["api"], f" {what}" if what else "", outcome,
-            extra={"fields": fields | {"what": what, "outcome": outcome}},
+        if not log.isEnabledFor(level):
+            return
+        text = (
+            f"{fields['principal']} from {fields['address']}, client {fields['client_id']!r}: "
+            f"{fields['api']}{what and ' '}{what}: {outcome}"
         )
+        # Not `log.log`, which would look for the line of the source that called it.
+        log.handle(log.makeRecord(
+            log.name, level, __file__, 0, text, (), None,
+            extra={"fields": fields | {"what": what, "outcome": outcome}},
+        ))
 
 
 async def _the_rest(lines: Iterator[None]) -> None:
@@ -161,12 +196,10 @@ def _collect(found: Iterator[Item], into: list[Item]) -> Iterator[None]:
 
 def _outcomes(response: Struct) -> Iterator[tuple[str, int, str | None]]:
     """Yield the name, error code and message of each item in a response."""
-    for field in type(response).LAYOUT.fields:
-        if not field.array or not field.is_struct:
-            continue
-        for item in getattr(response, field.name) or ():
+    for field in _shape(response).structs:
+        for item in getattr(response, field) or ():
             name = _name_of(item)
-            if hasattr(item, ERROR):
+            if _shape(item).has_error:
                 yield name, getattr(item, ERROR), getattr(item, "error_message", None)
                 continue
             for below, code, message in _outcomes(item):
@@ -177,21 +210,22 @@ def _name_of(item: Struct) -> str:
     field = _name_field(item)
     if field:
         return str(getattr(item, field))
-    for name in ("partition_index", "partition"):
-        if hasattr(item, name):
-            return str(getattr(item, name))
+    for name in _shape(item).indexes:
+        return str(getattr(item, name))
     return ""
 
 
 def _name_field(item: Struct) -> str:
     """The field that names an item; "" if there is none."""
-    return next((name for name in NAMES if isinstance(getattr(item, name, None), str)), "")
+    for name in _shape(item).names:
+        if isinstance(getattr(item, name), str):
+            return name
+    return ""
 
 
 def _of_request(request: Message) -> str:
     """What a request asks for beside its items."""
-    lists = {field.name for field in type(request).LAYOUT.fields if field.array}
-    return _fields(request, lists | NOT_ASKED)
+    return _fields(request, _shape(request).of_items)
 
 
 def _token_of(request: Any, context: RequestContext) -> str:
@@ -204,25 +238,22 @@ def _token_of(request: Any, context: RequestContext) -> str:
 
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield the requested change of each item as text with the item's name; "" for no name."""
-    for field in type(request).LAYOUT.fields:
-        value = getattr(request, field.name, None)
-        if not field.array or not value:
-            continue
-        for item in value[:ITEMS_MAX]:
+    for field in _shape(request).arrays:
+        for item in (getattr(request, field) or ())[:ITEMS_MAX]:
             if isinstance(item, Struct):
                 yield _name_of(item), _text(item, before)
 
 
 def _text(item: Any, before: dict[tuple[str, str], str]) -> str:
     """The fields of an item that were set, without secrets; settings are shown as old → new."""
-    if "configs" in {field.name for field in type(item).LAYOUT.fields}:
+    if _shape(item).has_configs:
         of_broker = getattr(item, "resource_type", 0) == BROKER
         settings = [
             _setting(_name_of(item), each, before, of_broker) for each in item.configs or ()
         ]
-        rest = _fields(item, {"configs", _name_field(item)})
+        rest = _fields(item, ("configs", _name_field(item)))
         return " ".join(filter(None, [rest, *settings]))
-    return _fields(item, {_name_field(item)})
+    return _fields(item, (_name_field(item),))
 
 
 def _setting(
@@ -242,24 +273,22 @@ def _setting(
         f"{name}: {old[:VALUE_SIZE_MAX]} → {new[:VALUE_SIZE_MAX]}")
 
 
-def _fields(item: Struct, without: set[str]) -> str:
+def _fields(item: Struct, without: Collection[str]) -> str:
     parts = []
-    for field in type(item).LAYOUT.fields:
-        value = getattr(item, field.name)
-        if field.name in without or value == field.default:
-            continue
-        if any(word in field.name for word in SECRET) or isinstance(value, bytes):
+    for name, default in _shape(item).shown:
+        value = getattr(item, name)
+        if value == default or name in without or isinstance(value, bytes):
             continue
         if isinstance(value, list):
             value = [
-                _fields(e, set()) or _name_of(e) if isinstance(e, Struct) else e
+                _fields(e, ()) or _name_of(e) if isinstance(e, Struct) else e
                 for e in value[:LISTED_MAX]
             ]
             if not value:
                 continue
         elif isinstance(value, Struct):
-            value = _fields(value, set())
-        parts.append(f"{field.name}={value!s:.{VALUE_SIZE_MAX}}")
+            value = _fields(value, ())
+        parts.append(f"{name}={value!s:.{VALUE_SIZE_MAX}}")
     return " ".join(parts)
 
 

@@ -19,6 +19,8 @@ from collections import deque
 
 LINES_MAX = 10_000
 FLUSH_SECONDS = 1.0
+GATHER_SECONDS = 0.01
+"""How long a line waits for those after it: they share a wake-up of the thread and a write."""
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 MESSAGE_SIZE_MAX = 8192
 """Characters of a message; a client's name for something may have 32,767."""
@@ -37,6 +39,7 @@ class Output(logging.Handler):
         self.dropped = 0
         self.wanted = threading.Condition()
         self.idle = True
+        self.hurried = False
         self.thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -51,11 +54,12 @@ class Output(logging.Handler):
                 self.dropped += 1
                 return
             self.lines.append(line)
-            self.idle = False
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="ottla-log", daemon=True)
                 self.thread.start()
-            self.wanted.notify_all()
+            if self.idle:
+                self.idle = False
+                self.wanted.notify_all()
 
     def _run(self) -> None:
         while True:
@@ -64,6 +68,7 @@ class Output(logging.Handler):
                     self.idle = True
                     self.wanted.notify_all()
                     self.wanted.wait()
+                self.wanted.wait_for(lambda: self.hurried, GATHER_SECONDS)
                 text = "".join(self.lines)
                 self.lines.clear()
                 dropped, self.dropped = self.dropped, 0
@@ -81,7 +86,10 @@ class Output(logging.Handler):
     def flush(self) -> None:
         """Wait until everything is written, for a bounded time."""
         with self.wanted:
+            self.hurried = True
+            self.wanted.notify_all()
             self.wanted.wait_for(lambda: self.idle, FLUSH_SECONDS)
+            self.hurried = False
 
 
 def printable(text: str) -> str:
@@ -133,6 +141,8 @@ def start_logging(level: str, form: str) -> None:
     """Log to standard error from now on. `form` is text or json."""
     output = Output(2)
     output.setFormatter(JsonLines() if form == "json" else TextLines())
+    # Neither form shows which thread has logged, which costs time to find out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.addHandler(output)
     root.setLevel(level.upper())

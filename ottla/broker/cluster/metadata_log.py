@@ -222,7 +222,9 @@ class Metadata:
     async def _tell(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         for follower in self.followers:
             try:
-                await in_slices(follower(old, new, topics) or ())
+                steps = follower(old, new, topics)
+                if steps is not None:
+                    await in_slices(steps)
             except Exception:
                 log.exception("following the metadata failed in %r", follower)
 

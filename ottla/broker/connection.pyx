@@ -111,7 +111,7 @@ cdef class Connection:
     cdef int schedule(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
-            self.loop.call_soon(self.go_on)
+            self.poller.later(self.go_on)
         return 0
 
     # -- receiving -------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class SimLoop(BrokerLoop):
 
     def due(self) -> float:
         """When this loop has something to do next."""
-        if self.ready or self.poked:
+        if self.ready or self.poked or self.poller.soon:
             return 0.0
         return self.timers[0][0] if self.timers else NEVER
 
@@ -202,7 +202,7 @@ class SimLoop(BrokerLoop):
         """
         world, ready, timers = self.world, self.ready, self.timers
         # While callbacks are ready only what has arrived since can be ready on a socket.
-        looks = self.sockets and (self.poked or not ready)
+        looks = self.sockets and (self.poked or not ready or bool(self.poller.soon))
         self.poked = False
         if world.turned is not self:                # setting it is a system call
             asyncio._set_running_loop(self)

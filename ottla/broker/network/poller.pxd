@@ -68,7 +68,21 @@ cdef class Poller:
     cdef readonly Clock clock           # the loop's clock
     cdef list watched                   # Pollable or None, by descriptor
     cdef public bint touched            # a callback or timer was added to the loop
+    cdef readonly list soon             # calls that are due after the sockets that are ready now
     cdef epoll_event[EVENTS_PER_TURN] events
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1
+    cpdef int later(self, callback) except -1
+    cdef int run_soon(self) except -1
     cpdef list wait(self, object timeout_seconds)
+
+
+cdef class MovableTimer:
+    cdef readonly Poller poller
+    cdef object loop, handle            # asyncio's timer, None if it is not set
+    cdef object callback                # None: nobody waits
+    cdef double at, fires_at            # loop times: when to call, and when asyncio's timer fires
+
+    cpdef int set(self, double at, callback) except -1
+    cpdef int clear(self) except -1
+    cpdef int close(self) except -1

@@ -2,8 +2,10 @@
 
 With the plain loop a ready socket costs some four microseconds of Python before its callback runs,
 as much as a small request costs in all. Here the selector calls the connection itself and, while
-nothing is scheduled on the loop, continues to wait in C. Everything else (timers, tasks, calls from
-threads, other descriptors) is asyncio's and works as usual.
+nothing is scheduled on the loop, continues to wait in C. What a connection leaves for the end of
+the turn (`later`) and waits that are renewed with each request (`MovableTimer`) do not need asyncio
+either. Everything else (timers, tasks, calls from threads, other descriptors) is asyncio's and
+works as usual.
 """
 
 import asyncio
@@ -33,7 +35,7 @@ cdef class Poller:
 
     def __init__(self, int epoll_fd, Clock clock not None):
         self.epoll_fd, self.clock = epoll_fd, clock
-        self.watched = []
+        self.watched, self.soon = [], []
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1:
         """Call `who` when one of these events occurs; without events, stop watching."""
@@ -54,6 +56,25 @@ cdef class Poller:
             raise OSError(errno, os.strerror(errno))
         return 0
 
+    cpdef int later(self, callback) except -1:
+        """Call this after the sockets that are ready now, before the next ones are looked for."""
+        self.soon.append(callback)
+        return 0
+
+    cdef int run_soon(self) except -1:
+        """Make the calls that are due; what they leave for later follows after a look at the
+        sockets."""
+        if not self.soon:
+            return 0
+        due, self.soon = self.soon, []
+        for callback in due:
+            try:
+                callback()
+            except Exception as error:
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"Exception in {callback}", "exception": error})
+        return 0
+
     cpdef list wait(self, object timeout_seconds):
         """Serve ready sockets until asyncio has work; returns its ready descriptors with events.
 
@@ -63,6 +84,7 @@ cdef class Poller:
         cdef list others = []
         cdef int count, i, fd
         cdef int64_t timeout_ns = -1, deadline_ns = 0
+        cdef bint waits
         cdef Pollable who
         if timeout_seconds is not None:
             timeout_ns = 0
@@ -70,10 +92,12 @@ cdef class Poller:
                 timeout_ns = math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9)
                 deadline_ns = time.monotonic_ns() + timeout_ns
         self.touched = False
+        self.run_soon()                 # left by callbacks of asyncio
         while True:
+            waits = not self.soon and not self.touched
             with nogil:
                 count = ottla_epoll_wait(
-                    self.epoll_fd, self.events, EVENTS_PER_TURN, timeout_ns)
+                    self.epoll_fd, self.events, EVENTS_PER_TURN, timeout_ns if waits else 0)
             if count < 0:
                 if errno == EINTR:
                     return others
@@ -85,10 +109,56 @@ cdef class Poller:
                     others.append((fd, self.events[i].events))
                 else:
                     who.ready()
-            if count == 0 or others or self.touched or timeout_ns == 0:
+            self.run_soon()
+            if others or self.touched or timeout_ns == 0 or (count == 0 and waits):
                 return others
             if timeout_ns > 0:
                 timeout_ns = max(0, deadline_ns - time.monotonic_ns())
+
+
+cdef class MovableTimer:
+    """A timer for waits that follow each other and seldom run out.
+
+    asyncio's own is set anew only to fire earlier: one that fires while it is too early is set
+    again, and one that nobody waits for has no effect.
+    """
+
+    def __init__(self, loop):
+        self.loop, self.poller = loop, loop.poller
+
+    cpdef int set(self, double at, callback) except -1:
+        """Call this at a time of the loop, and nothing that was set before."""
+        self.at, self.callback = at, callback
+        if self.handle is not None:
+            if self.fires_at <= at:
+                return 0
+            self.handle.cancel()
+        self.fires_at = at
+        self.handle = self.loop.call_at(at, self.fire)
+        return 0
+
+    cpdef int clear(self) except -1:
+        """Call nothing."""
+        self.callback = None
+        return 0
+
+    cpdef int close(self) except -1:
+        """Call nothing, and cancel asyncio's timer."""
+        self.callback = None
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+        return 0
+
+    def fire(self):
+        self.handle = None
+        if self.callback is None:
+            return
+        if self.at > self.fires_at:
+            self.set(self.at, self.callback)
+            return
+        callback, self.callback = self.callback, None
+        callback()
 
 
 class ConnectionSelector(selectors.EpollSelector):

@@ -11,6 +11,7 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from ottla.broker.network.poller cimport MovableTimer
 from ottla.replication.partition cimport Partition, Promise, Watcher
 from ottla.wire.codec cimport Writer
 
@@ -41,7 +42,8 @@ cdef class AckPromise(Promise):
 cdef class Wait(Watcher):
     cdef readonly bint over             # timed out, or nothing is left to wait for
     cdef bint scheduled
-    cdef object loop, timer, resume
+    cdef MovableTimer timer
+    cdef object resume
 
     cdef int start(self, double seconds) except -1
     cdef int stop(self) except -1

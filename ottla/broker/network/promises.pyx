@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int16_t, int64_t
 
+from ottla.broker.network.poller cimport MovableTimer
 from ottla.replication.partition cimport Partition, Promise, Watcher
 from ottla.wire.byteorder cimport store_int16
 from ottla.wire.codec cimport Writer
@@ -77,13 +78,14 @@ cdef class AckPromise(Promise):
 
 
 cdef class Wait(Watcher):
-    """Calls `resume` of a waiting request, from the loop, at a change or at the timeout."""
+    """Calls `resume` of a waiting request, from the loop, at a change or at the timeout. `timer` is
+    the connection's: at most one of its requests waits."""
 
-    def __init__(self, loop, resume):
-        self.loop, self.resume = loop, resume
+    def __init__(self, MovableTimer timer not None, resume):
+        self.timer, self.resume = timer, resume
 
     cdef int start(self, double seconds) except -1:
-        self.timer = self.loop.call_later(seconds, self.time_up)
+        self.timer.set(self.timer.poller.clock.monotonic() + seconds, self.time_up)
         return 0
 
     cdef int moved(self, Partition partition) except -1:
@@ -93,7 +95,7 @@ cdef class Wait(Watcher):
         # One turn may change many partitions of one fetch: it runs again once, after all of them.
         if not self.scheduled and not self.over:
             self.scheduled = True
-            self.loop.call_soon(self.run)
+            self.timer.poller.later(self.run)
         return 0
 
     def time_up(self):
@@ -108,9 +110,7 @@ cdef class Wait(Watcher):
 
     cdef int stop(self) except -1:
         self.over = True
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.timer.clear()
         return 0
 
 

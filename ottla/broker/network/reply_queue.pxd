@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 
 from ottla.broker.network.counts cimport Counts
+from ottla.broker.network.poller cimport MovableTimer
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas
@@ -15,6 +16,7 @@ cdef class ReplyQueue:
     cdef Reply out                      # replies that may be sent
     cdef object promised                # deque of PendingReply, after `out` in order
     cdef object loop, timer
+    cdef MovableTimer wait_timer        # of the request that waits for bytes, if one does
     cdef Clock clock
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed

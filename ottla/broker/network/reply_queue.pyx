@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t
 from collections import deque
 
 from ottla.broker.network.counts cimport Counts, LOCAL, QUEUED, REMOTE, THROTTLED, TOTAL
+from ottla.broker.network.poller cimport MovableTimer
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas
@@ -28,6 +29,7 @@ cdef class ReplyQueue:
         self.loop, self.clock, self.counts, self.connection = loop, clock, counts, connection
         self.quotas, self.client = quotas, client
         self.out, self.promised = Reply(), deque()
+        self.wait_timer = MovableTimer(loop)
 
     cdef Py_ssize_t waiting(self) except -1:
         """The number of replies that may not be sent yet, or follow such a reply."""
@@ -158,6 +160,7 @@ cdef class ReplyQueue:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        self.wait_timer.close()
         self.promised.clear()
         self.out.ranges.clear()
         return 0

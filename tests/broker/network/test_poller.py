@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.network.poller import BrokerLoop, MovableTimer
 from ottla.wire.messages import ApiVersionsRequest
 from tests.broker.running import RunningBroker, WireClient
 
@@ -89,3 +89,117 @@ def test_a_server_says_which_loop_it_needs(tmp_path: Path) -> None:
     server = Server(BrokerConfig.load(None, [f"log.dirs={tmp_path}"]))
     with pytest.raises(TypeError, match="BrokerLoop"):
         asyncio.run(server.start())
+
+
+@contextmanager
+def fresh_loop() -> Iterator[BrokerLoop]:
+    loop = BrokerLoop()
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def test_what_is_left_for_later_is_done_before_the_loop_waits() -> None:
+    with fresh_loop() as loop:
+        loop.call_soon(loop.poller.later, lambda: loop.call_soon(loop.stop))
+        loop.call_later(60, loop.stop)
+        began = time.monotonic()
+        loop.run_forever()
+        assert time.monotonic() - began < 30
+
+
+def test_work_that_leaves_itself_for_later_starves_nothing() -> None:
+    happened: list[str] = []
+
+    with fresh_loop() as loop:
+
+        def again() -> None:
+            loop.poller.later(again)
+
+        def soon() -> None:
+            happened.append("soon")
+            loop.call_later(0.001, timer)
+
+        def timer() -> None:
+            happened.append("timer")
+            thread.start()
+
+        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(loop.stop,))
+        again()
+        loop.call_soon(soon)
+        loop.run_forever()
+        thread.join()
+    assert happened == ["soon", "timer"]
+
+
+def test_an_error_in_what_was_left_for_later_is_reported_and_ends_nothing() -> None:
+    reported: list[object] = []
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    with fresh_loop() as loop:
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        loop.poller.later(fail)
+        loop.poller.later(lambda: loop.call_soon(loop.stop))
+        loop.run_forever()
+    assert [str(each) for each in reported] == ["a bug"]
+
+
+class TimerLoop(BrokerLoop):
+    """Keeps the timers that are set; the test lets them fire."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_for: list[float] = []
+        self.handle: asyncio.TimerHandle | None = None
+
+    def call_at(self, when, callback, *args, context=None):  # type: ignore[no-untyped-def]
+        self.set_for.append(when)
+        self.handle = super().call_at(when, callback, *args, context=context)
+        return self.handle
+
+
+@contextmanager
+def movable_timer() -> Iterator[tuple[TimerLoop, MovableTimer, list[str]]]:
+    loop, fired = TimerLoop(), list[str]()
+    try:
+        yield loop, MovableTimer(loop), fired
+    finally:
+        loop.close()
+
+
+def test_a_timer_that_is_moved_back_is_set_again_only_when_it_fires() -> None:
+    with movable_timer() as (loop, timer, fired):
+        timer.set(1e9, lambda: fired.append("first"))
+        timer.set(2e9, lambda: fired.append("second"))
+        timer.set(3e9, lambda: fired.append("third"))
+        assert loop.set_for == [1e9]
+        timer.fire()
+        assert (loop.set_for, fired) == ([1e9, 3e9], [])
+        timer.fire()
+        timer.fire()
+        assert (loop.set_for, fired) == ([1e9, 3e9], ["third"])
+
+
+def test_a_timer_that_is_moved_forward_is_set_at_once() -> None:
+    with movable_timer() as (loop, timer, fired):
+        timer.set(2e9, lambda: fired.append("late"))
+        late = loop.handle
+        timer.set(1e9, lambda: fired.append("early"))
+        assert late is not None and late.cancelled()
+        assert loop.set_for == [2e9, 1e9]
+        timer.fire()
+        assert fired == ["early"]
+
+
+def test_a_timer_that_nobody_waits_for_calls_nothing() -> None:
+    with movable_timer() as (loop, timer, fired):
+        timer.set(1e9, lambda: fired.append("first"))
+        timer.clear()
+        timer.fire()
+        assert fired == []
+        timer.set(2e9, lambda: fired.append("second"))
+        timer.close()
+        assert loop.handle is not None and loop.handle.cancelled()

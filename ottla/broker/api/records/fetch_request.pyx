@@ -40,7 +40,7 @@ cdef Held serve_fetch(
     waiting = FetchRequest.__new__(FetchRequest)
     waiting.fetching, waiting.fetch, waiting.queue = fetching, fetch, queue
     waiting.correlation_id, waiting.receiver = correlation_id, receiver
-    waiting.wait = Wait(queue.loop, waiting.moved)
+    waiting.wait = Wait(queue.wait_timer, waiting.moved)
     watch(fetch, waiting.wait)
     waiting.wait.start(fetch.wait_ms_max * 0.001)
     waiting.convert()

@@ -17,6 +17,7 @@ from ottla.log.clock cimport Clock
 from ottla.log.follower_batches cimport checked_batches
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport HEADER_SIZE, LOG_OVERHEAD, total_size
+from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 
 import logging
@@ -26,6 +27,7 @@ from ottla.wire.errors import CorruptMessage, ErrorCode, MalformedMessage, Stora
 log = logging.getLogger("ottla.fetcher")
 
 cdef enum:
+    LENGTH_SIZE = 4
     FETCH = 1
     VERSION = 17
     NAMED_MAX = 2000                    # partitions that one request names
@@ -139,10 +141,8 @@ cdef class Fetcher:
 
     def reset(self):
         """The connection broke or is new: replies to earlier requests will not arrive."""
-        self.outstanding = 0
-        self.replies = self.requests
-        self.state, self.reply_left, self.item = FRAME, 0, None
-        self.wanted = 4
+        self.outstanding, self.replies = 0, self.requests
+        self.state, self.wanted, self.reply_left, self.item = FRAME, LENGTH_SIZE, 0, None
         self.end_session()
 
     cdef int end_session(self) except -1:
@@ -189,9 +189,8 @@ cdef class Fetcher:
         cdef FetchedPartition item
         cdef Writer frame
         cdef int64_t now_ms = self.clock.monotonic_ms()
-        if self.outstanding and (self.outstanding >= OUTSTANDING_MAX or not self.session_id):
-            return None
-        if now_ms < self.again_ms:
+        if now_ms < self.again_ms or self.outstanding and (
+                self.outstanding >= OUTSTANDING_MAX or not self.session_id):
             return None
         for item in list(self.resting.values()):
             if item.again_ms <= now_ms:
@@ -229,9 +228,8 @@ cdef class Fetcher:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         self.news = bool(self.changed)                  # more than fits into one request
-        made = bytearray((<const char *>frame.data)[:frame.size])
-        made[0:4] = (len(made) - 4).to_bytes(4, "big")
-        return bytes(made)
+        store_int32(frame.data, <int32_t>(frame.size - LENGTH_SIZE))
+        return (<const char *>frame.data)[:frame.size]
 
     def choose(self):
         """The partitions that the next request names, and the keys that it removes."""
@@ -318,11 +316,13 @@ cdef class Fetcher:
         connection is unusable, and `reset` must follow.
         """
         cdef Py_ssize_t used = 0, taken
-        while True:
+        while self.state != FRAME or size - used >= LENGTH_SIZE:
             taken = self.step(data + used, size - used)
             if taken < 0:
                 return used
             used += taken
+        self.wanted = LENGTH_SIZE               # most replies arrive alone
+        return used
 
     cdef Py_ssize_t step(self, const uint8_t *data, Py_ssize_t size) except -2:
         """Parse one part of a reply; returns its size, -1 if more bytes are needed."""
@@ -586,7 +586,7 @@ cdef class Fetcher:
         if self.reply_left:
             raise MalformedReply(f"Fetch reply: {self.reply_left} bytes too many")
         self.outstanding -= 1
-        self.state, self.wanted = FRAME, 4
+        self.state, self.wanted = FRAME, LENGTH_SIZE
         if self.error == 0:
             self.backoff_ms = 0
             if not self.session_id:

@@ -99,11 +99,12 @@ cdef class FetchLink(PeerLink):
         return 0
 
     cdef int receive(self) except -1:
-        cdef Py_ssize_t got, budget = RECEIVED_PER_TURN
+        cdef Py_ssize_t got, room, budget = RECEIVED_PER_TURN
         while budget > 0 and self.error is None:
             if self.filled == self.room:
                 self.make_room(self.fetcher.wanted)
-            got = self.transport.receive(self.buffer + self.filled, self.room - self.filled)
+            room = self.room - self.filled
+            got = self.transport.receive(self.buffer + self.filled, room)
             if got == 0:
                 raise ConnectionResetError("the other broker has closed the connection")
             if got < 0:
@@ -112,6 +113,8 @@ cdef class FetchLink(PeerLink):
             self.filled += got
             self.heard_at = self.poller.clock.monotonic()
             self.hand_on()
+            if got < room and self.fetcher.outstanding == 0:
+                return 0                        # the next request first
         return 0
 
     cdef int make_room(self, Py_ssize_t wanted) except -1:

@@ -33,6 +33,7 @@ class Workload:
         self.over = threading.Event()
         self.failures: list[BaseException] = []
         self.threads: list[threading.Thread] = []
+        self.consumers: list[Consumer] = []
 
     def start(self) -> None:
         self._begin("idempotent-0", self.send)
@@ -53,6 +54,8 @@ class Workload:
             if thread.is_alive():
                 faulthandler.dump_traceback()       # where each thread waits
                 self.failures.append(AssertionError(f"{thread.name} does not end"))
+        # Where a connection broke, librdkafka 2.16 can wait for ever when a consumer is given up.
+        threading.Thread(target=self.consumers.clear, daemon=True).start()
 
     def common(self) -> dict[str, Any]:
         """The settings of every librdkafka client; broken connections are expected, not logged."""
@@ -151,6 +154,7 @@ class Workload:
         """Read every partition from the beginning."""
         process = Process(self.history)
         consumer = self.consumer(isolation)
+        self.consumers.append(consumer)
         consumer.assign(everything())
         while not self.over.is_set():
             process.invoke("poll", [], isolation=isolation)
@@ -212,6 +216,7 @@ class Workload:
     def ask_offsets(self, name: str) -> None:
         """What the group has committed, now and then."""
         process, asking = Process(self.history), self.consumer("read_committed", GROUP)
+        self.consumers.append(asking)
         wanted = [TopicPartition(PLAIN, index) for index in range(PARTITIONS[PLAIN])]
         while not self.over.wait(0.5):
             process.invoke("fetch_offsets", [])

@@ -153,15 +153,14 @@ def _guard(
     still take that transaction for open, and a late batch of it would begin another one.
     """
     state = partition.log.producers.get(producer.producer_id)
-    if state is None:
-        return Guard(transactional_id, producer, partition.leader_epoch, -1, coordinator_epoch)
-    if state.coordinator_epoch > coordinator_epoch:
+    if state is not None and state.coordinator_epoch > coordinator_epoch:
         return ProtocolError(
             f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
             " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
         )
+    marked_at = -1 if state is None else state.marked_at
     return Guard(
-        transactional_id, producer, partition.leader_epoch, state.marked_at, coordinator_epoch
+        transactional_id, producer, partition.leader_epoch, marked_at, coordinator_epoch
     )
 
 

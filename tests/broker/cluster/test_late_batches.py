@@ -3,7 +3,7 @@ partition's leader nor the coordinator that it asks has heard of the coordinator
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,17 @@ def joined(cluster: RunningCluster) -> None:
     cluster.run(join())
 
 
+def ended_by_the_new_one(
+    cluster: RunningCluster, add: Callable[[Any, str, Producer], ErrorCode], commit: bool
+) -> Producer:
+    """A producer whose transaction the former coordinator takes for open, and the new one ended."""
+    producer = ask(cluster, FORMER, transactions.init)
+    assert ask(cluster, FORMER, add, producer) is OK
+    replaced(cluster)
+    assert isinstance(ask(cluster, CONTROLLER, transactions.end, producer, commit, 3), Producer)
+    return producer
+
+
 @pytest.mark.parametrize("leader", [FORMER, LEADER], ids=["the coordinator", "another broker"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_late_batch_opens_no_transaction_that_nobody_ends(
@@ -136,10 +147,7 @@ def test_a_late_batch_opens_no_transaction_that_nobody_ends(
     def write(client: Any, key: str, producer: Producer) -> ErrorCode:
         return transactions.write(client, key, producer, TOPIC, b"late", partition=leader)
 
-    producer = ask(cluster, FORMER, transactions.init)
-    assert ask(cluster, FORMER, add, producer) is OK
-    replaced(cluster)
-    assert isinstance(ask(cluster, CONTROLLER, transactions.end, producer, commit, 3), Producer)
+    producer = ended_by_the_new_one(cluster, add, commit)
     with cluster.client(leader) as client:
         assert write(client, KEY, producer) in LATER
         open_at = transactions.end_offset(client, TOPIC, transactions.READ_COMMITTED, leader)
@@ -161,10 +169,7 @@ def test_a_late_offset_opens_no_transaction_that_nobody_ends(cluster: RunningClu
     def commit(client: Any, key: str, producer: Producer) -> ErrorCode:
         return transactions.commit_offset(client, key, producer, GROUP, TOPIC, 5, 3)
 
-    producer = ask(cluster, FORMER, transactions.init)
-    assert ask(cluster, FORMER, add, producer) is OK
-    replaced(cluster)
-    assert isinstance(ask(cluster, CONTROLLER, transactions.end, producer, True, 3), Producer)
+    producer = ended_by_the_new_one(cluster, add, True)
     with cluster.client(LEADER) as client:
         assert commit(client, KEY, producer) in LATER
     joined(cluster)

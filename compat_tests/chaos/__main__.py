@@ -25,7 +25,7 @@ from compat_tests.chaos.disks import Disks
 from compat_tests.chaos.faults import Chaos
 from compat_tests.chaos.history import History
 from compat_tests.chaos.network import Network, why_not
-from compat_tests.chaos.workload import PARTITIONS, Workload
+from compat_tests.chaos.workload import PARTITIONS, PAUSE_SECONDS, Workload
 from ottla.spark_interop import history_rules
 from ottla.tools.cli.local_cluster import LocalCluster
 
@@ -57,6 +57,7 @@ def run(
     seed: int,
     faults: list[str] | None = None,
     enough: threading.Event | None = None,
+    pause: float = PAUSE_SECONDS,
 ) -> Report:
     """One run of at least `seconds`, unless it is `enough` before, or of exactly these faults."""
     enough = enough or threading.Event()
@@ -84,7 +85,7 @@ def run(
             for each in made.values():
                 each.result(60)
             chaos = Chaos(cluster, seed, network, disks)
-            work = Workload(cluster.bootstrap, history, seed)
+            work = Workload(cluster.bootstrap, history, seed, pause)
             chaos.until_in_sync()
             work.start()
             end, left = time.monotonic() + seconds, list(faults or [])
@@ -130,6 +131,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=PAUSE_SECONDS, help=(
+        "mean seconds between a producer's batches; more of them keep a long history small"))
     parser.add_argument("--faults", help="exactly these, with commas between them")
     parser.add_argument("--dir", type=Path, help="keeps everything; by default what broke a rule")
     arguments = parser.parse_args()
@@ -138,7 +141,7 @@ def main() -> int:
     faults = arguments.faults.split(",") if arguments.faults else None
     enough = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: enough.set())
-    report = run(directory, arguments.minutes * 60, arguments.seed, faults, enough)
+    report = run(directory, arguments.minutes * 60, arguments.seed, faults, enough, arguments.pause)
     print(report)
     print(f"the history and the logs: {directory}")
     return bool(report.problems)

@@ -23,13 +23,16 @@ PARTITIONS = {PLAIN: 6, TRANSACTED: 3}
 GROUP = "members"
 TRANSACTION_SECONDS = 20
 DELIVERY_MS = 180_000
+PAUSE_SECONDS = 0.02
 
 
 class Workload:
     """The clients of a run; `stop` ends them, and `failures` has what they raised."""
 
-    def __init__(self, bootstrap: str, history: History, seed: int) -> None:
-        self.bootstrap, self.history, self.seed = bootstrap, history, seed
+    def __init__(
+        self, bootstrap: str, history: History, seed: int, pause: float = PAUSE_SECONDS
+    ) -> None:
+        self.bootstrap, self.history, self.seed, self.pause = bootstrap, history, seed, pause
         self.over = threading.Event()
         self.failures: list[BaseException] = []
         self.threads: list[threading.Thread] = []
@@ -91,7 +94,7 @@ class Workload:
             producer.flush()
             process.end("ok" if not batch.failed else "info", batch.mops())
             self.history.acked(len(batch.offsets))
-            time.sleep(chance.expovariate(50))
+            time.sleep(chance.expovariate(1 / self.pause))
 
     def transact(self, name: str) -> None:
         """Transactions over several partitions, one in ten aborted."""
@@ -111,7 +114,7 @@ class Workload:
             self.history.acked(len(batch.offsets) if kind == "ok" else 0)
             if kind == "info":
                 producer = None             # its next one ends the transaction
-            time.sleep(chance.expovariate(50))
+            time.sleep(chance.expovariate(1 / self.pause))
 
     def _transactional(self, name: str) -> Producer | None:
         producer = Producer({

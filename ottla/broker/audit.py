@@ -83,14 +83,14 @@ class Shape:
         self.of_items = NOT_ASKED.union(self.arrays)
 
 
-SHAPES: dict[Layout, Shape] = {}
+SHAPES: dict[type[Struct], Shape] = {}
 
 
 def _shape(item: Struct) -> Shape:
-    layout = type(item).LAYOUT
-    shape = SHAPES.get(layout)
+    kind = type(item)
+    shape = SHAPES.get(kind)
     if shape is None:
-        shape = SHAPES[layout] = Shape(layout)
+        shape = SHAPES[kind] = Shape(kind.LAYOUT)
     return shape
 
 

@@ -65,7 +65,8 @@ cdef class Partition:
                 max(high_watermark, log.log_start_offset), self.high_watermark)
         self.cluster, self.ended_code = cluster, NOT_LEADER
         self.partition_epoch, self.offline = -1, ()
-        self.append_watchers, self.start_watchers = {}, {}
+        if cluster is not None:
+            self.append_watchers, self.start_watchers = {}, {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
         self.promises = []
@@ -155,7 +156,7 @@ cdef class Partition:
 
     def wake_followers(self):
         """Notify those who read to the log's end."""
-        for watcher in list(self.append_watchers):
+        for watcher in list(self.append_watchers or ()):
             (<Watcher>watcher).moved(self)
 
     cdef int64_t readable_end(self, bint committed_only) except -1:
@@ -173,7 +174,8 @@ cdef class Partition:
 
     def unwatch(self, Watcher watcher not None):
         self.watchers.pop(watcher, None)
-        self.append_watchers.pop(watcher, None)
+        if self.append_watchers is not None:
+            self.append_watchers.pop(watcher, None)
 
     def watch_appends(self, Watcher watcher not None):
         """Notify a follower's fetch of every append, not only of what clients may read."""
@@ -449,7 +451,7 @@ cdef class Partition:
 
     def log_starts_moved(self):
         """Call those who wait for the log starts of replicas."""
-        for called in list(self.start_watchers):
+        for called in list(self.start_watchers or ()):
             called()
 
     def low_watermark(self):

@@ -223,10 +223,9 @@ class ClusterLog(Metadata):
         while self.shower is not None:
             await asyncio.wait([self.shower])
 
-    def _show(self, image: MetadataImage, topics: Any, results: Results) -> None:
-        super()._show(image, topics, results)
-        assert self.shower is not None
-        self.shower.add_done_callback(lambda task: self.seen_moved.set())
+    async def _show_all(self) -> None:
+        await super()._show_all()
+        self.seen_moved.set()
 
     async def until(self, true: Callable[[MetadataImage], bool]) -> None:
         """Return once the image satisfies a condition."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence,
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ottla.broker.threads.slices import Slices, in_slices, run
+from ottla.broker.threads.slices import Slices, begun, in_slices, run
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
@@ -31,6 +31,9 @@ from ottla.replication.store import Encoded, MetadataStore, MetadataWrite
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 
 log = logging.getLogger("ottla.metadata")
+
+ENCODED_AT_ONCE_MAX = 10
+"""Records that are encoded without a look at the clock; each takes some 0.03 ms."""
 
 Result = TypeVar("Result")
 Follower = Callable[[MetadataImage, MetadataImage, Collection[str]], Iterable[None] | None]
@@ -189,6 +192,8 @@ class Metadata:
         self, records: Sequence[MetadataRecord], image: MetadataImage, slices: Slices
     ) -> Encoded:
         snapshot = self.snapshot(records, image)
+        if snapshot is None and len(records) <= ENCODED_AT_ONCE_MAX:
+            return Encoded([encode_record(each) for each in records], None)
         return Encoded(
             [encode_record(each) async for each in slices.each(records)],
             None if snapshot is None
@@ -200,7 +205,7 @@ class Metadata:
         self.decided = image
         self.unseen.append((image, topics, results))
         if self.shower is None:
-            self.shower = self.loop.create_task(self._show_all())
+            self.shower = begun(self._show_all(), self.loop)
 
     async def _show_all(self) -> None:
         try:

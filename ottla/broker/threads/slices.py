@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Generator,
     Iterable,
     Iterator,
@@ -78,3 +79,17 @@ async def in_slices(steps: Iterable[None]) -> None:
     for _ in steps:
         if slices.over:
             await slices.pause()
+
+
+def begun(
+    work: Coroutine[None, None, None], loop: asyncio.AbstractEventLoop
+) -> asyncio.Task[None] | None:
+    """Begin work that waits for nothing but pauses; a task does the rest if it made one.
+
+    Most work of this kind ends in its first slice, and then a turn of the loop is saved.
+    """
+    try:
+        work.send(None)
+    except StopIteration:
+        return None
+    return loop.create_task(work)

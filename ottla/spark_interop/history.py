@@ -113,7 +113,7 @@ def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
     grouped = ops.groupBy(lambda op: op.process)
     rows = grouped.flatMap(lambda one: spread(sorted(one[1], key=lambda op: op.idx))).persist()
     try:
-        keyed = rows.filter(lambda row: row[0] in ("send", "read")).map(
+        keyed = rows.filter(lambda row: row[0] in ("send", "poll")).map(
             lambda row: (row[1], (row[0], row[2]))
         )
         facts = keyed.groupByKey().map(lambda one: _facts(one[0], list(one[1]), idempotent))
@@ -148,5 +148,5 @@ def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
 def _facts(key: Hashable, rows: list[tuple[str, Any]], idempotent: bool) -> rules.KeyFacts:
     sends = [row for table, row in rows if table == "send"]
     # A key's rows come from many processes in any order; each process's own order has to hold.
-    reads = [row for table, row in rows if table == "read"]
-    return rules.judge_key(key, sends, reads, idempotent)
+    polls = [row for table, row in rows if table == "poll"]
+    return rules.judge_key(key, sends, polls, idempotent)

@@ -60,31 +60,34 @@ class Anomaly:
 
 
 @dataclass(slots=True)
-class Send:
-    """A value sent to a key."""
+class Sends:
+    """The values that one operation sent to one key, in its order.
+
+    Columns instead of an object for each value: two hours of a history have tens of millions.
+    """
 
     op: tuple[Hashable, int]
-    place: int  # of the micro-operation
-    value: Any
-    offset: int | None
     kind: str
     in_txn: bool
+    places: list[int]  # of the micro-operations
+    values: list[Any]
+    offsets: list[int | None]
 
 
 @dataclass(slots=True)
-class Read:
-    """A value returned by a poll."""
+class Poll:
+    """The values that one poll returned of one key, in its order; there is at least one."""
 
     op: tuple[Hashable, int]
-    place: int
-    offset: int
-    value: Any
+    place: int  # of the micro-operation
     kind: str
     in_txn: bool
     committed_only: bool
     final: bool
     session: int  # changes whenever a reader may jump
-    sound: bool
+    offsets: list[int]
+    values: list[Any]
+    unsound: frozenset[int]  # positions of values whose checksum is wrong
 
 
 def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
@@ -125,7 +128,7 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
 def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
     """The rows of one process's operations, in their order: (table, group, row).
 
-    Tables: send and read by key, own (anomalies of an operation alone), and the lists end, offset,
+    Tables: send and poll by key, own (anomalies of an operation alone), and the lists end, offset,
     owner, epoch, leader; txn rows carry the times of transactions.
     """
     process = ProcessRows()
@@ -149,27 +152,42 @@ class ProcessRows:
         if event.get("txn_id") is not None and op.kind == "ok" and op.f in ("init", "send", "txn"):
             yield "epoch", event["txn_id"], (op.f, event["epoch"], op.began, op.ended, op.id)
         moved = set(map(str, event.get("rebalance") or ()))
+        sends: dict[Hashable, Sends] = {}
         sent: set[tuple[str, Any]] = set()
         for place, mop in enumerate(event.get("mops") or ()):
             if mop[0] == "send":
                 _, key, value, offset = mop
                 sent.add((str(key), value))
-                yield "send", key, Send(op.id, place, value, offset, op.kind, txn)
-            elif (mop[0] == "poll" and op.kind != "fail") or (mop[0] == "poll" and txn):
+                each = sends.get(key)
+                if each is None:
+                    each = sends[key] = Sends(op.id, op.kind, txn, [], [], [])
+                each.places.append(place)
+                each.values.append(value)
+                each.offsets.append(offset)
+            elif mop[0] == "poll" and (txn or op.kind != "fail"):
                 _, key, found = mop
                 if str(key) in moved:
                     self.session += 1
-                for one in found:
-                    yield "read", key, Read(
-                        op.id, place, one[0], one[1], op.kind, txn,
-                        event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
-                        bool(event.get("final")), self.session, len(one) < 3 or bool(one[2]),
-                    )  # fmt: skip
-                    if txn and (str(key), one[1]) in sent:
+                if found:
+                    yield "poll", key, self._poll(op, place, found)
+                for one in found if txn and sent else ():
+                    if (str(key), one[1]) in sent:
                         what = f"value {one[1]} at offset {one[0]}"
                         yield "own", key, Anomaly("precommitted_read", where(op.id, key), what)
             else:
                 yield from _listed(op, mop)
+        for key, each in sends.items():
+            yield "send", key, each
+
+    def _poll(self, op: Operation, place: int, found: list[Any]) -> Poll:
+        event = op.event
+        return Poll(
+            op.id, place, op.kind, op.f == "txn",
+            event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
+            bool(event.get("final")), self.session,
+            [one[0] for one in found], [one[1] for one in found],
+            frozenset(n for n, one in enumerate(found) if len(one) > 2 and not one[2]),
+        )  # fmt: skip
 
 
 def _listed(op: Operation, mop: list[Any]) -> Iterator[tuple[str, Hashable, Any]]:

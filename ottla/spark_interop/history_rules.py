@@ -9,19 +9,21 @@ one transaction.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop.history_events import (
     Anomaly,
     HistoryError,
+    Poll,
     ProcessRows,
-    Read,
-    Send,
+    Sends,
     completed,
     spread,
     where,
@@ -74,99 +76,139 @@ class KeyFacts:
     reads_from: list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]  # writer, reader
 
 
+class Versions:
+    """The values that each offset of a key was seen to have: nearly always one."""
+
+    def __init__(self) -> None:
+        self.first: dict[int, Any] = {}
+        self.several: dict[int, list[Any]] = {}  # all of an offset that has more than one
+
+    def add(self, offsets: list[int], values: list[Any]) -> None:
+        """Each offset was seen with its value."""
+        if list(map(self.first.setdefault, offsets, values)) == values:
+            return
+        for offset, value in zip(offsets, values, strict=True):
+            if value not in self.at(offset):
+                self.several[offset] = [*self.at(offset), value]
+
+    def at(self, offset: int) -> list[Any]:
+        """The values of a known offset, in the order in which they were seen."""
+        return self.several.get(offset) or [self.first[offset]]
+
+
 def judge_key(
-    key: Hashable, sends: list[Send], reads: list[Read], idempotent: bool = True
+    key: Hashable, sends: list[Sends], polls: list[Poll], idempotent: bool = True
 ) -> KeyFacts:
     """Every rule that needs the rows of one key only."""
     facts = KeyFacts([], {}, [])
-    good = [read for read in reads if read.kind == "ok"]
-    writer = {send.value: send for send in sends}
-    versions: dict[int, list[Any]] = defaultdict(list)
-    seen = {read.value for read in good}
-    for read in reads:
-        if read.value not in versions[read.offset]:
-            versions[read.offset].append(read.value)
+    good = [poll for poll in polls if poll.kind == "ok"]
+    writer = {value: each for each in sends for value in each.values}
+    seen = _values_of(good)
+    versions = Versions()
+    for poll in polls:
+        versions.add(poll.offsets, poll.values)
     # What proves that a write took place; in a transaction only committed reads do.
-    shown = {False: seen, True: {read.value for read in good if read.committed_only}}
+    shown = {False: seen, True: _values_of(poll for poll in good if poll.committed_only)}
     must = {
-        s.value: s for s in sends
-        if s.kind == "ok" or (s.kind == "info" and s.value in shown[s.in_txn])
+        value: offset
+        for each in sends
+        if each.kind in ("ok", "info")
+        for value, offset in zip(each.values, each.offsets, strict=True)
+        if each.kind == "ok" or value in shown[each.in_txn]
     }
-    for send in must.values():
-        if send.offset is not None and send.value not in versions[send.offset]:
-            versions[send.offset].append(send.value)
-    order = sorted(versions)
+    acked = {value: offset for value, offset in must.items() if offset is not None}
+    versions.add(list(acked.values()), list(acked))
+    order = sorted(versions.first)
     at: dict[Any, int] = {}
     for offset in order:
-        for value in versions[offset]:
+        for value in versions.at(offset):
             at.setdefault(value, offset)
 
-    facts.anomalies += _values(key, good, writer, versions, order, idempotent)
-    lost = _lost(key, must, good, seen, at, facts.anomalies)
+    facts.anomalies += _values(key, good, writer, versions, at, idempotent)
+    lost = _lost(key, must, good, writer, at, facts.anomalies)
     facts.anomalies += _sends(key, sends)
     facts.anomalies += _polls(key, good, must, versions, order)
-    for send in sends:
-        if send.in_txn:
-            known = facts.seen.get(send.op, (0, 0))
-            here = send.value in shown[True]
-            facts.seen[send.op] = (known[0] + here, known[1] + (send.value in lost))
-    facts.reads_from = _edges(good, writer)
     # An info transaction with a visible value in another key must have this one visible too.
-    if any(read.final for read in good):
-        for send in sends:
-            if send.in_txn and send.kind == "info" and send.value not in must:
-                known = facts.seen[send.op]
-                facts.seen[send.op] = (known[0], known[1] + 1)
+    ended = any(poll.final for poll in good)
+    for each in sends:
+        if each.in_txn:
+            there, missing = facts.seen.get(each.op, (0, 0))
+            there += sum(value in shown[True] for value in each.values)
+            missing += sum(value in lost for value in each.values)
+            if ended and each.kind == "info":
+                missing += sum(value not in must for value in each.values)
+            facts.seen[each.op] = (there, missing)
+    facts.reads_from = _edges(good, writer)
     return facts
+
+
+def _values_of(polls: Iterable[Poll]) -> set[Any]:
+    return set().union(*(poll.values for poll in polls))
 
 
 def _values(
     key: Hashable,
-    good: list[Read],
-    writer: dict[Any, Send],
-    versions: dict[int, list[Any]],
-    order: list[int],
+    good: list[Poll],
+    writer: dict[Any, Sends],
+    versions: Versions,
+    at: dict[Any, int],
     idempotent: bool,
 ) -> list[Anomaly]:
     found = []
-    for read in good:
-        send, place = writer.get(read.value), where(read.op, key)
-        at = f"value {read.value} at offset {read.offset}"
-        if send is None or not read.sound:
-            found.append(Anomaly("corrupt_value", place, at))
-        elif send.kind == "fail" and (read.committed_only or not send.in_txn):
-            found.append(Anomaly("aborted_read", place, f"{at}, sent by {where(send.op)}"))
-    places: dict[Any, list[int]] = defaultdict(list)
-    for offset in order:
-        if len(versions[offset]) > 1:
-            what = f"offset {offset} had the values {versions[offset]}"
+    # What a poll may return. Most polls have nothing else, which takes one look at each.
+    allowed = {
+        committed_only: {
+            value for value, send in writer.items()
+            if send.kind != "fail" or (send.in_txn and not committed_only)
+        }
+        for committed_only in (False, True)
+    }
+    for poll in good:
+        if not poll.unsound and allowed[poll.committed_only].issuperset(poll.values):
+            continue
+        place = where(poll.op, key)
+        for n, (offset, value) in enumerate(zip(poll.offsets, poll.values, strict=True)):
+            what = f"value {value} at offset {offset}"
+            if value not in writer or n in poll.unsound:
+                found.append(Anomaly("corrupt_value", place, what))
+            elif value not in allowed[poll.committed_only]:
+                what += f", sent by {where(writer[value].op)}"
+                found.append(Anomaly("aborted_read", place, what))
+    again: dict[Any, list[int]] = {}
+    for offset in sorted(versions.first):
+        if offset in versions.several:
+            what = f"offset {offset} had the values {versions.at(offset)}"
             found.append(Anomaly("inconsistent_offsets", f"key {key}", what))
-        for value in versions[offset]:
-            places[value].append(offset)
-    for value, offsets in places.items():
-        if len(offsets) > 1 and idempotent:
-            what = f"value {value} at offsets {offsets}"
+        for value in versions.at(offset):
+            if at[value] != offset:
+                again.setdefault(value, [at[value]]).append(offset)
+    for value in at if again and idempotent else ():
+        if value in again:
+            what = f"value {value} at offsets {again[value]}"
             found.append(Anomaly("duplicate", f"key {key}", what))
     return found
 
 
 def _lost(
     key: Hashable,
-    must: dict[Any, Send],
-    good: list[Read],
-    seen: set[Any],
+    must: dict[Any, int | None],
+    good: list[Poll],
+    writer: dict[Any, Sends],
     at: dict[Any, int],
     found: list[Anomaly],
 ) -> set[Any]:
     """Values that must be there and are not; adds the anomalies to `found`."""
-    finals = [read for read in good if read.final]
-    final = {read.value for read in finals}
-    committed = {read.value for read in finals if read.committed_only}
+    seen = _values_of(good)
+    finals = [poll for poll in good if poll.final]
+    final = _values_of(finals)
+    committed = _values_of(poll for poll in finals if poll.committed_only)
     passed = max((at[value] for value in seen if value in at), default=-1)
     lost = set()
-    for value, send in must.items():
+    for value, acked in must.items():
+        if value in final and (not committed or value in committed):
+            continue
         offset = at.get(value)
-        what = f"value {value} sent to offset {send.offset} by {where(send.op)}"
+        what = f"value {value} sent to offset {acked} by {where(writer[value].op)}"
         if value not in seen and offset is not None and offset <= passed:
             lost.add(value)
             found.append(Anomaly("lost_write", f"key {key}", f"{what}; readers got to {passed}"))
@@ -175,69 +217,75 @@ def _lost(
             found.append(Anomaly("unseen_at_end", f"key {key}", what))
         elif committed and value not in committed:
             found.append(Anomaly("stuck_read_committed", f"key {key}", what))
-    end = max((read.offset for read in finals), default=None)
-    acked = max((s.offset for s in must.values() if s.offset is not None), default=-1)
-    if end is not None and end < acked:
-        what = f"the final read ends at {end}, offset {acked} was acknowledged"
+    end = max((max(poll.offsets) for poll in finals), default=None)
+    last = max((offset for offset in must.values() if offset is not None), default=-1)
+    if end is not None and end < last:
+        what = f"the final read ends at {end}, offset {last} was acknowledged"
         found.append(Anomaly("stale_end", f"key {key}", what))
     return lost
 
 
-def _sends(key: Hashable, sends: list[Send]) -> list[Anomaly]:
+def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
     found = []
-    before: dict[Hashable, Send] = {}
-    for send in sorted(sends, key=lambda s: (str(s.op[0]), s.op[1], s.place)):
-        if send.kind != "ok" or send.offset is None:
+    before: dict[Hashable, tuple[float, tuple[Hashable, int]]] = {}  # offset and operation
+    for send in sorted(sends, key=lambda s: (str(s.op[0]), s.op[1], s.places[0])):
+        if send.kind != "ok":
             continue
-        last = before.get(send.op[0])
-        if last is not None and last.offset is not None and send.offset <= last.offset:
-            what = f"offset {send.offset} after {last.offset} of {where(last.op)}"
-            found.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
-        before[send.op[0]] = send
+        last, op = before.get(send.op[0], (-math.inf, send.op))
+        for offset in send.offsets:
+            if offset is None:
+                continue
+            if offset <= last:
+                what = f"offset {offset} after {last} of {where(op)}"
+                found.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
+            last, op = offset, send.op
+        before[send.op[0]] = last, op
     return found
 
 
 def _polls(
     key: Hashable,
-    good: list[Read],
-    must: dict[Any, Send],
-    versions: dict[int, list[Any]],
+    good: list[Poll],
+    must: dict[Any, int | None],
+    versions: Versions,
     order: list[int],
 ) -> list[Anomaly]:
     """Skipped offsets and steps back, within a poll and between polls of the same session."""
-    index = {offset: n for n, offset in enumerate(order)}
-    # How many offsets up to here a reader has to see: all with a write that took place.
-    bound = [0]
-    for offset in order:
-        bound.append(bound[-1] + any(value in must for value in versions[offset]))
+    # The next offset that a reader has to see after each: one with a write that took place.
+    due: dict[int, float] = {}
+    upcoming = math.inf
+    for offset in reversed(order):
+        due[offset] = upcoming
+        if any(value in must for value in versions.at(offset)):
+            upcoming = offset
     found = []
-    before: dict[tuple[Hashable, int], Read] = {}
-    reads = sorted(enumerate(good), key=lambda x: (str(x[1].op[0]), x[1].op[1], x[1].place, x[0]))
-    for _, read in reads:
-        last = before.get((read.op[0], read.session))
-        before[read.op[0], read.session] = read
-        if last is None:
-            continue
-        here, there = index[read.offset], index[last.offset]
-        what = f"offset {read.offset} after {last.offset}"
-        if here <= there:
-            found.append(Anomaly("nonmonotonic_poll", where(read.op, key), what))
-        elif bound[here] > bound[there + 1]:
-            found.append(Anomaly("poll_skip", where(read.op, key), what))
+    before: dict[tuple[Hashable, int], int] = {}
+    for poll in sorted(good, key=lambda p: (str(p.op[0]), p.op[1], p.place)):
+        session = poll.op[0], poll.session
+        last = before.get(session)
+        before[session] = poll.offsets[-1]
+        for offset in poll.offsets:
+            if last is not None and not last < offset <= due[last]:
+                rule = "nonmonotonic_poll" if offset <= last else "poll_skip"
+                what = f"offset {offset} after {last}"
+                found.append(Anomaly(rule, where(poll.op, key), what))
+            last = offset
     return found
 
 
 def _edges(
-    good: list[Read], writer: dict[Any, Send]
+    good: list[Poll], writer: dict[Any, Sends]
 ) -> list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]:
     """The highest read of each reading transaction by writer; lower ones add nothing."""
-    highest: dict[tuple[Hashable, int], Read] = {}
-    for read in good:
-        if read.in_txn and (read.op not in highest or highest[read.op].offset < read.offset):
-            highest[read.op] = read
+    highest: dict[tuple[Hashable, int], tuple[int, Any]] = {}
+    for poll in good:
+        if poll.in_txn:
+            for offset, value in zip(poll.offsets, poll.values, strict=True):
+                if poll.op not in highest or highest[poll.op][0] < offset:
+                    highest[poll.op] = offset, value
     edges = []
-    for reader, read in highest.items():
-        send = writer.get(read.value)
+    for reader, (_, value) in highest.items():
+        send = writer.get(value)
         if send is not None and send.in_txn and send.op != reader:
             edges.append((send.op, reader))
     return edges
@@ -313,8 +361,10 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == number[node]:
-                    part = stack[stack.index(node) :]
-                    del stack[-len(part) :]
+                    part = [stack.pop()]
+                    while part[-1] != node:
+                        part.append(stack.pop())
+                    part.reverse()
                     on.difference_update(part)
                     if len(part) > 1:
                         found.append(part)
@@ -344,22 +394,26 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
     found = []
-    commits = [row for row in rows if row[0] == "commit"]
-    sure = sorted((row for row in commits if row[2] == "ok"), key=lambda row: row[4])
-    unsure = [row for row in commits if row[2] == "info"]
-    ends, longest = [row[4] for row in sure], max((row[4] - row[3] for row in sure), default=0)
+    sure: list[Any] = []
+    by_offset: dict[int, list[tuple[int, float]]] = defaultdict(list)  # when each commit was
+    for row in rows:
+        what, offset, kind, began, ended, _ = row
+        if what == "commit" and kind == "ok":
+            sure.append(row)
+            by_offset[offset].append((began, ended))
+        elif what == "commit" and kind == "info":
+            by_offset[offset].append((began, math.inf))
+    sure.sort(key=lambda row: row[4])
+    ends = [row[4] for row in sure]
     for what, offset, kind, began, ended, op in rows:
         if what != "committed" or kind != "ok":
             continue
         before = bisect_left(ends, began) - 1
-        if before < 0:
+        if before < 0 or offset >= sure[before][1]:
             continue
         newest = sure[before]
-        # Any commit that may have come after that one explains what was read. Of the sure ones
-        # none that ended later than the longest takes can have begun by then.
-        some = sure[bisect_left(ends, newest[3]) : bisect_right(ends, ended + longest)]
-        possible = {c[1] for c in (*some, *unsure) if c[3] <= ended}
-        if offset not in possible and offset < newest[1]:
+        # Any commit that may have come after that one explains what was read.
+        if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
             text = f"group {group[0]} has {offset}, committed was {newest[1]}"
             found.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
     return found
@@ -376,10 +430,12 @@ def _owners(group: Any, rows: list[Any]) -> list[Anomaly]:
 def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
     found = []
     begins = sorted((ended, epoch) for f, epoch, _, ended, _ in rows if f == "init")
+    ends = [ended for ended, _ in begins]
+    highest = list(accumulate((epoch for _, epoch in begins), max))
     for f, epoch, began, _, op in rows:
-        newer = [e for ended, e in begins if ended < began and e > epoch]
-        if f != "init" and newer:
-            what = f"transactional id {group}, epoch {epoch}, after epoch {max(newer)} began"
+        before = bisect_left(ends, began) - 1
+        if f != "init" and before >= 0 and highest[before] > epoch:
+            what = f"transactional id {group}, epoch {epoch}, after epoch {highest[before]} began"
             found.append(Anomaly("zombie_write", where(op), what))
     return found
 
@@ -440,7 +496,7 @@ def check(
     directory: Path | None = None,
 ) -> Verdict:
     """Check a history. All of it has to fit into memory, or, with a directory for what has to wait,
-    the sends and reads of one key.
+    the sends and polls of one key.
 
     `idempotent` says that producers were: else duplicates are legal. A history of which less than
     `ok_share_min` succeeded is not valid, whatever it shows. Raises HistoryError where events do
@@ -448,15 +504,15 @@ def check(
     """
     verdict = Verdict()
     processes: dict[Hashable, ProcessRows] = defaultdict(ProcessRows)
-    sends, reads = Spool(directory), Spool(directory)
+    sends, polls = Spool(directory), Spool(directory)
     tables: dict[str, dict[Hashable, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for op in completed(events):
         verdict.operations[op.kind] = verdict.operations.get(op.kind, 0) + 1
         for table, group, row in processes[op.process].rows(op):
             if table == "send":
                 sends.add(group, row)
-            elif table == "read":
-                reads.add(group, row)
+            elif table == "poll":
+                polls.add(group, row)
             else:
                 tables[table][group].append(row)
     seen: dict[tuple[Hashable, int], tuple[int, int]] = {}
@@ -464,8 +520,8 @@ def check(
     for rows in tables["own"].values():
         for anomaly in rows:
             verdict.add(anomaly)
-    for key in sorted(sends.keys() | reads.keys(), key=str):
-        facts = judge_key(key, sends.take(key), reads.take(key), idempotent)
+    for key in sorted(sends.keys() | polls.keys(), key=str):
+        facts = judge_key(key, sends.take(key), polls.take(key), idempotent)
         for anomaly in facts.anomalies:
             verdict.add(anomaly)
         for writer, (shown, lost) in facts.seen.items():

@@ -1,7 +1,7 @@
-"""The rows of a long history, by key: in memory, or in files until it is the key's turn.
+"""The sends and polls of a long history, by key: in memory, or in files until it is the key's turn.
 
-Two hours of a history have some ten million reads, which as objects take more memory than a machine
-has. Rules look at one key after the other, so only its rows have to be there.
+Two hours of a history have some ten million values, more than fit into memory. Rules look at one
+key after the other, so only its values have to be there.
 """
 
 from __future__ import annotations
@@ -11,26 +11,32 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
-BUFFER_ROWS = 20_000
-"""Rows of one key that are kept before they are written."""
+BUFFER_VALUES = 20_000
+"""Values of one key that are kept before they are written."""
 
 
 class Spool:
-    """Rows by key. With a directory, what is not in memory is in one file there for each key."""
+    """Rows (Sends or Polls) by key. With a directory, what is not in memory is in a file there for
+    each key."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
         self.buffers: dict[Hashable, list[Any]] = {}
+        self.kept: dict[Hashable, int] = {}     # values in a buffer
         self.numbers: dict[Hashable, int] = {}
 
     def add(self, key: Hashable, row: Any) -> None:
-        """Add a row, a Send or a Read."""
+        """Add a row: the values of one operation."""
         buffer = self.buffers.setdefault(key, [])
         buffer.append(row)
-        if self.directory is not None and len(buffer) >= BUFFER_ROWS:
+        if self.directory is None:
+            return
+        self.kept[key] = self.kept.get(key, 0) + len(row.values)
+        if self.kept[key] >= BUFFER_VALUES:
             with self._path(key).open("ab") as file:
                 pickle.dump(buffer, file, pickle.HIGHEST_PROTOCOL)
             buffer.clear()
+            self.kept[key] = 0
 
     def keys(self) -> set[Hashable]:
         """Every key that has rows."""
@@ -42,7 +48,7 @@ class Spool:
         known: dict[Any, Any] = {}
         for batch in self._written(key):
             for row in batch:
-                row.value = known.setdefault(row.value, row.value)     # one object a value
+                row.values = list(map(known.setdefault, row.values, row.values))   # one object each
             rows += batch
         return rows + self.buffers.pop(key, [])
 

@@ -220,7 +220,7 @@ def test_a_key_at_a_time_from_files_is_the_same(
     if name is not None:
         MUTATIONS[name][1](events)
     at_once = check(events)
-    monkeypatch.setattr(history_spool, "BUFFER_ROWS", 3)
+    monkeypatch.setattr(history_spool, "BUFFER_VALUES", 3)
     assert check(events, directory=tmp_path).to_json() == at_once.to_json()
     assert not list(tmp_path.iterdir())
 

@@ -82,6 +82,9 @@ class World:
         """One machine; a cluster has more."""
         return [Machine(self, 7, seed)]
 
+    def patch(self, put: Callable[[Any, str, Any], None]) -> None:
+        """Replace something by `put(owner, name, value)` until the run is over; a cluster does."""
+
     # Time
 
     def wall_ms(self) -> int:
@@ -321,6 +324,7 @@ class Patches:
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)
+        world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])
         self.put(logger, "propagate", False)

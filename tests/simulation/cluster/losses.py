@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.replication import cluster_store
 from ottla.replication.cluster_store import apply_entries, entry_path
-from ottla.replication.entries import decode_entry
 from ottla.replication.metadata import MetadataImage, PartitionExtra, PartitionState
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import CorruptMessage
@@ -47,7 +47,7 @@ class Truth:
             if node is None:
                 return self.image
             self.image = apply_entries(
-                self.image, [decode_entry(number, node.stat.czxid, node.data)]
+                self.image, [cluster_store.decode_entry(number, node.stat.czxid, node.data)]
             )
 
     def states(self) -> Iterator[tuple[str, int, PartitionState]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.replication import cluster_store
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
 from tests.simulation.cluster.options import ClusterOptions
@@ -147,6 +149,11 @@ class ClusterWorld(World):
     def make_machines(self, seed: int) -> list[Machine]:
         count = cast(ClusterOptions, self.options).brokers
         return [ClusterMachine(self, node, seed * 100 + node) for node in range(1, count + 1)]
+
+    def patch(self, put: Callable[[Any, str, Any], None]) -> None:
+        """Decode each entry of the metadata log once in a run, and not at every broker: nothing
+        changes what was decoded."""
+        put(cluster_store, "decode_entry", lru_cache(maxsize=None)(cluster_store.decode_entry))
 
     @property
     def brokers(self) -> list[ClusterMachine]:

@@ -157,7 +157,8 @@ class ProcessRows:
         for place, mop in enumerate(event.get("mops") or ()):
             if mop[0] == "send":
                 _, key, value, offset = mop
-                sent.add((str(key), value))
+                if txn:
+                    sent.add((str(key), value))
                 each = sends.get(key)
                 if each is None:
                     each = sends[key] = Sends(op.id, op.kind, txn, [], [], [])
@@ -170,7 +171,7 @@ class ProcessRows:
                     self.session += 1
                 if found:
                     yield "poll", key, self._poll(op, place, found)
-                for one in found if txn and sent else ():
+                for one in found if sent else ():
                     if (str(key), one[1]) in sent:
                         what = f"value {one[1]} at offset {one[0]}"
                         yield "own", key, Anomaly("precommitted_read", where(op.id, key), what)

@@ -13,6 +13,9 @@ from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+SERVED: dict[tuple[bool, bool], list[ApiVersionsResponse.ApiKey]] = {}
+"""The APIs by whether the listener is the one between brokers, and whether telemetry is among
+them."""
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,15 +34,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     # Clients that see these APIs use them at each connect, and librdkafka logs a line about it.
     collects_metrics = any(kind == "client-metrics" for kind, _ in image.configs)
     return ApiVersionsResponse(
-        api_keys=[
-            ApiVersionsResponse.ApiKey(
-                api_key=key,
-                min_version=handler.versions.start,
-                max_version=handler.versions.stop - 1,
-            )
-            for key, handler in sorted(HANDLERS.items())
-            if handler.serves(context) and (key not in TELEMETRY or collects_metrics)
-        ],
+        api_keys=_served(context, collects_metrics),
         supported_features=[
             ApiVersionsResponse.SupportedFeature(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -52,6 +47,24 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
             for name, level in levels.items()
         ],
     )
+
+
+def _served(context: RequestContext, collects_metrics: bool) -> list[ApiVersionsResponse.ApiKey]:
+    """The APIs that this client may use, from a list that is made once: every client asks for it
+    when it connects."""
+    inside = context.broker.inter_broker_listener == context.client.listener
+    known = SERVED.get((inside, collects_metrics))
+    if known is None:
+        known = SERVED[inside, collects_metrics] = [
+            ApiVersionsResponse.ApiKey(
+                api_key=key,
+                min_version=handler.versions.start,
+                max_version=handler.versions.stop - 1,
+            )
+            for key, handler in sorted(HANDLERS.items())
+            if handler.serves(context) and (key not in TELEMETRY or collects_metrics)
+        ]
+    return known
 
 
 def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:

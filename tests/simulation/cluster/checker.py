@@ -35,12 +35,14 @@ class Leaders:
                 if not partition.led_here:
                     continue
                 key = partition.topic_id, partition.index, partition.leader_epoch
+                water = partition.high_watermark
+                if self.waters.get(key) == water and self.known[key] == machine.node_id:
+                    continue                # nothing has changed since it was checked
                 before = self.known.setdefault(key, machine.node_id)
                 if before != machine.node_id:
                     raise Violation(
                         f"{partition!r}: led by {before} and {machine.node_id} in epoch {key[2]}"
                     )
-                water = partition.high_watermark
                 if water < self.waters.get(key, 0):
                     raise Violation(f"{partition!r}: the high watermark went back to {water}")
                 self.waters[key] = water

@@ -5,9 +5,13 @@ A seed is another run once the simulator has changed: what was found is put back
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from tests.simulation.run import run_alone
+from tests.simulation.run import ROOT, run_alone
 
 FOUND = (10191, 10369)
 """Seeds that once broke a promise: damage that the scrub passed over after a power cut; a model
@@ -28,3 +32,17 @@ def test_a_run_of_three_brokers_that_broke_a_promise_keeps_all(seed: int) -> Non
 
 def test_the_same_seed_is_the_same_run_of_three_brokers() -> None:
     assert run_alone(2, brokers=3).stdout == run_alone(2, brokers=3).stdout
+
+
+def test_a_seed_is_the_same_run_whatever_ran_before_it_in_the_process() -> None:
+    program = (
+        "from tests.simulation.cluster.options import ClusterOptions\n"
+        "from tests.simulation.run import outcome\n"
+        "one, other = (outcome(20001, ClusterOptions.draw(20001)).trace for _ in range(2))\n"
+        "assert one == other, [pair for pair in zip(one, other) if pair[0] != pair[1]][:1]\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True,
+        check=False, text=True, env={**os.environ, "PYTHONHASHSEED": "0"}, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from ottla.log.flush import FlushTask
     from ottla.replication.metadata import MetadataImage, MetadataRecord
 
 
@@ -14,6 +15,9 @@ class MetadataWrite(Protocol):
 
     Each raises OSError or StorageFailed if the records could not be kept; then none count.
     """
+
+    task: FlushTask | None
+    """What `run` runs, which may be done otherwise; None if nothing is to be synced."""
 
     def run(self) -> None:
         """Make the records survive a power cut."""

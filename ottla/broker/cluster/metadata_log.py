@@ -13,8 +13,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
+from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import Slices, begun, in_slices, run
 from ottla.replication.metadata import (
     BrokerImage,
@@ -248,6 +250,7 @@ class MetadataLog(Metadata):
     def __init__(self, store: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(store.load(), loop)
         self.store = store
+        self.syncs = PlainSyncs(loop)
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-metadata")
 
     def snapshot(
@@ -269,7 +272,7 @@ class MetadataLog(Metadata):
         """Sync them, in a thread. Raises StorageFailed."""
         try:
             try:
-                await self.loop.run_in_executor(self.thread, write.run)
+                await self._sync(write)
             except Exception as error:
                 write.give_up(error)
                 raise
@@ -277,6 +280,13 @@ class MetadataLog(Metadata):
         except Exception as error:
             raise _not_written(error) from error
         return image
+
+    async def _sync(self, write: MetadataWrite) -> None:
+        done: asyncio.Future[None] = self.loop.create_future()
+        if write.task is None or not self.syncs.begin([write.task], partial(_end, done)):
+            await self.loop.run_in_executor(self.thread, write.run)
+        else:
+            await done
 
     async def register_broker(
         self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None
@@ -295,6 +305,7 @@ class MetadataLog(Metadata):
 
     def close(self) -> None:
         """Wait for the write under way."""
+        self.syncs.close()
         self.thread.shutdown(wait=True)
         self.store.close()
 
@@ -307,6 +318,11 @@ def _not_written(error: Exception) -> StorageFailed:
 def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
     """For `decide_each`: returns the error once for each item."""
     return lambda error: [error] * len(items)
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:

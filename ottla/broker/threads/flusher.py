@@ -4,7 +4,7 @@ While a flush runs, further batches are appended; the next flush covers them all
 acknowledgements is limited by the device's flush rate times the batches that arrive meanwhile, not
 by one flush for each batch.
 
-A group with nothing but files goes to a thread without Python (`sync_thread`); a group that needs
+A group with nothing but files goes to a thread without Python (`plain_syncs`); a group that needs
 more than syncs to make files or directories durable, or a large one, to one that runs Python.
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os.path import dirname
 
+from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import InThread
-from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
-from ottla.log.disk import File
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
@@ -39,9 +39,7 @@ class Flusher:
         self.scheduled = False
         self.flushes, self.seconds, self.began = 0, 0.0, 0.0    # of groups, for metrics
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-flush")
-        self.sync_thread = SyncThread()
-        self.tasks: list[tuple[Partition, FlushTask]] = []
-        loop.add_reader(self.sync_thread.fd, self._synced)
+        self.syncs = PlainSyncs(loop)
 
     def want(self, partition: Partition) -> None:
         """Flush `partition` soon; frames read in the same turn of the loop join the group."""
@@ -70,24 +68,13 @@ class Flusher:
         self.running = True
         self.flushes += 1
         self.began = self.loop.time()
-        files = plain_files(task for _, task in tasks)
-        if files is not None:
-            self.tasks = tasks
-            self.sync_thread.begin(files)
+        if self.syncs.begin([task for _, task in tasks], partial(self._finish, tasks, None)):
             return
         by_directory: dict[str, list[FlushTask]] = {}
         for partition, task in tasks:
             by_directory.setdefault(dirname(partition.log.directory), []).append(task)
         future = self.loop.run_in_executor(self.thread, _sync, by_directory)
         future.add_done_callback(lambda done: self._finish(tasks, done.exception()))
-
-    def _synced(self) -> None:
-        tasks, self.tasks = self.tasks, []
-        failures = self.sync_thread.end()
-        if failures:
-            for _, task in tasks:
-                task.error = next((failures[f] for f in task.files if f in failures), None)
-        self._finish(tasks, None)
 
     def _finish(
         self, tasks: list[tuple[Partition, FlushTask]], failure: BaseException | None
@@ -159,19 +146,8 @@ class Flusher:
 
     def close(self) -> None:
         """Wait for the current flush; the storage flushes everything else when it closes."""
-        self.loop.remove_reader(self.sync_thread.fd)
-        self.sync_thread.close()
+        self.syncs.close()
         self.thread.shutdown(wait=True)
-
-
-def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
-    """The files of these tasks, if nothing but syncing each of them is to be done."""
-    files: list[File] = []
-    for task in tasks:
-        if task.directories or task.epochs is not None or not task.files:
-            return None
-        files += task.files
-    return files if len(files) <= FILES_MAX and all(type(f) is File for f in files) else None
 
 
 def _sync(by_directory: dict[str, list[FlushTask]]) -> None:

@@ -29,6 +29,8 @@ from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageF
 class ListWrite:
     """A write that fails in its thread, or counts once it has finished."""
 
+    task = None
+
     def __init__(self, store: ListStore, records: Sequence[MetadataRecord]) -> None:
         self.store, self.records = store, records
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.threads.flusher import plain_files
+from ottla.broker.threads.plain_syncs import plain_files
 from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
 from ottla.log.disk import DelegatingFile, Disk, File
 from ottla.log.flush import EpochsFile, FlushTask

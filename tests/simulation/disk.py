@@ -94,6 +94,10 @@ class SimDisk(FaultyDisk):
 
     # Unmounted directories
 
+    def holds(self, directory: str) -> bool:
+        """Whether there is any file in a directory."""
+        return any(name.startswith(directory + "/") for name in self.names)
+
     def take_away(self, directory: str) -> None:
         """Unmount a directory: the next start finds an empty one in its place."""
         inside = {name: inode for name, inode in self.names.items()

@@ -209,8 +209,11 @@ async def missing_directory(story: ClusterStory) -> None:
     if chance.random() < 0.5:
         await machine.stop_cleanly()
     machine.kill()
+    directory = chance.choice(story.options.directories)
+    if not machine.disk.holds(directory):
+        return          # meanwhile its disks were replaced: a broker may begin in an empty place
     machine.excuse = "its former process is registered with other directories"
-    story.hide(machine, chance.choice(story.options.directories))
+    story.hide(machine, directory)
     await story.insist(machine)
     await story.wait(chance.choice((0.1, 1.0, 8.0)))
     machine.kill()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire.batch import batches
+from ottla.wire.errors import CorruptMessage, StorageFailed
 from tests.simulation.cluster.clients import Part
 from tests.simulation.violation import Violation
 
@@ -96,20 +97,34 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
 
 
 def differences(world: ClusterWorld) -> str:
-    """Which replicas are not equal, byte for byte, or are not committed to their end."""
+    """Which replicas are not equal, byte for byte, or are not committed to their end, or damaged:
+    the scrub has to find that, and the others to repair it."""
     for name, replicas in copies(world).items():
-        ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
-        if name[0].startswith("__"):
-            if len(set(ends.values())) > 1 or disagree([records_of(part) for _, part in replicas]):
-                return f"the replicas of {name} differ; they end at {ends}"
-        elif len({bytes_of(partition) for _, partition in replicas}) > 1:
+        try:
+            problem = differing(name, replicas)
+        except (CorruptMessage, StorageFailed) as damage:
+            problem = f"a replica of {name} is damaged: {damage}"
+        if problem:
+            return problem
+    return ""
+
+
+def differing(
+    name: tuple[str, int], replicas: list[tuple[ClusterMachine, Partition]]
+) -> str:
+    """The same for one partition."""
+    ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
+    if name[0].startswith("__"):
+        if len(set(ends.values())) > 1 or disagree([records_of(part) for _, part in replicas]):
             return f"the replicas of {name} differ; they end at {ends}"
-        for machine, partition in replicas:
-            if partition.high_watermark != partition.log.log_end_offset:
-                return (
-                    f"{name} on {machine.node_id} is committed to {partition.high_watermark} of"
-                    f" {partition.log.log_end_offset}"
-                )
+    elif len({bytes_of(partition) for _, partition in replicas}) > 1:
+        return f"the replicas of {name} differ; they end at {ends}"
+    for machine, partition in replicas:
+        if partition.high_watermark != partition.log.log_end_offset:
+            return (
+                f"{name} on {machine.node_id} is committed to {partition.high_watermark} of"
+                f" {partition.log.log_end_offset}"
+            )
     return ""
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.simulation.run import ROOT, run_alone
 
 FOUND = {
+    89: "a loop that took a connection closed by another one's request for a stranger's",
     111: "a checker that could not wait for the repair of a damaged log of a coordinator",
     10191: "damage that the scrub passed over after a power cut",
     10369: "a model that held the offsets of a transaction only until an earlier one was named",

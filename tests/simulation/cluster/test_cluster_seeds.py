@@ -18,7 +18,7 @@ FOUND = {
     111: "a checker that could not wait for the repair of a damaged log of a coordinator",
     10191: "damage that the scrub passed over after a power cut",
     10369: "a model that held the offsets of a transaction only until an earlier one was named",
-    11488: "a checker that could not wait for the repair of a log that its broker knew to be damaged",
+    11488: "the same, of a log that its broker knew to be damaged",
     13169: "a directory that was missed although it was on a disk that had just been replaced",
 }
 """Seeds that once broke a promise, and how."""

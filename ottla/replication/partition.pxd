@@ -53,9 +53,8 @@ cdef class Partition:
     cdef readonly int ended_code            # why promises were given up
     cdef readonly tuple proposed            # the in-sync set that was proposed, or None
     cdef readonly object cluster            # a ClusterSide
-    # None standalone, as partitions may be many:
     cdef readonly dict start_watchers       # called when a replica's log start has moved
-    cdef dict append_watchers               # followers' fetches: they read to the log's end
+    cdef dict append_watchers               # followers' fetches to the log's end; None standalone
 
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef int advance(self, int64_t offset) except -1

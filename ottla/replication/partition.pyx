@@ -65,8 +65,9 @@ cdef class Partition:
                 max(high_watermark, log.log_start_offset), self.high_watermark)
         self.cluster, self.ended_code = cluster, NOT_LEADER
         self.partition_epoch, self.offline = -1, ()
+        self.start_watchers = {}
         if cluster is not None:
-            self.append_watchers, self.start_watchers = {}, {}
+            self.append_watchers = {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
         self.promises = []
@@ -451,7 +452,7 @@ cdef class Partition:
 
     def log_starts_moved(self):
         """Call those who wait for the log starts of replicas."""
-        for called in list(self.start_watchers or ()):
+        for called in list(self.start_watchers):
             called()
 
     def low_watermark(self):

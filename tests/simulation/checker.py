@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 SET_OF_TOPIC = 1
 """What DescribeConfigs calls the source of a setting that was set of the topic itself."""
+ENDED_TRIES = 25
+"""Looks, each 0.2 s after the one before, until every transaction has ended."""
 
 
 async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
@@ -82,11 +85,15 @@ async def check_groups(session: Session) -> None:
 
 
 async def check_transactions(session: Session) -> None:
-    """Check that every transaction has ended, in the coordinator's state too."""
+    """Check that every transaction has ended, in the coordinator's state too: one that has just
+    expired may be about to."""
     states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-    answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
-    if answer.transaction_states:
-        raise Violation(f"transactions without an end: {answer.transaction_states}")
+    for _ in range(ENDED_TRIES):
+        answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
+        if not answer.transaction_states:
+            return
+        await asyncio.sleep(0.2)
+    raise Violation(f"transactions without an end: {answer.transaction_states}")
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:

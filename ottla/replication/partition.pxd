@@ -54,7 +54,7 @@ cdef class Partition:
     cdef readonly tuple proposed            # the in-sync set that was proposed, or None
     cdef readonly object cluster            # a ClusterSide
     cdef readonly dict start_watchers       # called when a replica's log start has moved
-    cdef dict append_watchers               # followers' fetches to the log's end; None standalone
+    cdef dict append_watchers               # followers' fetches to the log's end; None before one
 
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef int advance(self, int64_t offset) except -1

@@ -66,8 +66,6 @@ cdef class Partition:
         self.cluster, self.ended_code = cluster, NOT_LEADER
         self.partition_epoch, self.offline = -1, ()
         self.start_watchers = {}
-        if cluster is not None:
-            self.append_watchers = {}
         self.flush_wanted_upto = self.high_watermark
         self.watchers = {}
         self.promises = []
@@ -180,6 +178,8 @@ cdef class Partition:
 
     def watch_appends(self, Watcher watcher not None):
         """Notify a follower's fetch of every append, not only of what clients may read."""
+        if self.append_watchers is None:
+            self.append_watchers = {}
         self.append_watchers[watcher] = None
 
     cdef int promise(self, Promise promise) except -1:

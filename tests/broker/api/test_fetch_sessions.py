@@ -132,3 +132,19 @@ def test_a_session_remembers_little_that_is_not_here(client: WireClient, topic: 
     assert more.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     gone = session_fetch(client, topic, few.session_id, 2, {})
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_session_in_a_replicas_name_is_refused_each_time(client: WireClient, topic: str) -> None:
+    """Without an authorizer anyone may call himself a replica of a broker that has none."""
+    refused = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    session_id = 0
+    for epoch in (0, 1, 2):
+        request = fetch_request(topic, session_id=session_id, session_epoch=epoch)
+        request.replica_id = 5
+        answer = client.call(request, 11)
+        assert {
+            each.partition_index: each.error_code
+            for one in answer.responses for each in one.partitions
+        } == refused
+        session_id = answer.session_id
+    assert session_id > 0

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
@@ -33,9 +32,6 @@ from ottla.replication.store import Encoded, MetadataStore, MetadataWrite
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 
 log = logging.getLogger("ottla.metadata")
-
-ENCODED_AT_ONCE_MAX = 10
-"""Records that are encoded without a look at the clock; each takes some 0.03 ms."""
 
 Result = TypeVar("Result")
 Follower = Callable[[MetadataImage, MetadataImage, Collection[str]], Iterable[None] | None]
@@ -194,8 +190,6 @@ class Metadata:
         self, records: Sequence[MetadataRecord], image: MetadataImage, slices: Slices
     ) -> Encoded:
         snapshot = self.snapshot(records, image)
-        if snapshot is None and len(records) <= ENCODED_AT_ONCE_MAX:
-            return Encoded([encode_record(each) for each in records], None)
         return Encoded(
             [encode_record(each) async for each in slices.each(records)],
             None if snapshot is None
@@ -282,11 +276,11 @@ class MetadataLog(Metadata):
         return image
 
     async def _sync(self, write: MetadataWrite) -> None:
-        done: asyncio.Future[None] = self.loop.create_future()
-        if write.task is None or not self.syncs.begin([write.task], partial(_end, done)):
+        ended = asyncio.Event()
+        if write.task is None or not self.syncs.begin([write.task], ended.set):
             await self.loop.run_in_executor(self.thread, write.run)
         else:
-            await done
+            await ended.wait()
 
     async def register_broker(
         self, node_id: int, endpoints: Iterable[tuple[str, str, int]], rack: str | None = None
@@ -318,11 +312,6 @@ def _not_written(error: Exception) -> StorageFailed:
 def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
     """For `decide_each`: returns the error once for each item."""
     return lambda error: [error] * len(items)
-
-
-def _end(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:

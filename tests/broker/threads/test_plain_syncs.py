@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import weakref
 from collections.abc import Sequence
 from functools import partial
@@ -14,13 +13,13 @@ import pytest
 
 from ottla.broker.cluster.metadata_log import MetadataLog
 from ottla.broker.threads.plain_syncs import PlainSyncs, plain_files
-from ottla.log.disk import Disk, File
-from ottla.log.flush import EpochsFile, FlushTask
+from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.metadata import ConfigSet, Decision, MetadataImage, MetadataRecord
 from ottla.replication.standalone import StandaloneStore, StandaloneWrite
 from ottla.replication.store import Encoded
 from ottla.wire.errors import StorageFailed
+from tests.broker.flush_tasks import opened, refusing, task
 from tests.fakes import FakeClock
 
 
@@ -28,21 +27,10 @@ class Owner:
     """As what has a partition, and so its open files."""
 
 
-def task(file: File, directories: list[str] | None = None) -> FlushTask:
-    return FlushTask(Disk(), 1, [file], directories or [], EpochsFile(Disk(), "t-0"), 1, None)
-
-
-def refusing() -> File:
-    """A file that cannot be synced."""
-    reading_end, writing_end = os.pipe()
-    os.close(reading_end)
-    return File(writing_end, "a pipe")
-
-
 def test_only_the_task_of_the_file_that_failed_fails(tmp_path: Path) -> None:
     async def main() -> None:
         syncs, ended = PlainSyncs(asyncio.get_running_loop()), asyncio.Event()
-        good, bad = task(Disk().open(str(tmp_path / "0.log"), create=True)), task(refusing())
+        good, bad = task([opened(tmp_path)]), task([refusing()])
         assert syncs.begin([good, bad], ended.set)
         await ended.wait()
         assert good.error is None
@@ -55,7 +43,7 @@ def test_only_the_task_of_the_file_that_failed_fails(tmp_path: Path) -> None:
 def test_a_file_is_given_up_when_its_sync_has_ended(tmp_path: Path) -> None:
     async def main() -> None:
         syncs, ended = PlainSyncs(asyncio.get_running_loop()), asyncio.Event()
-        mine, owner = task(Disk().open(str(tmp_path / "0.log"), create=True)), Owner()
+        mine, owner = task([opened(tmp_path)]), Owner()
         known = weakref.ref(owner)
         assert syncs.begin([mine], partial(lambda owner: ended.set(), owner))
         del owner
@@ -69,8 +57,7 @@ def test_a_file_is_given_up_when_its_sync_has_ended(tmp_path: Path) -> None:
 def test_what_needs_more_than_syncs_is_left_to_others(tmp_path: Path) -> None:
     async def main() -> None:
         syncs = PlainSyncs(asyncio.get_running_loop())
-        file = Disk().open(str(tmp_path / "0.log"), create=True)
-        assert not syncs.begin([task(file, [str(tmp_path)])], lambda: None)
+        assert not syncs.begin([task([opened(tmp_path)], [str(tmp_path)])], lambda: None)
         syncs.close()
 
     asyncio.run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import select
 from pathlib import Path
 
@@ -11,18 +10,8 @@ import pytest
 
 from ottla.broker.threads.plain_syncs import plain_files
 from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
-from ottla.log.disk import DelegatingFile, Disk, File
-from ottla.log.flush import EpochsFile, FlushTask
-
-
-def opened(path: Path, number: int = 0) -> File:
-    file = Disk().open(str(path / f"{number}.log"), create=True)
-    file.pwrite(b"record", 0)
-    return file
-
-
-def task(files: list[File], directories: list[str] | None = None) -> FlushTask:
-    return FlushTask(Disk(), 1, files, directories or [], EpochsFile(Disk(), "t-0"), 1, None)
+from ottla.log.disk import DelegatingFile, File
+from tests.broker.flush_tasks import opened, refusing, task
 
 
 def wait(thread: SyncThread) -> dict[File, OSError]:
@@ -41,9 +30,7 @@ def test_one_group_after_the_other_comes_back(tmp_path: Path) -> None:
 def test_the_file_that_failed_is_told_with_its_reason(tmp_path: Path) -> None:
     thread = SyncThread()
     good = opened(tmp_path)
-    reading_end, writing_end = os.pipe()
-    os.close(reading_end)
-    pipe = File(writing_end, "a pipe")  # which cannot be synced
+    pipe = refusing()
     thread.begin([good, pipe])
     failures = wait(thread)
     assert list(failures) == [pipe]

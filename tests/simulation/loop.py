@@ -213,9 +213,7 @@ class SimLoop(BrokerLoop):
             if timers and not ready:
                 self.time()
         if looks:
-            # What it returns are connections that one before them has closed: epoll had told of
-            # both. Nothing else is watched in a simulation; asyncio passes over them, too.
-            self.poller.wait(0)
+            self._pass_over_closed(self.poller.wait(0))
         if timers:
             until = self.time() + self._clock_resolution
             while timers and timers[0][0] < until:
@@ -236,6 +234,16 @@ class SimLoop(BrokerLoop):
             except BaseException as error:
                 message = f"Exception in callback {callback}"
                 self.call_exception_handler({"message": message, "exception": error})
+
+    def _pass_over_closed(self, ready: list[tuple[int, int]]) -> None:
+        """epoll may tell of a connection that one of the same look has closed; asyncio passes over
+        it, too. Nothing else that nobody serves is watched in a simulation."""
+        for fd, _ in ready:
+            try:
+                self._selector._selector.modify(fd, 0)
+            except OSError:
+                continue
+            raise RuntimeError("only the sockets of connections are ready in a simulation")
 
     def _forget_cancelled(self) -> None:
         """Remove cancelled timers from the front of the heap, or all if most are."""

@@ -62,9 +62,16 @@ def run_alone(seed: int, brokers: int = 1, long: bool = False) -> subprocess.Com
     A world replaces clocks and random numbers of the whole process; a thread that another test has
     left running would draw from them.
     """
-    command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--trace"]
+    return python_alone(
+        "-m", "tests.simulation", "--trace", "--seed", str(seed), "--brokers", str(brokers),
+        *["--long"] * long,
+    )  # fmt: skip
+
+
+def python_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, with hashes that are the same in each."""
     return subprocess.run(
-        [*command, "--seed", str(seed), "--brokers", str(brokers), *["--long"] * long],
+        [sys.executable, "-W", "ignore", *arguments],
         cwd=ROOT, capture_output=True, check=False, text=True, timeout=300,
         env={**os.environ, "PYTHONHASHSEED": "0"},
     )  # fmt: skip

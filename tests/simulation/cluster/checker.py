@@ -3,7 +3,7 @@ the same bytes everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla.replication.metadata import MetadataImage
@@ -96,22 +96,23 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
     return found
 
 
-def differences(world: ClusterWorld) -> str:
-    """Which replicas are not equal, byte for byte, or are not committed to their end, or damaged:
-    the scrub has to find that, and the others to repair it."""
+def differences(world: ClusterWorld, harmed: Collection[tuple[str, int]]) -> str:
+    """Which replicas are not equal, byte for byte, or are not committed to their end. Those of
+    partitions with a byte that has changed may be damaged: the scrub has to find that, and the
+    others to repair it."""
     for name, replicas in copies(world).items():
         try:
             problem = differing(name, replicas)
         except (CorruptMessage, StorageFailed) as damage:
+            if name not in harmed:
+                raise
             problem = f"a replica of {name} is damaged: {damage}"
         if problem:
             return problem
     return ""
 
 
-def differing(
-    name: tuple[str, int], replicas: list[tuple[ClusterMachine, Partition]]
-) -> str:
+def differing(name: tuple[str, int], replicas: list[tuple[ClusterMachine, Partition]]) -> str:
     """The same for one partition."""
     ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
     if name[0].startswith("__"):

@@ -225,7 +225,7 @@ class ClusterStory:
             self.look()
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
-            problem = problem or differences(self.world)
+            problem = problem or differences(self.world, self.damage.nodes())
             if not problem:
                 return
             if problem != last:

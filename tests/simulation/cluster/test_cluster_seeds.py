@@ -5,13 +5,9 @@ A seed is another run once the simulator has changed: what was found is put back
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.simulation.run import ROOT, run_alone
+from tests.simulation.run import python_alone, run_alone
 
 FOUND = {
     89: "a loop that took a connection closed by another one's request for a stranger's",
@@ -47,8 +43,5 @@ def test_a_seed_is_the_same_run_whatever_ran_before_it_in_the_process() -> None:
         "one, other = (outcome(20001, ClusterOptions.draw(20001)).trace for _ in range(2))\n"
         "assert one == other, [pair for pair in zip(one, other) if pair[0] != pair[1]][:1]\n"
     )
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], cwd=ROOT, capture_output=True,
-        check=False, text=True, env={**os.environ, "PYTHONHASHSEED": "0"}, timeout=300,
-    )  # fmt: skip
+    ran = python_alone("-c", program)
     assert ran.returncode == 0, ran.stderr[-2000:]

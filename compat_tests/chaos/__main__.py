@@ -25,11 +25,12 @@ from compat_tests.chaos.disks import Disks
 from compat_tests.chaos.faults import Chaos
 from compat_tests.chaos.history import History
 from compat_tests.chaos.network import Network, why_not
-from compat_tests.chaos.workload import PARTITIONS, PAUSE_SECONDS, Workload
+from compat_tests.chaos.workload import PARTITIONS, Workload
 from ottla.spark_interop import history_rules
 from ottla.tools.cli.local_cluster import LocalCluster
 
 CALM_SECONDS = 2.0
+PAUSE_SECONDS = 0.02
 
 
 @dataclass

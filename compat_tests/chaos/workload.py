@@ -23,15 +23,12 @@ PARTITIONS = {PLAIN: 6, TRANSACTED: 3}
 GROUP = "members"
 TRANSACTION_SECONDS = 20
 DELIVERY_MS = 180_000
-PAUSE_SECONDS = 0.02
 
 
 class Workload:
     """The clients of a run; `stop` ends them, and `failures` has what they raised."""
 
-    def __init__(
-        self, bootstrap: str, history: History, seed: int, pause: float = PAUSE_SECONDS
-    ) -> None:
+    def __init__(self, bootstrap: str, history: History, seed: int, pause: float) -> None:
         self.bootstrap, self.history, self.seed, self.pause = bootstrap, history, seed, pause
         self.over = threading.Event()
         self.failures: list[BaseException] = []
@@ -94,7 +91,7 @@ class Workload:
             producer.flush()
             process.end("ok" if not batch.failed else "info", batch.mops())
             self.history.acked(len(batch.offsets))
-            time.sleep(chance.expovariate(1 / self.pause))
+            time.sleep(self.pause * chance.expovariate(1))
 
     def transact(self, name: str) -> None:
         """Transactions over several partitions, one in ten aborted."""
@@ -114,7 +111,7 @@ class Workload:
             self.history.acked(len(batch.offsets) if kind == "ok" else 0)
             if kind == "info":
                 producer = None             # its next one ends the transaction
-            time.sleep(chance.expovariate(1 / self.pause))
+            time.sleep(self.pause * chance.expovariate(1))
 
     def _transactional(self, name: str) -> Producer | None:
         producer = Producer({

@@ -122,7 +122,8 @@ class Controller:
         except UnreadableMetadata as error:
             self.metadata.failed(str(error))
         finally:
-            self.looking = None
+            if self.looking is asyncio.current_task():
+                self.looking = None
 
     async def _look_once(self) -> None:
         holder = await self.election.holder(self.look)
@@ -157,7 +158,8 @@ class Controller:
             while await self.metadata.decide_first(repair):
                 pass
         except BaseException:
-            self.metadata.end_term()                # and the next look resigns
+            if self.metadata.term is term:
+                self.metadata.end_term()            # and the next look resigns
             raise
         self.metadata.is_controller = self.metadata.term is term
         if self.metadata.is_controller:
@@ -173,6 +175,12 @@ class Controller:
         self.returned.clear()
         self.brokers_changed([])
         self._end_upkeep()
+        looking = self.looking
+        if looking is not None and looking is not asyncio.current_task(self.loop):
+            # It may wait for a write of unknown outcome, which only a later term reveals: nobody
+            # else can have one while this session holds the office.
+            looking.cancel()
+            self.looking = None
         self.look()
 
     async def _look_at_brokers(self) -> None:

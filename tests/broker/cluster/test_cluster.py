@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.http.server import all_metrics
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
-from ottla.replication.coordination import Create, Delete, Set
+from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.wire.messages import (
     DescribeClusterRequest,
     DescribeQuorumRequest,
@@ -175,6 +175,33 @@ def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningClus
     assert create(cluster, node_id, "t", 1, 1) == 0
     for server in cluster.servers.values():
         cluster.until(lambda s=server: "t" in s.metadata_log.image.topics, "the topic is seen")
+
+
+def test_a_controller_whose_own_write_never_arrived_takes_office_again(
+    cluster: RunningCluster,
+) -> None:
+    """It waits for the outcome of a decision that nobody asked it for: only its next term, or
+    another broker's, can tell."""
+    controller = cluster.controller
+    node_id, session = controller % 3 + 1, cluster.sessions[controller]
+    server = cluster.servers[node_id]
+    before = server.metadata_log.image.brokers[node_id].epoch
+    send = session.multi
+
+    def never_arrives(operations: Sequence[Operation]) -> Awaitable[None]:
+        session.multi = send                    # type: ignore[method-assign]
+        asked = send(operations)
+        session.cut()
+        cluster.loop.call_later(0.05, session.join)
+        return asked
+
+    session.multi = never_arrives               # type: ignore[method-assign]
+    cluster.expire(node_id)
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
+        "it is registered again",
+    )
+    assert create(cluster, node_id, "t", 1, 3) == 0
 
 
 def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(

@@ -12,6 +12,7 @@ from tests.simulation.run import python_alone, run_alone
 FOUND = {
     89: "a loop that took a connection closed by another one's request for a stranger's",
     111: "a checker that could not wait for the repair of a damaged log of a coordinator",
+    242: "a controller that waited for ever for the outcome of its own write, which was lost",
     10191: "damage that the scrub passed over after a power cut",
     10369: "a model that held the offsets of a transaction only until an earlier one was named",
     11488: "the same, of a log that its broker knew to be damaged",

@@ -103,13 +103,15 @@ class Consumer:
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
         self.member_id, self.instance_id, self.epoch = member_id, instance_id, 0
 
-    def beat(self, client: Any, epoch: int | None = None) -> ErrorCode:
+    def beat(
+        self, client: Any, epoch: int | None = None, owned: list[Any] | None = None
+    ) -> ErrorCode:
         told = self.epoch if epoch is None else epoch
         request = ConsumerGroupHeartbeatRequest(
             group_id=GROUP, member_id=self.member_id, member_epoch=told,
             instance_id=self.instance_id, rebalance_timeout_ms=30_000 if not told else -1,
             subscribed_topic_names=None if told else [TOPIC],
-            topic_partitions=None if told else [],
+            topic_partitions=owned if told else [],
         )
         answer = client.call(request, 1)
         if not answer.error_code:
@@ -202,8 +204,10 @@ def test_a_static_member_is_not_fenced_by_the_former_coordinator(cluster: Runnin
 def test_a_consumer_that_the_former_coordinator_does_not_know(cluster: RunningCluster) -> None:
     known, new = Consumer("known"), Consumer("new")
     begun(cluster, coordinator(cluster, 1, OFFSETS), known.beat)
+    epoch = known.epoch
     former, now = replaced(cluster, OFFSETS)
-    begun(cluster, now, new.beat, new.beat, known.beat)
+    begun(cluster, now, new.beat, new.beat, known.beat, partial(known.beat, owned=[]))
+    assert known.epoch > epoch, "the former one would answer the same epoch at once, and may"
     all_retried(
         cluster, former, new.beat, known.beat, new.commit, known.commit, new.fetch, known.fetch
     )

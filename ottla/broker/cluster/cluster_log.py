@@ -128,6 +128,8 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
+            # A write of an earlier term under this number never arrived, and no read shows that.
+            self._give_up(write.number)
             return self.decided
 
     def read_on(self) -> None:

@@ -12,6 +12,7 @@ from ottla.broker.http.server import all_metrics
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Create, Delete, Operation, Set
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeClusterRequest,
     DescribeQuorumRequest,
@@ -19,6 +20,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 from tests.imports import imported
+from tests.simulation.zookeeper import MemoryCoordination
 
 
 @pytest.fixture
@@ -177,15 +179,8 @@ def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningClus
         cluster.until(lambda s=server: "t" in s.metadata_log.image.topics, "the topic is seen")
 
 
-def test_a_controller_whose_own_write_never_arrived_takes_office_again(
-    cluster: RunningCluster,
-) -> None:
-    """It waits for the outcome of a decision that nobody asked it for: only its next term, or
-    another broker's, can tell."""
-    controller = cluster.controller
-    node_id, session = controller % 3 + 1, cluster.sessions[controller]
-    server = cluster.servers[node_id]
-    before = server.metadata_log.image.brokers[node_id].epoch
+def lose_next_write(cluster: RunningCluster, session: MemoryCoordination) -> None:
+    """The connection breaks before the next write arrives at ZooKeeper; its session lasts."""
     send = session.multi
 
     def never_arrives(operations: Sequence[Operation]) -> Awaitable[None]:
@@ -196,12 +191,42 @@ def test_a_controller_whose_own_write_never_arrived_takes_office_again(
         return asked
 
     session.multi = never_arrives               # type: ignore[method-assign]
+
+
+def test_a_controller_whose_own_write_never_arrived_takes_office_again(
+    cluster: RunningCluster,
+) -> None:
+    """It waits for the outcome of a decision that nobody asked it for: only its next term, or
+    another broker's, can tell."""
+    controller = cluster.controller
+    node_id, session = controller % 3 + 1, cluster.sessions[controller]
+    server = cluster.servers[node_id]
+    before = server.metadata_log.image.brokers[node_id].epoch
+    lose_next_write(cluster, session)
     cluster.expire(node_id)
     cluster.until(
         lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
         "it is registered again",
     )
     assert create(cluster, node_id, "t", 1, 3) == 0
+
+
+@pytest.mark.parametrize("away", [0, 1])
+def test_who_waits_for_a_write_that_never_arrived_is_answered(
+    cluster: RunningCluster, away: int
+) -> None:
+    """The next entry of that number tells, also where the same broker writes it in its next term.
+    Another broker that was asked asks again."""
+    controller = cluster.controller
+    session = cluster.sessions[controller]
+    for other in cluster.sessions.values():
+        if other is not session:                # so that no other broker is elected
+            other.cut()
+            cluster.loop.call_later(0.3, other.join)
+    lose_next_write(cluster, session)
+    code = create(cluster, (controller - 1 + away) % 3 + 1, "t", 1, 3)
+    assert code == (ErrorCode.NONE if away else ErrorCode.NOT_CONTROLLER)
+    assert cluster.controller == controller
 
 
 def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_a_lost_answer_leaves_the_outcome_open_and_the_session_alive() -> None:
         assert client.session_id == session
         stat = await client.exists("/x")
         assert stat is not None and stat.owner == session
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_breaks_late_is_not_broken_for_ever() -> None:
+    """Joined while the break is on its way, it breaks before that and not again."""
+    async def run() -> None:
+        slow: list[Callable[[], None]] = []
+        client = MemoryCoordination(ZooKeeperServer(), later=slow.append, send=lambda call: call())
+        states: list[SessionState] = []
+        client.listen(states.append)
+        await client.start()
+        client.lose_answers = 1
+        asked = client.sync()
+        assert not states
+        client.join()
+        with pytest.raises(ConnectionLost):
+            await asked
+        for arrives in slow:
+            arrives()
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
 
     asyncio.run(run())

@@ -173,7 +173,8 @@ class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
     `lose_answers` is how many of the next requests are executed without an answer to the client:
-    its connection breaks in place of the answer, and stays broken until `join`.
+    its connection breaks in place of the answer, and stays broken until `join`. A `join` that comes
+    before the break does breaks it first: a client connects again whenever its connection breaks.
     """
 
     def __init__(
@@ -193,6 +194,8 @@ class MemoryCoordination:
         self.connection = 0
         """Counts up when the connection breaks: messages of a former one never arrive."""
         self.lose_answers = 0
+        self.breaking = False
+        """Whether an answer was lost on this connection, which the client does not know yet."""
 
     async def start(self) -> None:
         """Begin a session."""
@@ -249,9 +252,14 @@ class MemoryCoordination:
                 answer, error = None, caught
             if self.lose_answers:
                 self.lose_answers -= 1
-                self.later(self.cut)
+                self.breaking = True
+                self.later(breaks)
                 return
             self.later(lambda: answered(answer, error))
+
+        def breaks() -> None:
+            if connection == self.connection:
+                self.cut()
 
         def answered(answer: Any, error: Exception | None) -> None:
             if connection != self.connection or future.done():
@@ -283,11 +291,14 @@ class MemoryCoordination:
         if self.state is not SessionState.CONNECTED:
             return
         self.connection += 1
+        self.breaking = False
         self.server.forget_watches(self.session_id, self)
         self._enter(SessionState.SUSPENDED)
 
     def join(self) -> None:
         """Reconnect; with a new session if the old one has ended meanwhile."""
+        if self.breaking:
+            self.cut()
         if self.state is SessionState.CONNECTED:
             return
         if self.session_id not in self.server.sessions:

@@ -76,6 +76,10 @@ GARBAGE = {
 def test_an_entry_that_does_not_fit_ends_whoever_reads_it_and_changes_nothing(
     cluster: RunningCluster, garbage: bytes
 ) -> None:
+    cluster.until(
+        lambda: len({s.metadata_log.image.entry for s in cluster.servers.values()}) == 1,
+        "all have read the registrations",
+    )
     images = {node: server.metadata_log.image for node, server in cluster.servers.items()}
     number = images[1].entry + 1
     write(cluster, entry(cluster, garbage))

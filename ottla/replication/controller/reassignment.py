@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.replication.controller.elections import NONE, elect, min_isr, moved
+from ottla.replication.controller.elections import (
+    NONE,
+    available,
+    elect,
+    min_isr,
+    moved,
+    trusted,
+)
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
@@ -116,12 +123,30 @@ def _begun(
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
         return state
+    _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:
         # Those in sync have everything: nobody has to be waited for.
         extra = extra._replace(removing=())
         return _placed(image, state, target, extra, least)
     return completed(image, _placed(image, state, replicas, extra, least), least)
+
+
+def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
+    """Refuse to drop replicas while one of them may be the only one with everything: where all
+    in-sync replicas that would be left are doubtful, the longest log of all has to be found first.
+    One that is absent and merely awaited may be dropped: that is how an operator gives it up.
+    Raises InvalidReplicaAssignment.
+    """
+    dropped = set(state.replicas) - set(left)
+    in_sync = [node for node in state.isr if node in left]
+    if trusted(state, available(image, state, in_sync)):
+        return
+    if dropped & {*state.isr, *(state.extra or NONE).elr, *image.brokers}:
+        raise InvalidReplicaAssignment(
+            f"None of {list(left)} is known to have all records: reassign the partition once it has"
+            " a leader."
+        )
 
 
 def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
@@ -133,6 +158,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
         raise InvalidReplicaAssignment(
             f"None of the former replicas {list(original)} is in sync: the records would be lost."
         )
+    _require_everything(image, state, original)
     extra = before._replace(adding=(), removing=())
     # Those that were to go are last; their place in the order of preference is not kept.
     return _placed(image, state, original, extra, least)

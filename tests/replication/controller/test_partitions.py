@@ -166,6 +166,41 @@ def test_the_last_replica_in_sync_is_not_dropped() -> None:
     assert reassigned(BEHIND, (1,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+DOUBTFUL = PartitionState(-1, 4, (1, 2), (1, 2), 7, PartitionExtra(doubtful=(1, 2)))
+"""The power of both has failed, and the longer log is not known yet."""
+
+
+@pytest.mark.parametrize("replicas", [(1,), (2,)])
+def test_no_replica_is_dropped_that_may_be_the_only_one_with_everything(
+    replicas: tuple[int, ...],
+) -> None:
+    assert reassigned(DOUBTFUL, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    offline = LED_BY_2._replace(leader=-1, extra=PartitionExtra(doubtful=(1,), offline=(2,)))
+    assert reassigned(offline, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_an_absent_eligible_leader_is_not_dropped_for_a_doubtful_replica() -> None:
+    extra = PartitionExtra(doubtful=(2,), elr=(9,))
+    state = PartitionState(-1, 4, (9, 2), (2,), 7, extra)
+    assert reassigned(state, (2,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    awaited = state._replace(extra=PartitionExtra(doubtful=(2,), awaited=(9,)))
+    assert isinstance(reassigned(awaited, (2,)), PartitionState), "an operator gives it up"
+
+
+def test_a_reassignment_that_drops_nobody_does_not_wait_for_the_longest_log() -> None:
+    after = reassigned(DOUBTFUL, (2, 1))
+    assert isinstance(after, PartitionState)
+    assert (after.leader, after.replicas, after.isr) == (-1, (2, 1), (1, 2))
+
+
+@pytest.mark.parametrize("replicas", [None, (1,)])
+def test_a_new_replica_is_not_dropped_while_its_log_may_be_the_longest(
+    replicas: tuple[int, ...] | None,
+) -> None:
+    moves = DOUBTFUL._replace(extra=PartitionExtra(adding=(2,), removing=(1,), doubtful=(1, 2)))
+    assert reassigned(moves, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 def test_the_number_of_replicas_stays_where_the_client_says_so() -> None:
     assert reassigned(LED_BY_1, (1,), False) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassigned(LED_BY_1, (2, 1), False) == PartitionState(1, 4, (2, 1), (1, 2), 8)

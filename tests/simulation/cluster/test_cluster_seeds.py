@@ -17,6 +17,7 @@ FOUND = {
     10369: "a model that held the offsets of a transaction only until an earlier one was named",
     11488: "the same, of a log that its broker knew to be damaged",
     13169: "a directory that was missed although it was on a disk that had just been replaced",
+    47016: "a reassignment that dropped the only replica whose disk had the records",
 }
 """Seeds that once broke a promise, and how."""
 

@@ -4,7 +4,8 @@
 A damaged log accepts no writes, and its replica is reported as one in a failed directory is, where
 another one in sync can lead. Once the image shows that it counts nowhere, what is damaged is put
 aside, the replica is reported as working again, and fetches the records from its leader. An only
-copy is not reported: it is served up to the damage.
+copy is not reported: it is served up to the damage. Where the others left the in-sync set while the
+report was on its way, it is taken back.
 
 What has to be reported is the difference between the image and the replicas, so nothing is
 remembered here: a report that is lost, or made to a controller that has ended, is made again.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.controller.directories import LOST, UNASSIGNED, assign_replicas
 from ottla.replication.controller.elections import NONE, available, trusted
-from ottla.replication.metadata import MetadataImage, PartitionState
+from ottla.replication.metadata import NO_LEADER, MetadataImage, PartitionState
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
@@ -107,6 +108,14 @@ class DirectoryReports:
         others = [node for node in state.isr if node != self.broker.node_id]
         return bool(trusted(state, available(image, state, others)))
 
+    def _only(self, key: Key) -> bool:
+        """Whether this replica is damaged, and nobody leads as no other one is in sync."""
+        states = _states(self.broker.image, key[0])
+        if key not in self.broker.replicas.damaged or key[1] >= len(states):
+            return False
+        leader, isr = states[key[1]].leader, states[key[1]].isr
+        return leader == NO_LEADER and self.broker.node_id in isr and not self._replaceable(key)
+
     async def _send(self) -> None:
         await asyncio.sleep(0)                      # the image of this turn is in place
         try:
@@ -153,7 +162,7 @@ class DirectoryReports:
             if key[1] < len(_states(image, key[0]))
             and self.broker.node_id in _states(image, key[0])[key[1]].replicas
         ]
-        found = sorted(self.marked - offline)
+        found = sorted((self.marked - offline) | {key for key in self.marked if self._only(key)})
         if not lost and not found:
             return None
         made = AssignReplicasToDirsRequest.Directory

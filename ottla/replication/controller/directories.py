@@ -8,7 +8,7 @@ directory a replica is in concerns its broker alone.
 from __future__ import annotations
 
 from ottla.replication.controller.brokers import StaleBrokerEpoch, by_topic
-from ottla.replication.controller.elections import min_isr, offline_state, online_state
+from ottla.replication.controller.elections import back_state, min_isr, offline_state
 from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
@@ -25,7 +25,8 @@ def assign_replicas(
     """Note which replicas of a broker are offline; each partition has its own result.
 
     A replica that goes offline leads no more, and leaves the in-sync set where another trusted
-    member is live. Raises StaleBrokerEpoch if the broker is not registered under its epoch.
+    member is live. One that works again leads where it was waited for. Raises StaleBrokerEpoch if
+    the broker is not registered under its epoch.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)
@@ -51,10 +52,8 @@ def assign_replicas(
                 answers.append(Answer(partition_index=index, error_code=code))
                 if state is None or topic is None:
                     continue
-                if directory.id == LOST:
-                    after = offline_state(image, state, node_id, min_isr(image, topic.name))
-                else:
-                    after = online_state(state, node_id)
+                to_state = offline_state if directory.id == LOST else back_state
+                after = to_state(image, state, node_id, min_isr(image, topic.name))
                 if after is not state:
                     changes.append((topic.name, index, after))
             topics.append(made.Topic(topic_id=each.topic_id, partitions=answers))

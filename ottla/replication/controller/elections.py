@@ -347,6 +347,17 @@ def online_state(state: PartitionState, node_id: int) -> PartitionState:
     return changed(state, state.leader, state.isr, state.extra._replace(offline=offline))
 
 
+def back_state(
+    image: MetadataImage, state: PartitionState, node_id: int, wanted: int
+) -> PartitionState:
+    """The partition once the log directory of a broker that is live works again. Where nobody leads
+    it has a leader at once: no broker's coming or going may follow that would bring one."""
+    after = online_state(state, node_id)
+    if after is state or after.leader != NO_LEADER:
+        return after
+    return _once(state, repaired_state(image, after, wanted))
+
+
 def _once(before: PartitionState, after: PartitionState) -> PartitionState:
     """`after` with the epochs of a single change, whatever steps it took."""
     return after._replace(

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.replication.controller.directories import LOST, assign_replicas
 from ottla.replication.metadata import PartitionState
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ElectLeadersRequest
+from ottla.wire.messages import AssignReplicasToDirsRequest, ElectLeadersRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.topics import metadata
@@ -249,6 +250,40 @@ def test_where_all_copies_are_damaged_the_last_one_is_served_up_to_it_and_no_byt
         kept = [*directory(cluster, node_id).glob(f"{0:020d}*.quarantine"),
                 directory(cluster, node_id) / FIRST]
         assert changed in [path.read_bytes() for path in kept if path.exists()]
+
+
+def test_a_report_that_comes_when_no_other_copy_is_in_sync_is_taken_back(
+    cluster: RunningCluster,
+) -> None:
+    """The others left the in-sync set between the report of a damaged leader and the decision."""
+    filled(cluster)
+    leader = state(cluster, 1).leader
+    server = cluster.servers[leader]
+    for node_id in {1, 2, 3} - {leader}:
+        cluster.stop(node_id)
+    cluster.until(
+        lambda: state(cluster, leader).isr == (leader,) and server.metadata_log.is_controller,
+        "it is alone",
+    )
+    damage(directory(cluster, leader) / FIRST)
+    scrub(cluster, leader)
+    cluster.until(lambda: partition(cluster, leader).damaged, "found")
+    assert server.member is not None
+    epoch, made = state(cluster, leader).leader_epoch, AssignReplicasToDirsRequest.Directory
+    item = made.Topic.Partition(partition_index=0)
+    topic_id = server.metadata_log.image.topics["t"].topic_id
+    late = AssignReplicasToDirsRequest(
+        broker_id=leader, broker_epoch=server.member.broker_epoch,
+        directories=[made(id=LOST, topics=[made.Topic(topic_id=topic_id, partitions=[item])])],
+    )
+    cluster.run(server.metadata_log.decide(assign_replicas, late))
+    cluster.until(
+        lambda: (now := state(cluster, leader)).leader == leader and now.leader_epoch == epoch + 2,
+        "it leads again after it did not",
+    )
+    with cluster.client(leader) as client:
+        assert values(fetch(client, "t")) == VALUES[:1]
+        assert fetch(client, "t", 1).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(

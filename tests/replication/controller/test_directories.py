@@ -113,6 +113,24 @@ def test_a_log_that_could_be_opened_after_all_may_join_again() -> None:
     assert join(world, 1, 2, 3) == 0 and world.state.isr == (1, 2, 3)
 
 
+def test_an_only_copy_that_works_again_while_its_broker_runs_leads_at_once() -> None:
+    world = World(THREE._replace(isr=(1,)), min_isr=1)
+    report(world, 1)
+    before = world.state
+    assert before.leader == -1
+    assert report(world, 1, UNASSIGNED) == 0
+    assert (world.state.leader, world.state.isr, world.state.extra) == (1, (1,), None)
+    assert world.state.leader_epoch == before.leader_epoch + 1
+    assert world.state.partition_epoch == before.partition_epoch + 1
+
+
+def test_a_doubtful_copy_that_works_again_leads_only_by_its_log() -> None:
+    world = World(THREE._replace(isr=(1,), extra=PartitionExtra(doubtful=(1,))), min_isr=1)
+    report(world, 1)
+    assert report(world, 1, UNASSIGNED) == 0
+    assert (world.state.leader, world.extra.doubtful, world.extra.offline) == (-1, (1,), ())
+
+
 def test_nobody_speaks_for_replicas_of_others_or_under_an_old_epoch() -> None:
     world = World(PartitionState(1, 5, (1, 2), (1, 2), 7))
     before = world.image

@@ -15,21 +15,20 @@ preceding entry exists. So there are no gaps, and a deposed controller can write
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
-from typing import Any, TypeVar
 from zlib import crc32
 
 from ottla.replication.coordination import (
     Check,
     Coordination,
-    CoordinationError,
     Create,
     Delete,
     NoNode,
     Operation,
     Set,
     Watch,
+    each,
     make,
 )
 from ottla.replication.entries import (
@@ -64,8 +63,6 @@ SNAPSHOT_AFTER_ENTRIES = 1000
 ENTRY_DIGITS = 13
 DELETED_AT_A_TIME = 100
 PIECES_MAX = SNAPSHOT_RAW_SIZE_MAX // PIECE_SIZE_MAX
-
-Answer = TypeVar("Answer")
 
 
 class ClusterRefused(Exception):
@@ -362,14 +359,3 @@ def _applied(
         raise UnreadableMetadata(
             f"{name} does not fit what precedes it: {error!r}: ZooKeeper was changed by hand"
         ) from error
-
-
-async def each(asked: list[Awaitable[Answer]]) -> list[Any]:
-    """All the answers, with errors in their places, once the last one has arrived."""
-    answers: list[Any] = []
-    for awaitable in asked:
-        try:
-            answers.append(await awaitable)
-        except CoordinationError as error:
-            answers.append(error)
-    return answers

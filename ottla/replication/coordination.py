@@ -1,6 +1,6 @@
 """What a cluster needs from ZooKeeper, as an interface that a simulated one implements too.
 
-Every call begins at once and returns an awaitable, so that several may be under way. There is one
+Every call begins at once and returns an `Asked`, so that several may be under way. There is one
 implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
 
 What an implementation promises:
@@ -16,12 +16,13 @@ What an implementation promises:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 Watch = Callable[[], None]
+Answer = TypeVar("Answer", covariant=True)
 
 
 class SessionState(Enum):
@@ -135,6 +136,22 @@ class Latencies:
         self.buckets[min(int(seconds * 1e6).bit_length(), len(self.buckets) - 1)] += 1
 
 
+class Asked(Awaitable[Answer], Protocol[Answer]):
+    """A request under way: what is needed here of asyncio's Future."""
+
+    def cancel(self) -> bool:
+        """Wait for it no longer, if it has no answer yet."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Nobody waits for it any longer."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """The error that answered it."""
+        ...
+
+
 class Coordination(Protocol):
     """A session with ZooKeeper. Paths are absolute, below the chroot."""
 
@@ -170,29 +187,29 @@ class Coordination(Protocol):
         """Call `listener` with each further state of the session."""
         ...
 
-    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
         """A node's data. Raises NoNode."""
         ...
 
-    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
         """A node or None; `watch` is called when it is created, changed or deleted."""
         ...
 
-    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
         """The names of a node's children, sorted; `watch` is called when one is created or deleted.
 
         Raises NoNode, in which case no watch is set.
         """
         ...
 
-    def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
+    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
         """Execute all of these operations or none.
 
         Raises the error of the first one that fails: NoNode, NodeExists, BadVersion, NotEmpty.
         """
         ...
 
-    def sync(self) -> Awaitable[None]:
+    def sync(self) -> Asked[None]:
         """Later reads return everything that was written before this call, by any client."""
         ...
 
@@ -204,3 +221,24 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
     except NodeExists:
         return False
     return True
+
+
+async def each(requests: Iterable[Asked[Any]]) -> list[Any]:
+    """All the answers, with errors in their places, once the last one has arrived.
+
+    If that is given up, so are the requests: none of their errors is reported as one that nobody
+    looked at.
+    """
+    asked = list(requests)
+    answers: list[Any] = []
+    try:
+        for request in asked:
+            try:
+                answers.append(await request)
+            except CoordinationError as error:
+                answers.append(error)
+    finally:
+        for request in asked[len(answers):]:
+            if not request.cancel() and not request.cancelled():
+                request.exception()
+    return answers

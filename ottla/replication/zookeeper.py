@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,6 +35,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from ottla.replication.coordination import (
+    Asked,
     BadVersion,
     Check,
     ConnectionLost,
@@ -196,21 +197,21 @@ class ZooKeeper:
         """Call `listener` with each further state, on the loop."""
         self.listeners.append(listener)
 
-    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
         """A node's data."""
         return self._ask(self.client.get_async, _data, self.root + path)
 
-    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
         """A node, or None."""
         return self._ask(self.client.exists_async, _stat, self.root + path, self._watch(watch))
 
-    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
         """The names of a node's children, sorted."""
         return self._ask(
             self.client.get_children_async, sorted, self.root + path, self._watch(watch)
         )
 
-    def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
+    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
         """Execute all of these operations or none."""
         transaction = self.client.transaction()
         for each in operations:
@@ -225,7 +226,7 @@ class ZooKeeper:
                 transaction.delete(path, each.version)
         return self._ask(transaction.commit_async, _outcome)
 
-    def sync(self) -> Awaitable[None]:
+    def sync(self) -> Asked[None]:
         """Later reads return everything that was written before this call."""
         return self._ask(self.client.sync_async, lambda path: None, self.root or "/")
 

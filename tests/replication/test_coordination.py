@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from ottla.replication.coordination import (
     Create,
     NotConnected,
     SessionState,
+    each,
 )
 from tests.replication.coordination_promises import PROMISES, Called, Promise
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
@@ -91,5 +93,27 @@ def test_what_has_not_arrived_when_the_connection_breaks_is_never_done() -> None
             await asked
         client.join()
         assert await client.exists("/x") is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_a_reader_that_is_given_up_leaves_no_error_behind(cut_first: bool) -> None:
+    async def run() -> None:
+        loop, reported = asyncio.get_running_loop(), []
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        client = MemoryCoordination(ZooKeeperServer(), send=lambda request: None)
+        await client.start()
+        reader = asyncio.ensure_future(each([client.get("/a"), client.get("/b")]))
+        await asyncio.wait([reader], timeout=0)
+        for step in (client.cut, reader.cancel)[:: 1 if cut_first else -1]:
+            step()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        await asyncio.wait([loop.create_future()], timeout=0)
+        del reader
+        client.waiting.clear()
+        gc.collect()
+        assert not reported
 
     asyncio.run(run())

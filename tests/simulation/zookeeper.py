@@ -9,12 +9,13 @@ arrives at the next turn of the loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from ottla.replication.coordination import (
+    Asked,
     BadVersion,
     Check,
     ConnectionLost,
@@ -212,24 +213,24 @@ class MemoryCoordination:
         """Call `listener` with each further state."""
         self.listeners.append(listener)
 
-    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
         """A node's data."""
         return self._ask(lambda session: self.server.get(session, path))
 
-    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
         """A node or None."""
         return self._ask(lambda session: self.server.exists(session, path, watch))
 
-    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
         """A node's children."""
         return self._ask(lambda session: self.server.children(session, path, watch))
 
-    def multi(self, operations: Sequence[Operation]) -> Awaitable[None]:
+    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
         """Execute all operations or none."""
         asked = list(operations)
         return self._ask(lambda session: self.server.multi(session, asked))
 
-    def sync(self) -> Awaitable[None]:
+    def sync(self) -> Asked[None]:
         """There is one server, which is always current."""
         return self._ask(lambda session: None)
 

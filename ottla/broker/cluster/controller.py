@@ -18,7 +18,6 @@ from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
-from ottla.replication.cluster_store import each
 from ottla.replication.controller.brokers import (
     broker_registered,
     brokers_gone,
@@ -38,6 +37,7 @@ from ottla.replication.coordination import (
     CoordinationError,
     NoNode,
     SessionState,
+    each,
 )
 from ottla.replication.election import Election, Term
 from ottla.replication.metadata import BrokerImage, Decision, MetadataImage

@@ -59,8 +59,10 @@ def run(
     faults: list[str] | None = None,
     enough: threading.Event | None = None,
     pause: float = PAUSE_SECONDS,
+    first: list[str] | None = None,
 ) -> Report:
-    """One run of at least `seconds`, unless it is `enough` before, or of exactly these faults."""
+    """One run of at least `seconds`, unless it is `enough` before, or of exactly these `faults`.
+    `first` are the faults that it begins with."""
     enough = enough or threading.Event()
     report, history = Report(seed), History(directory / "history.jsonl")
     settings = [
@@ -86,10 +88,11 @@ def run(
             for each in made.values():
                 each.result(60)
             chaos = Chaos(cluster, seed, network, disks)
-            work = Workload(cluster.bootstrap, history, seed, pause)
+            addresses = {node: each.address for node, each in cluster.brokers.items()}
+            work = Workload(addresses, history, seed, pause)
             chaos.until_in_sync()
             work.start()
-            end, left = time.monotonic() + seconds, list(faults or [])
+            end, left = time.monotonic() + seconds, list(faults or first or [])
             time.sleep(CALM_SECONDS)
             while left or not (faults or enough.is_set() or time.monotonic() >= end):
                 name = left.pop(0) if left else chaos.next()

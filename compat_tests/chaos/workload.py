@@ -1,5 +1,6 @@
-"""Stock clients, each in a thread: librdkafka's idempotent and transactional producers and
-consumers of both isolation levels, kafka-python's consumers in a group with commits."""
+"""Stock clients, each in a thread: librdkafka's idempotent and transactional producers, its
+consumers of both isolation levels and members of a KIP-848 group, kafka-python's members of a
+classic one."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PythonPartition
 
 from compat_tests.chaos.history import History, Process
+from compat_tests.chaos.witness import Witness
 
 PLAIN, TRANSACTED = "plain", "transacted"
 PARTITIONS = {PLAIN: 6, TRANSACTED: 3}
-GROUP = "members"
+GROUP, NEW_GROUP = "members", "new-members"
 TRANSACTION_SECONDS = 20
 DELIVERY_MS = 180_000
 
@@ -28,8 +30,12 @@ DELIVERY_MS = 180_000
 class Workload:
     """The clients of a run; `stop` ends them, and `failures` has what they raised."""
 
-    def __init__(self, bootstrap: str, history: History, seed: int, pause: float) -> None:
-        self.bootstrap, self.history, self.seed, self.pause = bootstrap, history, seed, pause
+    def __init__(
+        self, brokers: dict[int, str], history: History, seed: int, pause: float
+    ) -> None:
+        """`brokers` has the address of each."""
+        self.brokers, self.bootstrap = brokers, ",".join(brokers.values())
+        self.history, self.seed, self.pause = history, seed, pause
         self.over = threading.Event()
         self.failures: list[BaseException] = []
         self.threads: list[threading.Thread] = []
@@ -44,7 +50,15 @@ class Workload:
         self._begin("uncommitted", lambda name: self.poll(name, "read_uncommitted"))
         self._begin("member-0", self.be_member)
         self._begin("member-1", self.be_member)
-        self._begin("offsets", self.ask_offsets)
+        self._begin("new-member-0", self.be_new_member)
+        self._begin("new-member-1", self.be_new_member)
+        self._begin("offsets", lambda name: self.ask_offsets(name, GROUP))
+        self._begin("new-offsets", lambda name: self.ask_offsets(name, NEW_GROUP))
+        for node, address in self.brokers.items():
+            witness = Witness(node, address, PARTITIONS)
+            self._begin(f"witness-{node}", lambda _, each=witness: each.watch(
+                self.history, self.over
+            ))
 
     def stop(self) -> None:
         """Let every client finish what it has begun."""
@@ -166,14 +180,16 @@ class Workload:
                     )
             process.end("ok", [["poll", key, found] for key, found in read.items()])
 
-    def consumer(self, isolation: str, group: str = "nobody") -> Consumer:
-        """A reader that is no member of its group. It is left without `close`, which in librdkafka
-        2.16 can wait for ever for a coordinator whose connection broke; there is nothing to leave.
+    def consumer(
+        self, isolation: str, group: str = "nobody", settings: dict[str, str] | None = None
+    ) -> Consumer:
+        """A reader; it is a member of its group only if it subscribes. It is left without `close`,
+        which in librdkafka 2.16 can wait for ever for a coordinator whose connection broke.
         """
         return Consumer({
             **self.common(), "group.id": group, "isolation.level": isolation,
             "enable.auto.commit": False, "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 100,
+            "fetch.wait.max.ms": 100, **(settings or {}),
         })
 
     def be_member(self, name: str) -> None:
@@ -213,11 +229,42 @@ class Workload:
                 process.end("info", commits)
         consumer.close()
 
-    def ask_offsets(self, name: str) -> None:
-        """What the group has committed, now and then."""
-        process, asking = Process(self.history), self.consumer("read_committed", GROUP)
+    def be_new_member(self, name: str) -> None:
+        """A member of a KIP-848 group of librdkafka: it reads committed records, and commits."""
+        process, moved = Process(self.history), Moved()
+        consumer = self.consumer("read_committed", NEW_GROUP, {"group.protocol": "consumer"})
+        self.consumers.append(consumer)
+        consumer.subscribe([TRANSACTED], on_assign=moved.by, on_revoke=moved.by, on_lost=moved.by)
+        while not self.over.is_set():
+            process.invoke("poll", [], isolation="read_committed")
+            read: dict[tuple[str, int], list[Any]] = {}
+            for message in consumer.consume(500, 0.5):
+                if message.error() is None:
+                    read.setdefault((message.topic(), message.partition()), []).append(
+                        [message.offset(), message.value().decode()]
+                    )
+            process.end(
+                "ok", [["poll", key_of(*at), found] for at, found in read.items()],
+                rebalance=moved.take(),
+            )
+            if not read:
+                continue
+            offsets = [TopicPartition(*at, found[-1][0] + 1) for at, found in read.items()]
+            commits = [["commit", NEW_GROUP, key_of(each.topic, each.partition), each.offset]
+                       for each in offsets]
+            process.invoke("commit_offsets", commits)
+            try:
+                done = consumer.commit(offsets=offsets, asynchronous=False)
+                process.end("info" if any(each.error for each in done) else "ok", commits)
+            except KafkaException:
+                process.end("info", commits)
+
+    def ask_offsets(self, name: str, group: str) -> None:
+        """What a group has committed, now and then."""
+        topic = PLAIN if group == GROUP else TRANSACTED
+        process, asking = Process(self.history), self.consumer("read_committed", group)
         self.consumers.append(asking)
-        wanted = [TopicPartition(PLAIN, index) for index in range(PARTITIONS[PLAIN])]
+        wanted = [TopicPartition(topic, index) for index in range(PARTITIONS[topic])]
         while not self.over.wait(0.5):
             process.invoke("fetch_offsets", [])
             try:
@@ -226,7 +273,7 @@ class Workload:
                 process.end("info", [])
                 continue
             process.end("ok", [
-                ["committed", GROUP, key_of(each.topic, each.partition), each.offset]
+                ["committed", group, key_of(each.topic, each.partition), each.offset]
                 for each in found if each.error is None and each.offset >= 0
             ])
 
@@ -291,6 +338,10 @@ class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: list[PythonPartition]) -> None:
         self.keys |= {key_of(at.topic, at.partition) for at in assigned}
+
+    def by(self, _: Consumer, moved: list[TopicPartition]) -> None:
+        """librdkafka's members are told so."""
+        self.keys |= {key_of(at.topic, at.partition) for at in moved}
 
     def take(self) -> list[str]:
         keys, self.keys = sorted(self.keys), set()

@@ -62,4 +62,5 @@ class Segment(Openable):
         epochs: LeaderEpochs | None,
         file_size: int,
         aborted: Callable[[tuple[int, int, int, int]], None] | None = None,
+        checked: bool = True,
     ) -> tuple[int, str] | None: ...

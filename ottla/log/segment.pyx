@@ -520,16 +520,17 @@ cdef class Segment(Openable):
         self.times.cut(0)
 
     def rebuild_indexes(self):
-        """Rebuilds both indexes from the log file, beside them if other requests are served.
-
-        Raises RebuildNeeded for who can wait; OSError, SegmentDamaged."""
+        """Rebuilds both indexes from the log file, beside them if other requests are served. Raises
+        RebuildNeeded for who can wait; OSError, SegmentDamaged."""
+        size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:
-            indexed = self.size > self.index_interval   # a smaller one may have none yet
+            indexed = size > self.index_interval        # a smaller one may have none yet
             self.open_files.rebuilds.renew(self, indexed and self.open_files.patient)
+        elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
+            # Only the indexes end there: whoever reads the batches, or the scrub, reports damage.
+            self.size, self.end_offset = size, end_offset
+            self.fault = SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
         elif self.fault is None:
-            problem = self.rebuild(None, None, self.size)
-            if problem is not None:
-                raise SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
             self.seal()
         if self.fault is not None:
             raise SegmentDamaged(str(self.fault), self.fault.position)
@@ -556,8 +557,8 @@ cdef class Segment(Openable):
             self.open_files.rebuilds.forget(self.path(".log"))
         return 0
 
-    def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None):
-        """Checks every batch, and rebuilds size, timestamps and both indexes from them.
+    def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None, checked=True):
+        """Reads every batch, and rebuilds size, timestamps and both indexes from them.
 
         `producers` and `epochs` are updated too, unless None; `aborted` is called with the result
         of `Producers.update` for each aborted transaction. Returns None, or (position, what is
@@ -569,7 +570,7 @@ cdef class Segment(Openable):
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known, self.appendable = True, False
         self.forget_positions()
-        return self.take_in(0, file_size, producers, epochs, aborted, True)
+        return self.take_in(0, file_size, producers, epochs, aborted, checked)
 
     cdef object take_in(
         self, int64_t position, int64_t file_size, Producers producers, epochs, aborted,

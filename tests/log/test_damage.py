@@ -67,6 +67,23 @@ def test_a_segment_cut_at_any_byte_ends_with_its_last_whole_batch(tmp_path: Path
         assert len(log.producers) == min(kept, 1)
 
 
+@pytest.mark.parametrize("at", range(4, 8))
+def test_a_start_that_rebuilds_the_index_of_a_damaged_segment_leaves_its_end(
+    tmp_path: Path, at: int
+) -> None:
+    stored = write_log(tmp_path, rolled_at=8)
+    position = sum(map(len, stored[:at]))
+    flipped = bytearray(segment_file(tmp_path).read_bytes())
+    flipped[position + 70] ^= 1
+    segment_file(tmp_path).write_bytes(flipped)
+    segment_file(tmp_path).with_suffix(".index").unlink()       # the power cut has taken it
+    log = open_log(tmp_path, recovery_point=len(VALUES))        # looks whether its files fit
+    first = log.segments[0]
+    assert (first.end_offset, first.size) == (8, len(flipped))
+    # Whoever reads a batch checks it: a consumer, a follower, the scrub.
+    assert split(log.read_bytes(at, 1 << 20))[0] == flipped[position : position + len(stored[at])]
+
+
 @pytest.mark.parametrize("below_recovery_point", [False, True])
 def test_no_flipped_bit_is_ever_served(tmp_path: Path, below_recovery_point: bool) -> None:
     stored = write_log(tmp_path)

@@ -23,7 +23,8 @@ cdef class SegmentScrub:
     def __init__(self, File file, int64_t size, int64_t base_offset, int64_t next_base=-1,
                  Py_ssize_t slice_bytes=1 << 20):
         self.file, self.size, self.next_base = file, size, next_base
-        self.end_offset, self.epoch = base_offset, -1
+        self.end_offset = self.base_offset = base_offset
+        self.epoch = -1
         self.room = slice_bytes
         self.buffer = <uint8_t *>malloc(slice_bytes)
         if self.buffer is NULL:
@@ -137,8 +138,11 @@ cdef class SegmentScrub:
         return 0
 
     def look_again(self):
-        """Goes back to the batch that looked wrong: a fault counts when it is read twice."""
-        self.position = min(self.batch_position, self.size)
+        """Goes back to the batch that looked wrong: a fault counts when it is read twice. Where it
+        is the end that looked wrong, any batch may have been misread: back to the first one."""
+        if self.batch_position >= self.size:
+            self.batch_position, self.end_offset, self.epoch = 0, self.base_offset, -1
+        self.position = self.batch_position
         self.problem, self.header_filled, self.left = None, 0, 0
         self.jumped = self.epoch_began = False
         self.buffered = self.expected = 0

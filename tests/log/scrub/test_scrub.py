@@ -251,6 +251,20 @@ def test_a_file_that_became_shorter_is_damaged(tmp_path: Path) -> None:
     assert "the file ends at" in damage.reason and damage.end_offset == 2
 
 
+def test_a_segment_that_ends_before_the_next_one_begins_is_damaged(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.log("t", 7)
+    machine.storage.close()
+    second = tmp_path / "t-0" / names(3)[0]
+    second.write_bytes(b"".join(split(second.read_bytes())[:-1]))   # while the broker was down
+    machine = Machine(tmp_path, machine.clock)
+    log = machine.log("t")
+    machine.round()
+    ((key, damage),) = machine.found
+    assert key == ("t", 0) and "it ends at offset 5, the next begins at 6" in damage.reason
+    assert log.damage is not None and damage.end_offset == 5
+
+
 def test_a_disk_that_does_not_give_a_segment_back_is_passed_over(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.log("a", 4)

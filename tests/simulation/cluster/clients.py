@@ -83,6 +83,7 @@ class Client:
         self.story, self.world, self.name = story, story.world, name
         self.links: dict[int, Link] = {}
         self.leaders: dict[tuple[str, int], int] = {}
+        self.leader_epochs: dict[tuple[str, int], int] = {}
         self.attempts = 0
 
     async def back_off(self) -> None:
@@ -126,11 +127,20 @@ class Client:
             _, answer = await self.ask_any(MetadataRequest(
                 topics=[MetadataRequest.Topic(name=part.topic)], allow_auto_topic_creation=False,
             ), 12)
-            for topic in answer.topics:
-                for each in topic.partitions:
-                    if each.leader_id >= 0:
-                        self.leaders[topic.name, each.partition_index] = each.leader_id
+            self.leaders |= {
+                (topic.name, each.partition_index): each.leader_id
+                for topic in answer.topics for each in topic.partitions
+                if each.leader_id >= 0 and self.is_news(topic.name, each)
+            }
         return self.leaders.get(key)
+
+    def is_news(self, topic: str, told: Any) -> bool:
+        """Whether this row of Metadata is not older than what the client has been told: stock
+        clients ignore the leader that a broker names which has not heard of the next (KIP-320)."""
+        key = topic, told.partition_index
+        newest = max(told.leader_epoch, self.leader_epochs.get(key, -1))
+        self.leader_epochs[key] = newest
+        return bool(told.leader_epoch == newest)
 
     async def at_leader(
         self, part: Part, request: Callable[[], Any], version: int

@@ -124,7 +124,8 @@ class Router:
                     topics=[MetadataRequest.Topic(name=key[0])], allow_auto_topic_creation=False,
                 ), 12)
                 found = [part.leader_id for topic in answer.topics for part in topic.partitions
-                         if part.partition_index == key[1]]
+                         if part.partition_index == key[1]
+                         and self.client.is_news(key[0], part)]
             else:
                 _, answer = await self.client.ask_any(FindCoordinatorRequest(
                     key_type=key[0], coordinator_keys=[key[1]]

@@ -17,7 +17,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.log.directories.checkpoints import Partition
 from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.move.transfer import STEP_BYTES, Move, MoveFailed
+from ottla.log.move.transfer import STEP_BYTES, LogCut, Move, MoveFailed
 from ottla.log.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 
@@ -73,8 +73,12 @@ class Moving:
     async def _run(self) -> None:
         while self.storage.moves and self.refused is None:
             key, move = next(iter(self.storage.moves.items()))
+            anew = False
             try:
                 await self._move(move)
+            except LogCut as cut:
+                log.info("%s", cut)
+                anew = True
             except (MoveFailed, OSError, StorageFailed) as error:
                 log.error("%s", error)
             except Exception:
@@ -82,6 +86,8 @@ class Moving:
             finally:
                 if self.storage.moves.get(key) is move:
                     self.storage.moves.pop(key).give_up()
+                    if anew:
+                        self.storage.moves[key] = Move(self.storage, key, move.target)
                 move.discard()
         if self.refused is not None:
             log.error("no partition is moved any more: %s", self.refused)
@@ -118,7 +124,11 @@ class Moving:
         while not move.nearly_done():
             rate = self.config.replica_alter_log_dirs_io_max_bytes_per_second
             copy, began = move.plan(min(STEP_BYTES, rate)), self.loop.time()
-            await self._in_thread(copy.run)
+            try:
+                await self._in_thread(copy.run)
+            except OSError:
+                move.check()                    # a cut makes files shorter than they were planned
+                raise
             move.note(copy)
             # A step takes at most a second, so that a new rate applies soon. At 0 it waits.
             due = copy.batch_bytes / rate if rate else RATE_SECONDS

@@ -34,6 +34,11 @@ class MoveFailed(Exception):
     """The move is given up; the partition is where it was."""
 
 
+class LogCut(MoveFailed):
+    """The log was cut meanwhile, as a follower's is that diverges from its leader's: the copy may
+    have what was removed, where the log has something else by now."""
+
+
 class Piece(NamedTuple):
     """Bytes of a file to be copied; `end` is None for everything from `start` on."""
 
@@ -104,6 +109,8 @@ class Move:
         self.copy_name = storage.deletions.unique_name(self.name, "future")
         self.directory = target.file(self.copy_name)
         self.given_up = self.committed = False
+        self.listed: list[Segment] | None = None
+        """The log's list of segments at the first check; a cut puts another one in its place."""
         self.segments: dict[int, Segment] = {}
         self.reached: dict[int, int] = {}
         self.sealed: set[int] = set()
@@ -123,12 +130,17 @@ class Move:
         return 0 if self.segments else self.log.log_end_offset - self.log.log_start_offset
 
     def check(self) -> None:
-        """Raises MoveFailed if it cannot continue."""
+        """Raises MoveFailed if it cannot continue, LogCut if it has to begin anew."""
         if self.given_up:
             raise MoveFailed(f"the move of {self.name} to {self.target.path} was cancelled")
         for reason in (self.log.offline, self.source.offline, self.target.offline):
             if reason is not None:
                 raise MoveFailed(f"{self.name} cannot be moved to {self.target.path}: {reason}")
+        segments = self.log.segments
+        if self.listed is None:
+            self.listed = segments
+        if segments is not self.listed:
+            raise LogCut(f"{self.name} was cut: its move to {self.target.path} begins anew")
 
     def begin(self) -> None:
         """Makes the copy's directory and the files outside segments, in any thread. Raises

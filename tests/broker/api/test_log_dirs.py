@@ -27,6 +27,7 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
+from tests.log.batches import values_of
 from tests.log.faulty_disk import FaultyDisk
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -105,6 +106,48 @@ def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
     asyncio.run(run())
     assert pauses[:3] == [(0, 1.0), (400_000, 1.0), (700_000, 1.0)]
     assert pauses[3][0] == size and pauses[3][1] < 0.001
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3])
+def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower's log is cut where it and its new leader's diverge: what was copied before that
+    must not be taken for what came instead of it."""
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    topic_log = storage.get_or_create("t", 0, None, LogConfig(segment_bytes=700))
+    for number in range(4):
+        topic_log.append_bytes(stored_batch(b"old %d " % number + bytes(200)), 0)
+    config = BrokerConfig({"replica.alter.log.dirs.io.max.bytes.per.second": "2000"})
+
+    async def pause(seconds: float) -> None:
+        if topic_log.latest_epoch == 0:
+            topic_log.truncate_to(kept)
+            for number in range(kept, 6):
+                topic_log.append_bytes(stored_batch(b"new %d " % number + bytes(200)), 1)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        checkpoints = Checkpoints(storage, loop)
+        moving = Moving(storage, checkpoints, config, loop)
+        (target,) = {*storage.directories} - {storage.homes["t", 0]}
+        moving.put(("t", 0), target)
+        assert moving.task is not None
+        await moving.task
+        assert storage.homes["t", 0] is target and not storage.moves
+        moving.close()
+        checkpoints.close()
+
+    monkeypatch.setattr(log_moving, "SWAP_BYTES", 0)
+    monkeypatch.setattr(Moving, "pause", staticmethod(pause))
+    expected = [b"old"] * kept + [b"new"] * (6 - kept)
+    asyncio.run(run())
+    assert [value[:3] for value in values_of(topic_log)] == expected
+    storage.close()
+    topic_log = Storage.open(disk, FakeClock(), ["/a", "/b"]).get_or_create(
+        "t", 0, None, LogConfig(segment_bytes=700))
+    assert [value[:3] for value in values_of(topic_log)] == expected
 
 
 def test_nothing_is_lost_or_doubled_while_a_partition_moves_to_and_fro(tmp_path: Path) -> None:

@@ -383,7 +383,9 @@ cdef class Partition:
         if self.followers is None:
             return False
         follower = self.followers.find(node_id)
-        if follower is NULL or self.cluster.broker_epoch_of(node_id) != broker_epoch:
+        # An epoch of -1 says nothing: a broker that knows it was removed has it, too.
+        if (follower is NULL or broker_epoch < 0
+                or self.cluster.broker_epoch_of(node_id) != broker_epoch):
             return False
         if self.offline and node_id in self.offline:
             return False

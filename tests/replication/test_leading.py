@@ -60,6 +60,20 @@ def test_only_replicas_under_the_broker_epoch_of_the_image_count(make: Make) -> 
     assert part.high_watermark == 0
 
 
+def test_a_fetch_without_a_broker_epoch_does_not_count_for_a_broker_that_is_gone(
+    make: Make, cluster: Cluster
+) -> None:
+    """A broker that reads that it was removed fetches without an epoch until it registers again.
+    A proposal for it would be valid for whatever registers next, be its log shorter (KIP-903)."""
+    part = make((1, 2))
+    part.append_bytes(batch())
+    del cluster.broker_epochs[2], cluster.broker_epochs[3]
+    assert not part.fetched_by(2, -1, 1)
+    assert not part.fetched_by(3, -1, 1)
+    assert part.high_watermark == 0
+    assert part.propose_isr(1, 101) is None
+
+
 def test_the_high_watermark_never_goes_back_in_an_epoch(make: Make) -> None:
     part = make((1, 2))
     part.append_bytes(batch())

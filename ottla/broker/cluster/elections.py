@@ -15,7 +15,8 @@ from contextlib import suppress
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.peers.peers import Peers, PeerUnavailable
-from ottla.replication.controller.elections import LogEnd, elect_longest, leaderless
+from ottla.replication.controller.elections import LogEnd, leaderless
+from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse

@@ -23,14 +23,12 @@ may have more. A broker that lived on after that has flushed it, and waits for n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ottla.replication.metadata import (
     NO_LEADER,
-    Decision,
     MetadataImage,
-    PartitionChanged,
     PartitionExtra,
     PartitionState,
 )
@@ -238,26 +236,6 @@ def led_alone(state: PartitionState, leader: int) -> PartitionState:
         elr=(), last_elr=(), doubtful=(), lost=(), awaited=()
     )
     return changed(state, leader, (leader,), extra)
-
-
-def elect_longest(
-    image: MetadataImage,
-    asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
-) -> Decision[int]:
-    """Give leaders to partitions by what their replicas have reported; each with topic, index, the
-    ends of logs and whether the election may be unclean. Returns how many have a leader now."""
-    records = []
-    for name, index, ends, unclean in asked:
-        topic = image.topics.get(name)
-        if topic is None or index >= len(topic.partitions):
-            continue
-        state = topic.partitions[index]
-        try:
-            leader = longest(image, state, ends, unclean)
-        except EligibleLeadersNotAvailable:
-            continue
-        records.append(PartitionChanged(name, index, led_alone(state, leader)))
-    return Decision(records, len(records))
 
 
 def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> int:

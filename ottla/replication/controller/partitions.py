@@ -1,4 +1,4 @@
-"""The controller's elections on request (KIP-460)."""
+"""The controller's elections on request (KIP-460), and by the longest log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.replication.controller.elections import (
     moved,
     trusted,
 )
-from ottla.replication.controller.reassignment import partition_of
+from ottla.replication.controller.reassignment import completed, partition_of
 from ottla.replication.metadata import (
     NO_LEADER,
     Decision,
@@ -76,7 +76,7 @@ def elect_leaders(
                 image, kind, state, None if ends is None else ends.get((topic, index), {})
             )
             if kind == ElectionType.UNCLEAN and leader not in trusted(state, state.isr):
-                after = led_alone(state, leader)
+                after = _led_alone(image, topic, state, leader)
             else:
                 after = moved(state, leader, state.isr, min_isr(image, topic))
             records.append(PartitionChanged(topic, index, after))
@@ -85,6 +85,35 @@ def elect_leaders(
         except ProtocolError as error:
             errors.append(error.kept())
     return Decision(records, errors)
+
+
+def elect_longest(
+    image: MetadataImage,
+    asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
+) -> Decision[int]:
+    """Give leaders to partitions by what their replicas have reported; each with topic, index, the
+    ends of logs and whether the election may be unclean. Returns how many have a leader now."""
+    records: list[MetadataRecord] = []
+    for name, index, ends, unclean in asked:
+        topic = image.topics.get(name)
+        if topic is None or index >= len(topic.partitions):
+            continue
+        state = topic.partitions[index]
+        try:
+            leader = longest(image, state, ends, unclean)
+        except EligibleLeadersNotAvailable:
+            continue
+        after = _led_alone(image, name, state, leader)
+        records.append(PartitionChanged(name, index, after))
+    return Decision(records, len(records))
+
+
+def _led_alone(
+    image: MetadataImage, topic: str, state: PartitionState, leader: int
+) -> PartitionState:
+    """The state with a leader that may lack records. If it is the only one that a reassignment
+    wants, that is complete: no replica will join that would complete it."""
+    return completed(image, led_alone(state, leader), min_isr(image, topic))
 
 
 def to_elect(image: MetadataImage, kind: int) -> Iterator[tuple[str, int]]:

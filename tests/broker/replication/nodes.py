@@ -24,8 +24,9 @@ from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.controller.brokers import broker_gone, broker_registered
 from ottla.replication.controller.directories import assign_replicas
-from ottla.replication.controller.elections import LogEnd, elect_longest, leaderless
+from ottla.replication.controller.elections import LogEnd, leaderless
 from ottla.replication.controller.isr import alter_partitions
+from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.fetcher import Fetcher, FetchSettings
 from ottla.replication.metadata import (
     BrokerImage,

@@ -9,10 +9,10 @@ import pytest
 from ottla.replication.controller.brokers import controlled_shutdown, distrust
 from ottla.replication.controller.elections import (
     LogEnd,
-    elect_longest,
     leaderless,
     unclean_elections,
 )
+from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.metadata import (
     ConfigSet,
     MetadataImage,

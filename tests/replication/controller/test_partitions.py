@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.replication.controller.elections import LogEnd
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.partitions import (
     ElectionType,
     elect_leaders,
+    elect_longest,
     to_elect,
 )
 from ottla.replication.controller.reassignment import (
@@ -160,6 +162,23 @@ def test_a_replica_that_joins_completes_the_reassignment() -> None:
     after = image.apply(answer.records).topics[TOPIC].partitions[0]
     assert (after.leader, after.replicas, after.isr, after.extra) == (2, (2,), (2,), None)
     assert answer.result.topics[0].partitions[0].leader_id == 2
+
+
+@pytest.mark.parametrize("by_setting", [False, True])
+def test_an_unclean_election_of_the_only_wanted_replica_completes_the_reassignment(
+    by_setting: bool,
+) -> None:
+    """Nothing else would: the one that goes will not return, and nobody else joins."""
+    extra = PartitionExtra(adding=(2,), removing=(9,))
+    state = PartitionState(-1, 4, (2, 9), (9,), 7, extra)
+    image, ends = image_of(state), {2: LogEnd(1, 3, 10)}
+    records = (
+        elect_longest(image, [(TOPIC, 0, ends, True)]).records if by_setting else
+        elect_leaders(image, ElectionType.UNCLEAN, [(TOPIC, 0)], {(TOPIC, 0): ends}).records
+    )
+    [after] = image.apply(records).topics[TOPIC].partitions
+    assert (after.leader, after.replicas, after.isr, after.extra) == (2, (2,), (2,), None)
+    assert after.leader_epoch > 4
 
 
 def test_the_last_replica_in_sync_is_not_dropped() -> None:

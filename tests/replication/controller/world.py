@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ottla.replication.controller.brokers import broker_registered, brokers_gone, distrust
-from ottla.replication.controller.elections import (
-    LogEnd,
-    elect_longest,
-)
+from ottla.replication.controller.elections import LogEnd
+from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,

@@ -118,7 +118,7 @@ class Replicas:
             before, topic = old.topics.get(name), new.topics.get(name)
             try:
                 if before is not None and (topic is None or before.topic_id != topic.topic_id):
-                    yield from self._drop(name)
+                    yield from self._drop(before)
                 if topic is not None and (joined or topic is not before):
                     yield from self._place(topic, new)
             except StorageFailed as error:
@@ -280,7 +280,8 @@ class Replicas:
             partition.log.log_end_offset, ", ".join(aside),
         )
 
-    def _drop(self, name: str) -> Iterator[None]:
+    def _drop(self, topic: TopicImage) -> Iterator[None]:
+        name = topic.name
         if self.offline:
             self.offline = frozenset(key for key in self.offline if key[0] != name)
         if self.damaged:
@@ -288,8 +289,7 @@ class Replicas:
         if self.put_off:
             self.put_off = {key for key in self.put_off if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
-        if left:
-            self.by_id.pop(left[0].topic_id, None)
+        self.by_id.pop(topic.topic_id, None)        # it is there without a replica here, too
         self.leaving.append(left)
         try:
             while left:

@@ -99,3 +99,15 @@ def test_a_partition_whose_deletion_fails_keeps_no_other_from_it(
         assert partition is not None and partition.topic_id == b"2" * 16
         assert storage.homes["t", index] is not failing
         assert partition.led_here and partition.log.log_end_offset == 0
+
+
+def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage: Storage) -> None:
+    """Else who has the id would take the topic for one that moved, and the id stays for ever."""
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    elsewhere = PartitionState(2, 0, (2,), (2,))
+    old = topics().apply([TopicCreated("t", b"t" * 16, (elsewhere,) * 2)])
+    list(replicas.follow(topics(), old, old.topics))
+    assert replicas.by_id.keys() == {b"t" * 16}
+    new = topics(t=(b"u", 1))
+    list(replicas.follow(old, new, ("t",)))
+    assert replicas.by_id.keys() == {b"u" * 16}

@@ -63,12 +63,14 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     inside = RequestContext(context.broker, header.api_key, header.version, client)
     inside.forwarded = True
     try:
-        response = await serve_inside(inside, request.request_data[size:])
+        response: Any = await serve_inside(inside, request.request_data[size:])
     except MalformedMessage as error:
         raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
     if names_code(response, ErrorCode.NOT_CONTROLLER):
         # It was the controller at the start: the forwarding broker asks the next one.
         raise NotController("this broker is the controller no more")
+    if inside.throttle_ms > 0:
+        response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
     return EnvelopeResponse(response_data=head + response.encode(header.version))
 

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
+from ottla.broker.quotas.throttle_field import throttle_time_of
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
@@ -89,8 +90,10 @@ class Forwarding:
             )
         await self.caught_up()
         data: bytes = answer.response_data
-        head = response_header_size(context.api_key, context.version, data)
-        return EncodedMessage(data[head:])
+        body = data[response_header_size(context.api_key, context.version, data):]
+        # The controller counts what clients create and delete; who serves one holds it (KIP-599).
+        context.throttle(throttle_time_of(body, context.api_key, context.version))
+        return EncodedMessage(body)
 
     async def ask(
         self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS

@@ -1,1 +1,3 @@
-"""Used from Cython only: `set_throttle_time`."""
+"""From Cython also `set_throttle_time`."""
+
+def throttle_time_of(body: bytes, key: int, version: int) -> int: ...

@@ -1,4 +1,5 @@
-"""The throttle_time_ms field of every response: the only place that sets it (KIP-219).
+"""The throttle_time_ms field of every response: the only place that sets it (KIP-219), except for
+what the controller answers to a client of another broker, which sets it again.
 
 Handlers leave the field 0. It is set in the encoded reply, since replies may be shared between
 clients and are mostly encoded before the throttle time is known. In nearly all responses it is the
@@ -46,6 +47,14 @@ cdef int set_throttle_time(
         reply.size = body_at
         reply.write_raw(<const char *><bytes>body, len(body))
     return 0
+
+
+def throttle_time_of(bytes body, int key, int version):
+    """The field of a reply of another broker; 0 if the version has none."""
+    cdef int place = place_of(key, version)
+    if place >= 0:
+        return int.from_bytes(body[place:place + 4], "big")
+    return 0 if place == ABSENT else APIS[key].response.decode(body, version).throttle_time_ms
 
 
 cdef bint is_flexible(int key, int version) except -1:

@@ -1,0 +1,59 @@
+"""The controller counts what clients of all brokers create and delete (KIP-599)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import AlterClientQuotasRequest, CreateTopicsRequest
+from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.running import CLIENT_ID, WireClient
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path, 2) as running:
+        made = AlterClientQuotasRequest.Entry
+        entity = made.Entity(entity_type="client-id", entity_name=CLIENT_ID)
+        limit = made(entity=[entity], ops=[made.Op(key="controller_mutation_rate", value=1.0)])
+        with running.client(running.controller) as client:
+            answer = client.call(AlterClientQuotasRequest(entries=[limit]), 1)
+            assert answer.entries[0].error_code == 0
+        yield running
+
+
+def create(client: WireClient, name: str, partitions: int, version: int) -> Any:
+    topic = CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+    return client.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), version)
+
+
+def muted(cluster: RunningCluster, node_id: int) -> int:
+    """The connections of a broker that are not read from for now."""
+
+    async def held() -> int:
+        return sum(each.held() for each in cluster.servers[node_id].listeners[0].connections)
+
+    found: int = cluster.run(held())
+    return found
+
+
+@pytest.mark.parametrize("forwarded", [False, True])
+def test_a_client_that_owes_mutations_is_told_and_held_by_any_broker(
+    cluster: RunningCluster, forwarded: bool
+) -> None:
+    node_id = cluster.controller if not forwarded else 3 - cluster.controller
+    with cluster.client(node_id) as client:
+        made = create(client, "a", 20, 7)
+        assert (made.topics[0].error_code, made.throttle_time_ms) == (0, 0)
+        refused = create(client, "b", 1, 7)
+        assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert 5_000 < refused.throttle_time_ms <= 9_000
+        assert muted(cluster, node_id) == 1
+    with cluster.client(node_id) as client:
+        made = create(client, "c", 1, 5)
+        assert made.topics[0].error_code == 0, "its version does not know that error"
+        assert 5_000 < made.throttle_time_ms <= 10_000

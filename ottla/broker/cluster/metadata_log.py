@@ -184,6 +184,10 @@ class Metadata:
                 for future, _ in results:
                     _fail(future, error)
                 return
+        elif self.decided is not base:
+            # The same without a write: what was read meanwhile must stay.
+            await self._write_group(group)
+            return
         self._show(image, topics_of(records), results)
 
     async def _encoded(

@@ -12,6 +12,8 @@ from ottla.broker.http.server import all_metrics
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Create, Delete, Operation, Set
+from ottla.replication.metadata import Decision, MetadataImage
+from ottla.replication.steps import Steps
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeClusterRequest,
@@ -228,6 +230,30 @@ def test_who_waits_for_a_write_that_never_arrived_is_answered(
     assert code == (ErrorCode.NONE if away else ErrorCode.NOT_CONTROLLER)
     log = cluster.servers[controller].metadata_log
     cluster.until(lambda: log.is_controller, "it is the controller again")
+
+
+def test_a_decision_that_outlasts_its_controllers_term_brings_no_older_image_back(
+    cluster: RunningCluster,
+) -> None:
+    """One that changes nothing, too: what was read meanwhile would be lost until the next entry."""
+    controller = cluster.controller
+    log = cluster.servers[controller].metadata_log
+    seen: list[int] = []
+
+    def takes_long(image: MetadataImage) -> Steps[Decision[None]]:
+        while log.decided is image and not seen:
+            yield
+        seen.append(log.decided.entry)
+        return Decision((), None)
+
+    async def outlasts() -> int:
+        asked = cluster.loop.create_task(log.decide(takes_long))
+        cluster.loop.call_soon(
+            cluster.zookeeper.expire, cluster.sessions[controller].session_id)
+        await asked
+        return log.decided.entry
+
+    assert cluster.run(outlasts()) >= seen[0]
 
 
 def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(

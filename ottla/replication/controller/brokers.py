@@ -265,7 +265,9 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
         for index, state in enumerate(topic.partitions):
             if node_id not in state.isr:
                 continue
-            leader, isr = elect(image, state, state.isr)
+            leader, isr = state.leader, state.isr
+            if leader in (node_id, NO_LEADER):
+                leader, isr = elect(image, state, isr)
             if leader not in (node_id, NO_LEADER):
                 isr = tuple(node for node in isr if node != node_id)
             after = moved(state, leader, isr, wanted)

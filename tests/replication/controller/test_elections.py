@@ -84,6 +84,15 @@ def test_nobody_takes_over_from_the_only_one_in_sync_while_it_stops() -> None:
     assert list(leaderless(world.image, False)) == [("t", 0, (3, 1), False)]
 
 
+def test_the_stop_of_a_follower_moves_no_leader() -> None:
+    """Not to the preferred replica either: that is the rebalance's, if it is enabled."""
+    world = World(THREE._replace(leader=2))
+    decision = controlled_shutdown(world.image, 3, 1)
+    assert decision.result
+    state = world.image.apply(decision.records).topics["t"].partitions[0]
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (1, 2))
+
+
 def test_one_trusted_replica_is_better_than_any_long_log() -> None:
     world = World(THREE._replace(leader=-1), min_isr=1)
     world.image = replace(world.image, brokers={}, former=world.image.brokers)

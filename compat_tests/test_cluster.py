@@ -366,9 +366,14 @@ def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_ou
             assert "was restored from a backup" in broker.printed()
         for broker in cluster.brokers.values():
             broker.start()
-            with pytest.raises(ClientError, match="remove ottla-metadata-checkpoint"):
+            with pytest.raises(ClientError, match="run `ottla cluster accept-backup`"):
                 broker.wait_ready()
-            (broker.directory / f"broker-{broker.node_id}" / "ottla-metadata-checkpoint").unlink()
+        directories = [tmp_path / f"broker-{node}" for node in cluster.brokers]
+        accepted = subprocess.run(
+            [sys.executable, "-m", "ottla", "cluster", "accept-backup", *directories, "--yes"],
+            capture_output=True, text=True, check=False,
+        )
+        assert accepted.returncode == 0, accepted
         for broker in cluster.brokers.values():
             broker.start()
         for broker in cluster.brokers.values():

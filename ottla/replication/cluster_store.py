@@ -53,9 +53,6 @@ KAFKAS_TOPICS = "/brokers/topics"
 LAYOUT = (
     "/cluster", "/brokers", "/brokers/ids", "/metadata", LOG, SNAPSHOTS,
 )
-MARK = "ottla-metadata-checkpoint"
-"""In each log directory: the last entry that this broker has read, with its ZooKeeper
-transaction."""
 READ_AHEAD = 32
 """The most entries requested at once."""
 SNAPSHOT_AFTER_ENTRIES = 1000
@@ -94,8 +91,9 @@ class GoneBack(UnreadableMetadata):
     def __init__(self, entry: int) -> None:
         super().__init__(
             f"ZooKeeper does not have entry {entry} of the metadata log as this broker has read it:"
-            " it was restored from a backup, or emptied. To continue with it nevertheless, remove"
-            f" {MARK} from the log directories of all brokers: what was decided since is lost"
+            " it was restored from a backup, or emptied. To continue with it nevertheless, stop all"
+            " brokers and run `ottla cluster accept-backup` on the log directories of each of them:"
+            " what was decided since is lost"
         )
 
 

@@ -9,7 +9,6 @@ continues under its epochs, reads the log as soon as it can and registers again.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,13 +18,14 @@ from dataclasses import replace
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
+from ottla.broker.cluster.metadata_checkpoint import MARK, furthest_mark, write_mark
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.directories import checkpoints, run_record
 from ottla.log.directories.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
 from ottla.log.disk import Disk
-from ottla.replication.cluster_store import CLUSTER_ID, MARK, ClusterStore, Mark
+from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
 from ottla.replication.coordination import (
     Coordination,
@@ -36,7 +36,7 @@ from ottla.replication.coordination import (
 )
 from ottla.replication.election import Election
 from ottla.replication.metadata import Endpoint, MetadataImage
-from ottla.replication.records import GARBAGE, UnreadableMetadata
+from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
     LOST_LOGS_MAX,
     DuplicateBroker,
@@ -328,7 +328,7 @@ class Member:
         """Raise GoneBack if ZooKeeper has gone back in time, as far as that can be seen from the
         marks that this broker has written."""
         if self.mark is None:
-            self.mark = read_mark(self.disk, self.directories)
+            self.mark = furthest_mark(self.disk, self.directories)
         if self.mark is not None:
             await self.store.check_mark(self.mark)
 
@@ -347,10 +347,9 @@ class Member:
 
     def _write_mark(self, mark: Mark) -> None:
         self.mark = mark
-        data = json.dumps({"version": 1, "entry": mark.entry, "czxid": mark.czxid}).encode()
         for path in self.directories:
             try:
-                self.disk.write_atomically(f"{path}/{MARK}", data)
+                write_mark(self.disk, path, mark)
             except OSError as error:
                 log.warning("%s/%s could not be written: %s", path, MARK, error)
 
@@ -414,18 +413,6 @@ class Member:
             self._remember_run(self.run_epoch, clean=True)
         self.metadata.close()
         await self.coordination.stop()
-
-
-def read_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
-    """The furthest mark in the log directories; an incomplete one is ignored."""
-    found = []
-    for path in directories:
-        try:
-            body = json.loads(disk.read_bytes(f"{path}/{MARK}"))
-            found.append(Mark(int(body["entry"]), int(body["czxid"])))
-        except (OSError, *GARBAGE):
-            continue
-    return max(found, key=lambda mark: mark.entry, default=None)
 
 
 def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | None:

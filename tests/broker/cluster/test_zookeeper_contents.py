@@ -4,18 +4,20 @@ and where it concerns one broker the others go on."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.broker.cluster.metadata_checkpoint import MARK
 from ottla.log.directories.log_directory import StorageRefused
-from ottla.replication.cluster_store import CONTROLLER_EPOCH, MARK, NEWEST, entry_path
+from ottla.replication.cluster_store import CONTROLLER_EPOCH, NEWEST, entry_path
 from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.replication.election import CONTROLLER
 from ottla.replication.entries import Header, decode_entry
 from ottla.replication.metadata import PartitionState
+from ottla.tools.command import main
 from ottla.wire.compression import Codec, compress
 from ottla.wire.messages import InitProducerIdRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
@@ -295,17 +297,26 @@ def test_a_restored_zookeeper_that_has_gone_on_is_not_taken_for_the_former_one(
             cluster.start(node)
 
 
-
-
 def vars_of(header: Header) -> dict[str, Any]:
     return {name: getattr(header, name) for name in header.__match_args__}
 
 
+def accept_backup(directories: list[Path]) -> None:
+    """The command that the refusal names."""
+    assert main(["cluster", "accept-backup", *map(str, directories), "--yes"]) == 0
+
+
+def remove_by_hand(directories: list[Path]) -> None:
+    for path in directories:
+        (path / MARK).unlink()
+
+
+@pytest.mark.parametrize("accept", [accept_backup, remove_by_hand])
 def test_the_way_out_of_a_restored_backup_keeps_what_the_logs_have(
-    cluster: RunningCluster,
+    cluster: RunningCluster, accept: Callable[[list[Path]], None]
 ) -> None:
-    """The message names it: remove the mark on all brokers. The logs have later leader epochs than
-    the metadata then, and topics that the metadata have not."""
+    """The logs have later leader epochs than the metadata then, and topics that the metadata have
+    not."""
     write_to(cluster, b"first")
     backup = Backup(cluster)
     for node in (1, 2, 3, 1, 2, 3):
@@ -323,10 +334,9 @@ def test_the_way_out_of_a_restored_backup_keeps_what_the_logs_have(
         cluster.stop(node)
     backup.restore(cluster, [])
     for node in (1, 2, 3):
-        with pytest.raises(StorageRefused, match="remove ottla-metadata-checkpoint"):
+        with pytest.raises(StorageRefused, match="run `ottla cluster accept-backup`"):
             cluster.start(node)
-    for node in (1, 2, 3):
-        (cluster.directory / f"broker-{node}" / MARK).unlink()
+    accept([cluster.directory / f"broker-{node}" for node in (1, 2, 3)])
     for node in (1, 2, 3):
         cluster.start(node)
     in_sync(cluster)

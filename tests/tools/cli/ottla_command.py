@@ -15,9 +15,10 @@ from ottla.tools.command import main
 EXAMPLES_APART = {
     "cluster start", "topic browse", "server stop", "server dev", "server connections", "mirror",
     "kafka-server-start", "kafka-server-stop", "kafka-mirror-maker", "kafka-delegation-tokens",
+    "cluster accept-backup",
 }
 """Commands whose examples need more than one broker: they end or start one, wait, want a terminal,
-a second cluster or a login. test_examples_apart.py runs them."""
+a second cluster, a login or a cluster's directory. test_examples_apart.py runs them."""
 
 
 class Done(NamedTuple):

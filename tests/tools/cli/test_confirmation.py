@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.tools.commands.table import read
+from tests.tools.cli.member_directory import member_directory
 from tests.tools.cli.ottla_command import Done, Ottla
 from tests.tools.forks import Forks
 from tests.tools.kafka_names.stage import Stage
@@ -39,8 +40,9 @@ def stage(ottla: Ottla) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def prepared(ottla: Ottla, stage: Stage) -> None:
+def prepared(ottla: Ottla, stage: Stage, folder: Path) -> None:
     """Everything that a line removes is there."""
+    member_directory(folder / "data")
     if "orders" not in ottla.ok("topic list -o name").split():
         ottla.ok("topic create orders --partitions 3")
     ottla.ok("produce orders --partition 0", b"a\nb\n")
@@ -61,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def state(ottla: Ottla) -> list[str]:
     lines = ("topic list -o name", "topic offsets orders -o json", "group list -o name",
              "transaction list -o json", "acl list -o json", "user list -o json")
-    return [ottla(line).out for line in lines]  # fmt: skip
+    return [*(ottla(line).out for line in lines), *sorted(os.listdir("data"))]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,9 @@ def test_it_asks_nothing_with_yes(words: str, flag: str, ottla: Ottla, prepared:
 
 
 def test_the_table_marks_every_command_that_destroys() -> None:
-    named = re.compile(r"\b(delete|trim|abort|reset|cancel|purge|drop|remove|truncate)\b")
+    named = re.compile(
+        r"\b(delete|trim|abort|reset|cancel|purge|drop|remove|truncate|accept-backup)\b"
+    )
     assert {words for words in COMMANDS if named.search(words)} == (
         {*MARKED} | SHOWN_FIRST | GIVEN_BACK
     )

@@ -1,6 +1,6 @@
 """The examples of commands that need more than one broker: those that start one, end one or wait,
-want a terminal, a second cluster or a login. test_commands.py runs all others, and
-compat_tests/test_cluster.py that of `cluster start`, which needs ZooKeeper."""
+want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
+others, and compat_tests/test_cluster.py that of `cluster start`, which needs ZooKeeper."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from ottla.broker.cluster.metadata_checkpoint import MARK
 from ottla.tools.commands.table import read
 from tests.broker.running import RunningBroker
 from tests.broker.security.logging_in import SaslBroker
 from tests.tools.browse.screens import Screen
+from tests.tools.cli.member_directory import member_directory
 from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
 from tests.tools.kafka_names.stage import OVERRIDES
 
@@ -169,6 +171,12 @@ def kafka_delegation_tokens(folder: Path) -> None:
         assert "HMAC" in printed and "User:alice" in printed
 
 
+def cluster_accept_backup(folder: Path) -> None:
+    path = member_directory(folder / "data")
+    end(start(shlex.split(EXAMPLES["cluster accept-backup"]), folder))
+    assert not (path / MARK).exists()
+
+
 RUN: dict[str, Callable[[Path], None]] = {
     "server dev": server_dev,
     "server stop": server_stop,
@@ -178,6 +186,7 @@ RUN: dict[str, Callable[[Path], None]] = {
     "kafka-server-start": kafka_server_start_and_stop,
     "topic browse": topic_browse,
     "kafka-delegation-tokens": kafka_delegation_tokens,
+    "cluster accept-backup": cluster_accept_backup,
 }
 
 

@@ -1,0 +1,126 @@
+"""`ottla cluster accept-backup`: lets the brokers of a cluster go on with a restored ZooKeeper.
+
+A broker keeps in its log directories which entry of the metadata log it has read, and refuses a
+ZooKeeper that does not have that entry. This removes the file, while the broker is stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.broker.cluster.metadata_checkpoint import MARK, mark_in, remove_mark
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
+from ottla.client.errors import ClientError
+from ottla.log.directories.checkpoints import decode_properties
+from ottla.log.directories.log_directory import IN_ZOOKEEPER, META, MODE
+from ottla.log.disk import Disk
+from ottla.tools.check_directory import DirectoryLocked, held
+from ottla.tools.cli.output import confirm, done, show
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A log directory of a cluster's broker."""
+
+    path: str
+    node_id: int
+    cluster_id: str
+    marked: bool
+    """Whether it says which entry the broker has read."""
+    entry: int | None
+    """That entry; None where there is none, or the file is damaged."""
+
+
+def accept(options: Namespace) -> None:
+    disk = Disk()
+    paths = [path for place in options.place for path in log_directories(Path(place))]
+    with ExitStack() as locks:
+        found = []
+        for path in dict.fromkeys(paths):
+            owner_of(path)
+            try:
+                locks.enter_context(held(str(path)))
+            except DirectoryLocked as locked:
+                raise ClientError(f"{locked}. Stop that broker first") from locked
+            found.append(read_directory(disk, path))
+        clusters = sorted({each.cluster_id for each in found})
+        if len(clusters) > 1:
+            raise ClientError(
+                f"these directories belong to different clusters, {' and '.join(clusters)}: name"
+                " those of one"
+            )
+        show(options, ("directory", "broker", "entry"), (
+            {
+                "directory": each.path, "broker": each.node_id, "entry": each.entry,
+                "cluster": each.cluster_id,
+            }
+            for each in found
+        ), ("cluster",))
+        marked = [each for each in found if each.marked]
+        if not marked:
+            print(f"nothing to do: none of these directories has {MARK}", file=sys.stderr)
+            return
+        confirm(
+            options, "what the cluster decided after its ZooKeeper's backup is lost, which",
+            clusters[0],
+        )
+        if not options.dry_run:
+            for each in marked:
+                remove_mark(disk, each.path)
+    done(options, f"removed {MARK} from {len(marked)} log director{ending(len(marked))}: at its"
+                  " next start the broker takes what ZooKeeper has")
+
+
+def ending(count: int) -> str:
+    """The end of `directory` and `directories`."""
+    return "y" if count == 1 else "ies"
+
+
+def log_directories(place: Path) -> list[Path]:
+    """A log directory itself, or those of a broker's property file."""
+    if place.is_dir():
+        return [place]
+    try:
+        return BrokerConfig.load(place).log_directories()
+    except (SettingsError, OSError) as error:
+        raise ClientError(f"{place}: {error}") from error
+
+
+def owner_of(path: Path) -> tuple[str, str]:
+    """The node id and the cluster id of a directory. Raises ClientError for what is no log
+    directory of a cluster's member."""
+    if not (path / META).exists():
+        raise ClientError(
+            f"{path} has no {META}: it is not a log directory that a broker has used. Name those"
+            " of the cluster's brokers"
+        )
+    try:
+        known = decode_properties((path / META).read_bytes())
+    except UnicodeDecodeError:
+        known = {}
+    node_id, cluster_id = known.get("node.id") or known.get("broker.id"), known.get("cluster.id")
+    if not cluster_id or not node_id or not node_id.isdecimal():
+        raise ClientError(
+            f"{path / META} is damaged: it must contain version=1, node.id and cluster.id. Restore"
+            " it from a backup or another log directory, without its directory.id"
+        )
+    if known.get(MODE) != IN_ZOOKEEPER:
+        raise ClientError(
+            f"{path} belongs to a standalone broker, whose metadata are not in ZooKeeper: a backup"
+            " of ZooKeeper does not concern it"
+        )
+    return node_id, cluster_id
+
+
+def read_directory(disk: Disk, path: Path) -> Directory:
+    """What a directory, which is held, says."""
+    node_id, cluster_id = owner_of(path)
+    marked = (path / MARK).exists()
+    mark = mark_in(disk, str(path)) if marked else None
+    entry = mark.entry if mark is not None else None
+    return Directory(str(path), int(node_id), cluster_id, marked, entry)

@@ -31,7 +31,7 @@ from ottla.replication.controller.brokers import (
 )
 from ottla.replication.controller.configs import adopt_min_isr
 from ottla.replication.controller.elections import unclean_elections
-from ottla.replication.controller.features import finalise_features
+from ottla.replication.controller.features import Levels, finalise_features
 from ottla.replication.coordination import (
     Coordination,
     CoordinationError,
@@ -93,6 +93,8 @@ class Controller:
         self.closed = False
         self.returned: set[int] = set()
         """Brokers that have registered, and are not known to be in sync yet."""
+        self.features: Mapping[int, Levels] = {}
+        """The levels of features that each registered broker's code supports."""
         self.deposing: int | None = None
         """A controller that refuses connections: this broker takes its place."""
         self.recent_ends = RecentEnds(coordination, metadata, loop)
@@ -153,7 +155,9 @@ class Controller:
         node_id = self.election.node_id
         try:
             await self.metadata.decide_first(controller_elected, node_id, term.epoch)
-            await self.metadata.decide_first(finalise_features, default_levels())
+            if not self.metadata.decided.features:
+                # A new cluster. In others there may be brokers whose code lacks the newest levels.
+                await self.metadata.decide_first(finalise_features, default_levels())
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
                 pass
@@ -199,6 +203,7 @@ class Controller:
                 there[int(name)] = found.image(stat.czxid), found
             except UnreadableRegistration as error:
                 log.error("%s", error)
+        self.features = {node_id: found.features for node_id, (_, found) in there.items()}
         image = self.metadata.decided
         await self._gone({
             node_id: known.epoch for node_id, known in image.brokers.items()

@@ -9,10 +9,14 @@
 
 An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and consumer
 groups are refused with group.version 0.
+
+In a cluster a level is for all brokers. One whose code does not support what is finalised does not
+start, and the controller raises no level that a registered broker does not support.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,3 +38,18 @@ def default_levels() -> dict[str, int]:
 def finalised(image: MetadataImage) -> dict[str, int]:
     """The finalised features with their levels."""
     return {name: level for name, level in image.features.items() if level > 0}
+
+
+def why_unsupported(
+    image: MetadataImage, supported: Mapping[str, tuple[int, int]]
+) -> str | None:
+    """Why code with these levels cannot be a member of the cluster; None if it can."""
+    for name, level in finalised(image).items():
+        low, high = supported.get(name, (0, 0))
+        if not low <= level <= high:
+            known = f"supports {low} to {high}" if name in supported else "does not know it"
+            return (
+                f"the cluster uses {name} at level {level}, and this version of Ottla {known}:"
+                " install the version that the other brokers have"
+            )
+    return None

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
-from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
+from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, why_unsupported
 from ottla.broker.cluster.metadata_checkpoint import MARK, furthest_mark, write_mark
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
@@ -77,6 +77,7 @@ class Member:
         self.config, self.coordination, self.loop = config, coordination, loop
         self.node_id, self.new_id = config.node_id, disk.new_id
         self.incarnation = disk.new_id()
+        self.features = SUPPORTED_FEATURES
         self.store = ClusterStore(coordination)
         self.election = Election(coordination, self.node_id, self.incarnation)
         self.failed: Callable[[str], None] = lambda reason: log.error("%s", reason)
@@ -137,6 +138,8 @@ class Member:
                 " goes on with leader epochs and producer ids that no log has", MARK)
             self.adopts = True
         image = await self.store.load(self.cluster_id)
+        if reason := why_unsupported(image, self.features):
+            raise StorageRefused(reason)
         self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
         self.metadata.failed = self._fail
         self.metadata.gone_back = self._remember_all
@@ -182,7 +185,7 @@ class Member:
             await self._outlast_others()
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
-            tuple(directories), self.config.broker_rack, stop, SUPPORTED_FEATURES, lost,
+            tuple(directories), self.config.broker_rack, stop, self.features, lost,
             self.adopts,
         )
         try:
@@ -265,7 +268,11 @@ class Member:
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
-        """Check the image's registration of this process."""
+        """Check the image's registration of this process, and the levels of features."""
+        if new.features is not old.features and (
+            reason := why_unsupported(new, self.features)
+        ):
+            self._fail(reason)
         broker = new.brokers.get(self.node_id)
         if broker is not None and broker.incarnation == self.incarnation:
             self.was_seen = True

@@ -52,10 +52,16 @@ def update_features(
     updates: Sequence[FeatureUpdate],
     supported: Levels,
     validate_only: bool = False,
+    members: Mapping[int, Levels] | None = None,
 ) -> Decision[None]:
-    """Change features' levels, all or none. Raises InvalidUpdateVersion."""
+    """Change features' levels, all or none. Raises InvalidUpdateVersion.
+
+    `members` are the levels that each broker of a cluster supports.
+    """
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
+        for node_id, levels in sorted((members or {}).items()):
+            _check_member(update, node_id, levels)
     changed = {
         update.name: FeatureSet(update.name, update.level)
         for update in updates
@@ -80,6 +86,16 @@ def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
             "Can't downgrade the version of this feature without setting the upgrade type to"
             " either safe or unsafe downgrade.",
         )
+
+
+def _check_member(update: FeatureUpdate, node_id: int, levels: Levels) -> None:
+    if update.level == 0:
+        return
+    if update.name not in levels:
+        raise _refused(update, f"Broker {node_id} does not support this feature.")
+    low, high = levels[update.name]
+    if not low <= update.level <= high:
+        raise _refused(update, f"Broker {node_id} only supports versions {low}-{high}")
 
 
 def _refused(update: FeatureUpdate, reason: str) -> InvalidUpdateVersion:

@@ -67,3 +67,21 @@ def test_a_broker_that_is_gone_can_be_forgotten_and_one_that_runs_cannot() -> No
     with pytest.raises(ProtocolError) as refused:
         unregister_broker(image, 7, 0)
     assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize(("levels", "said"), [
+    ({"old": (3, 3), "used": (0, 1)}, "Broker 2 only supports versions 0-1"),
+    ({"old": (3, 3)}, "Broker 2 does not support this feature."),
+])
+def test_a_level_is_raised_once_every_broker_supports_it(
+    levels: dict[str, tuple[int, int]], said: str
+) -> None:
+    image = MetadataImage.empty().apply([FeatureSet("used", 1)])
+    up, off = FeatureUpdate("used", 2), FeatureUpdate("used", 0, UpgradeType.SAFE_DOWNGRADE)
+    with pytest.raises(ProtocolError, match=said):
+        update_features(image, [up], SUPPORTED, members={1: SUPPORTED, 2: levels})
+    both = {1: SUPPORTED, 2: SUPPORTED}
+    assert update_features(image, [up], SUPPORTED, members=both).records == [FeatureSet("used", 2)]
+    assert update_features(image, [off], SUPPORTED, members={2: levels}).records == [
+        FeatureSet("used", 0)
+    ]

@@ -19,7 +19,7 @@ COMMANDS = {
     "consume": (TABLE, "print records"),
     "group": (TABLE, "list, describe, reset and delete consumer groups"),
     "config": (TABLE, "show and change settings"),
-    "cluster": (TABLE, "run one here; show brokers, log directories, APIs; accept a backup"),
+    "cluster": (TABLE, "run one here; check it; show brokers, log directories, APIs, the quorum"),
     "reassign": (TABLE, "move partitions between brokers"),
     "elect": (TABLE, "elect leaders"),
     "feature": (TABLE, "show and change levels of features"),

@@ -40,8 +40,9 @@ def brokers(cluster: Cluster, *, fenced: bool = False) -> Any:
 
 
 def unregister(cluster: Cluster, broker_id: int) -> None:
-    """Unregisters a broker that no longer exists."""
-    response = cluster.controller().call(UnregisterBrokerRequest(broker_id=broker_id))
+    """Unregisters a broker that no longer exists. Any broker takes the request: the metadata may
+    still name as the controller the broker that has just been stopped."""
+    response = cluster.any().call(UnregisterBrokerRequest(broker_id=broker_id))
     check(response.error_code, response.error_message)
 
 

@@ -1,0 +1,68 @@
+"""`ottla cluster check`: are all partitions in order, and could a broker be stopped?"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs, topics
+from ottla.tools.admin.topics import Partition
+from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.output import show
+
+MIN_ISR = "min.insync.replicas"
+
+
+def check(options: Namespace) -> int:
+    """Print what is not in order; the exit status is 1 if there is anything."""
+    leaving = options.without
+    with connect(options) as cluster:
+        cluster.refresh()
+        alive = set(cluster.brokers)
+        if leaving is not None and leaving not in alive:
+            running = ", ".join(map(str, sorted(alive)))
+            raise ClientError(f"broker {leaving} does not run; these do: {running}")
+        found = [topic for topic in topics.describe(cluster) if not topic.error]
+        minimum = {}
+        if leaving is not None:
+            settings = configs.describe_many(
+                cluster, configs.TOPIC, [topic.name for topic in found]
+            )
+            minimum = {
+                name: int(next(item.value for item in items if item.name == MIN_ISR) or 1)
+                for name, items in settings.items()
+            }
+    rows = [
+        {
+            "topic": topic.name, "partition": part.index, "problem": problem,
+            "leader": part.leader, "replicas": part.replicas, "isr": part.isr,
+        }
+        for topic in found
+        for part in topic.partitions
+        for problem in problems(part, alive, leaving, minimum.get(topic.name, 1))
+    ]
+    if rows or options.output not in (None, "table", "wide"):
+        show(options, ("topic", "partition", "problem", "leader", "replicas", "isr"), rows)
+    if rows:
+        return 1
+    count = sum(len(topic.partitions) for topic in found)
+    also = f", and would serve without broker {leaving}" if leaving is not None else ""
+    print(f"{count} partitions have a leader and all replicas in sync{also}", file=sys.stderr)
+    return 0
+
+
+def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
+    """What is not in order with a partition, or would not be without the broker that leaves."""
+    found = []
+    if part.leader < 0 or part.leader not in alive:
+        found.append("no leader")
+    if missing := [str(node) for node in part.replicas if node not in part.isr]:
+        found.append(f"not in sync: {','.join(missing)}")
+    if leaving in part.isr:
+        left = len(part.isr) - 1
+        if not left:
+            found.append(f"only broker {leaving} has it")
+        elif left < minimum:
+            found.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
+    return found

@@ -1,0 +1,174 @@
+"""What docs/cluster.md says of operating a cluster, step by step with the commands it names: a
+rolling restart under a producer, and a broker that is retired."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.broker.cluster.running_cluster import RunningCluster
+from tests.tools.cli.ottla_command import Ottla
+
+RECORDS_A_STEP = 200
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    overrides = {
+        "default.replication.factor": 3, "offsets.topic.num.partitions": 4,
+        "offsets.topic.replication.factor": 3, "min.insync.replicas": 2,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with RunningCluster(tmp_path, **overrides) as running:
+        yield running
+
+
+def commands(cluster: RunningCluster) -> Ottla:
+    """The command line with all running brokers' addresses."""
+    return Ottla(",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.servers))
+
+
+def in_order(cluster: RunningCluster) -> None:
+    """Wait until every broker sees all replicas in sync."""
+    cluster.until(
+        lambda: all(
+            len(server.metadata_log.image.brokers) == len(cluster.servers)
+            and all(
+                len(state.isr) == len(state.replicas) and state.leader >= 0
+                for topic in server.metadata_log.image.topics.values()
+                for state in topic.partitions
+            )
+            for server in cluster.servers.values()
+        ),
+        "all replicas are in sync",
+    )
+
+
+class BusyProducer:
+    """Sends numbers in a thread of its own until it is told to stop, as fast as it can be told
+    that they are acknowledged."""
+
+    def __init__(self, addresses: str, topic: str) -> None:
+        self.producer = Producer({
+            "bootstrap.servers": addresses, "enable.idempotence": True, "linger.ms": 1,
+        })
+        self.topic, self.sent, self.acknowledged = topic, 0, 0
+        self.refused: list[object] = []
+        self.some = threading.Condition()
+        self.ended = False
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.ended:
+            if self.sent - self.acknowledged < RECORDS_A_STEP:
+                self.producer.produce(
+                    self.topic, str(self.sent), key=str(self.sent % 7), on_delivery=self.delivered
+                )
+                self.sent += 1
+                self.producer.poll(0)
+            else:
+                self.producer.poll(0.1)
+        self.producer.flush(60)
+
+    def delivered(self, error: object, _: object) -> None:
+        with self.some:
+            if error is not None:
+                self.refused.append(error)
+            self.acknowledged += 1
+            self.some.notify_all()
+
+    def wait_for_more(self) -> None:
+        """Return once as many again have been acknowledged."""
+        with self.some:
+            wanted = self.acknowledged + RECORDS_A_STEP
+            assert self.some.wait_for(lambda: self.acknowledged >= wanted, 60)
+
+    def end(self) -> int:
+        """How many records were sent, all of which have an answer now."""
+        self.ended = True
+        self.thread.join(90)
+        assert not self.thread.is_alive() and self.acknowledged == self.sent
+        return self.sent
+
+
+def test_a_rolling_restart_under_a_producer_loses_and_refuses_nothing(
+    cluster: RunningCluster,
+) -> None:
+    ottla = commands(cluster)
+    ottla.ok("topic create orders --partitions 6")
+    in_order(cluster)
+    producer = BusyProducer(ottla.address, "orders")
+    producer.wait_for_more()
+    rows = json.loads(ottla.ok("cluster info -o json"))
+    order = [row["broker"] for row in sorted(rows, key=lambda row: row["controller"])]
+    assert order[-1] == cluster.controller
+    for node in order:
+        ottla.ok(f"cluster check --without {node}")
+        cluster.stop(node)
+        producer.wait_for_more()
+        done = commands(cluster)("cluster check")
+        assert done.status == 1 and f"not in sync: {node}" in done.out, done
+        assert ottla.ok("kafka-topics --bootstrap-server " + commands(cluster).address
+                        + " --describe --under-replicated-partitions").count("orders") == 6
+        cluster.start(node)
+        in_order(cluster)
+        ottla.ok("cluster check")
+        producer.wait_for_more()
+    sent = producer.end()
+    assert not producer.refused
+    read = ottla.ok("consume orders -o beginning -e").split()
+    assert sorted(map(int, read)) == [*range(sent)], "each record once"
+
+
+def test_a_broker_is_retired_by_the_documented_steps(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster.start(4)
+    in_order(cluster)
+    ottla = commands(cluster)
+    ottla.ok("topic create orders small --partitions 4")
+    ottla.ok("produce orders", b"first\nsecond\n")
+    ottla.ok("consume orders -G billing -o beginning -n 2")
+    in_order(cluster)
+    image = cluster.servers[1].metadata_log.image
+    assert any(4 in state.replicas for state in image.topics["orders"].partitions)
+
+    names = ottla.ok("topic list --internal -o name").split()
+    assert "__consumer_offsets" in names
+    Path("topics.json").write_text(
+        json.dumps({"version": 1, "topics": [{"topic": name} for name in names]})
+    )
+    tool = f"kafka-reassign-partitions --bootstrap-server {ottla.address}"
+    lines = ottla.ok(
+        f"{tool} --generate --topics-to-move-json-file topics.json --broker-list 1,2,3"
+    ).splitlines()
+    Path("plan.json").write_text(lines[-1])
+    ottla.ok(f"{tool} --execute --reassignment-json-file plan.json")
+    cluster.until(
+        lambda: all(
+            4 not in state.replicas
+            for server in cluster.servers.values()
+            for topic in server.metadata_log.image.topics.values()
+            for state in topic.partitions
+        ),
+        "everything has moved off broker 4",
+    )
+    verified = ottla.ok(f"{tool} --verify --reassignment-json-file plan.json")
+    assert "in progress" not in verified and verified.count("is completed") == 4 + 4 + 4, verified
+    unregister = f"kafka-cluster unregister --bootstrap-server {ottla.address} --id 4"
+    refused = ottla(unregister)
+    assert refused.status == 1 and "Broker 4 is running" in refused.err, refused
+    cluster.stop(4)
+    assert ottla.ok(unregister) == "Broker 4 is no longer registered.\n"
+    in_order(cluster)
+    ottla.ok("cluster check")
+    read = ottla.ok("consume orders -o beginning -e").split()
+    assert sorted(read) == ["first", "second"]
+    assert "billing" in ottla.ok("group list -o name").split()

@@ -1,0 +1,52 @@
+"""`ottla cluster check`: every reason not to stop a broker is named, and no other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.tools.admin.topics import Partition
+from ottla.tools.cli.cluster_check import problems
+from tests.tools.cli.ottla_command import Ottla
+
+ALIVE = {1, 2, 3}
+
+
+def partition(leader: int, replicas: list[int], isr: list[int]) -> Partition:
+    return Partition(0, leader, 0, replicas, isr)
+
+
+@pytest.mark.parametrize(("part", "leaving", "minimum", "said"), [
+    (partition(1, [1, 2, 3], [3, 2, 1]), None, 2, []),
+    (partition(1, [1, 2, 3], [3, 2, 1]), 1, 2, []),
+    (partition(1, [1, 2, 3], [3, 2, 1]), 1, 3, ["would refuse acks=all: min.insync.replicas=3"]),
+    (partition(1, [1, 2], [1, 2]), 3, 2, []),
+    (partition(1, [1, 2, 4], [1, 2]), None, 2, ["not in sync: 4"]),
+    (partition(1, [1, 2, 4], [1, 2]), 4, 2, ["not in sync: 4"]),
+    (partition(-1, [4], [4]), None, 1, ["no leader"]),
+    (partition(4, [4], [4]), None, 1, ["no leader"]),
+    (partition(2, [2], [2]), 2, 1, ["only broker 2 has it"]),
+    (partition(2, [2, 4], [2]), 2, 1, ["not in sync: 4", "only broker 2 has it"]),
+])
+def test_what_is_not_in_order_is_named(
+    part: Partition, leaving: int | None, minimum: int, said: list[str]
+) -> None:
+    assert problems(part, ALIVE, leaving, minimum) == said
+
+
+def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:
+    ottla.ok("topic create orders --partitions 2")
+    done = ottla("cluster check")
+    assert done.status == 0 and not done.out, done
+    assert done.err == "2 partitions have a leader and all replicas in sync\n"
+    assert ottla.ok("cluster check -o json") == "[]\n"
+    [broker] = json.loads(ottla.ok("cluster info -o json"))
+    node = broker["broker"]
+    done = ottla(f"cluster check --without {node}")
+    assert done.status == 1 and done.out.count(f"only broker {node} has it") == 2, done
+
+
+def test_a_broker_that_does_not_run_is_named(ottla: Ottla) -> None:
+    done = ottla("cluster check --without 99")
+    assert done.status == 1 and "broker 99 does not run" in done.err, done

@@ -1,8 +1,11 @@
-"""Which brokers get a partition: round robin over the live ones, or as the client assigns."""
+"""Which brokers get a partition: round robin over the live ones, each replica on another rack as
+far as there are racks; or as the client assigns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
 
 from ottla.replication.metadata import NO_LEADER, BrokerImage, PartitionState
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -22,33 +25,97 @@ class InvalidReplicaAssignment(ProtocolError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+class Rotation:
+    """The order in which partitions go round brokers with these racks.
+
+    Leaders rotate. The other replicas follow at a distance that grows with each round, so that the
+    partitions of a lost leader do not all fall to the same broker. Each of them is on the next
+    broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without a rack are
+    together in one.
+    """
+
+    __slots__ = ("nodes", "racks", "several")
+
+    def __init__(self, racks: Mapping[int, str | None]) -> None:
+        self.racks = racks
+        self.several = len(set(racks.values())) > 1
+        self.nodes = _alternating(racks) if self.several else sorted(racks)
+
+    def replicas(self, turn: int, rounds: int, replication_factor: int) -> Replicas:
+        """The replicas of a partition, the one to lead first; at most one on each broker."""
+        nodes, size = self.nodes, len(self.nodes)
+        first = turn % size
+        others = (
+            nodes[(first + 1 + (rounds + step) % (size - 1)) % size] for step in range(size - 1)
+        )
+        if not self.several:
+            return (nodes[first], *islice(others, replication_factor - 1))
+        return self._over_racks(nodes[first], list(others), replication_factor)
+
+    def _over_racks(self, first: int, others: list[int], replication_factor: int) -> Replicas:
+        chosen = [first]
+        used = {self.racks[first]}
+        while len(chosen) < replication_factor:
+            for node in others:
+                rack = self.racks[node]
+                if rack in used or node in chosen:
+                    continue
+                used.add(rack)
+                chosen.append(node)
+                if len(chosen) == replication_factor:
+                    break
+            used.clear()                            # each rack has one more, or no more brokers
+        return tuple(chosen)
+
+
+def _alternating(racks: Mapping[int, str | None]) -> list[int]:
+    """The brokers, one of each rack in turn as long as it has more."""
+    sizes: Counter[str | None] = Counter()
+    places = {}
+    for node in sorted(racks):
+        rack = racks[node]
+        places[node] = sizes[rack], rack is not None, rack or ""
+        sizes[rack] += 1
+    return sorted(places, key=places.__getitem__)
+
+
+def turn_of(brokers: Mapping[int, BrokerImage], node_id: int) -> int:
+    """The turn that began with this broker's partition, for the next partitions to continue."""
+    rotation = _rotation(brokers)
+    in_order = rotation.several and node_id in brokers
+    return rotation.nodes.index(node_id) if in_order else node_id
+
+
+def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
+    return Rotation({node_id: broker.rack for node_id, broker in brokers.items()})
+
+
 def spread(
     brokers: Mapping[int, BrokerImage], count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
-    """Place `count` new partitions. `start` is the position in the rotation to begin at.
-
-    Leaders rotate; the other replicas follow at a distance that grows with each round, so that
-    the partitions of a lost leader do not all fall to the same broker.
-    """
-    nodes = sorted(brokers)
-    if replication_factor > len(nodes):
+    """Place `count` new partitions. `start` is the position in the rotation to begin at."""
+    size = len(brokers)
+    if replication_factor > size:
         raise InvalidReplicationFactor(
-            f"Unable to replicate the partition {replication_factor} time(s): only {len(nodes)}"
+            f"Unable to replicate the partition {replication_factor} time(s): only {size}"
             " broker(s) are registered."
         )
-    if len(nodes) == 1:
-        return (new_partition((nodes[0],), brokers),) * count
+    rotation = _rotation(brokers)
+    if size == 1:
+        return (new_partition(tuple(rotation.nodes), brokers),) * count
+    # With racks a round begins with the topic, so that whole rounds are spread evenly.
+    first_round, offset = divmod(start, size)
     return tuple(
-        new_partition(_replicas(nodes, start + index, replication_factor), brokers)
+        new_partition(
+            rotation.replicas(
+                start + index,
+                first_round + (index if rotation.several else offset + index) // size,
+                replication_factor,
+            ),
+            brokers,
+        )
         for index in range(count)
     )
-
-
-def _replicas(nodes: Sequence[int], turn: int, replication_factor: int) -> Replicas:
-    size = len(nodes)
-    first, rounds = turn % size, turn // size
-    others = [nodes[(first + 1 + (rounds + step) % (size - 1)) % size] for step in range(size - 1)]
-    return (nodes[first], *others[: replication_factor - 1])
 
 
 def new_partition(replicas: Replicas, brokers: Mapping[int, BrokerImage]) -> PartitionState:

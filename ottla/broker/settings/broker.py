@@ -44,7 +44,9 @@ class BrokerSettings(ListenerSettings):
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
-    broker_rack: str | None = setting("broker.rack", None, help="The rack of this broker.")
+    broker_rack: str | None = setting(
+        "broker.rack", None,
+        help="The rack of this broker: the replicas of a partition are on different racks.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),
         help="Addresses to listen on, NAME://host:port; port 0 chooses a free one.")

@@ -26,6 +26,7 @@ from ottla.replication.placement import (
     new_partition,
     require_assignment,
     spread,
+    turn_of,
 )
 from ottla.replication.steps import Steps, Stepwise
 from ottla.replication.topic_names import METADATA_TOPICS, colliding_name, require_legal_name
@@ -331,7 +332,7 @@ def _plan_partitions(
         raise TooManyPartitions(TOO_MANY)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        start = topic.partitions[0].replicas[0] + current
+        start = turn_of(image.brokers, topic.partitions[0].replicas[0]) + current
         return spread(image.brokers, added, factor, start)
     for replicas in wanted.assignments:
         require_assignment(replicas, image.brokers, factor)

@@ -61,6 +61,7 @@ def run(options: Options) -> int:
 def generate(options: Options, cluster: Cluster) -> None:
     names = reassignment_plan.topics_of(options.one("topics-to-move-json-file"))
     brokers = reassignment_plan.brokers_of(options.one("broker-list"))
+    racks = racks_of(options, cluster, brokers)
     described = topics.describe(cluster, names)
     for topic in described:
         if topic.error:
@@ -72,9 +73,23 @@ def generate(options: Options, cluster: Cluster) -> None:
     }
     print("Current partition replica assignment")
     print(compact_json(with_directories(cluster, current)))
-    proposed = reassignment_plan.spread(current, brokers)
+    proposed = reassignment_plan.spread(current, racks)
     print("\nProposed partition reassignment configuration")
     print(compact_json(reassignment_plan.as_json(proposed, {})))
+
+
+def racks_of(options: Options, cluster: Cluster, brokers: list[int]) -> dict[int, str | None]:
+    """The racks of the listed brokers, none for each with --disable-rack-aware."""
+    if options.has("disable-rack-aware"):
+        return dict.fromkeys(brokers)
+    cluster.refresh()
+    racks = {node_id: cluster.racks.get(node_id) for node_id in brokers}
+    if None in racks.values() and any(racks.values()):
+        raise ClientError(
+            "Not all brokers have rack information. Add --disable-rack-aware in command line to "
+            "make replica assignment without rack information."
+        )
+    return racks
 
 
 def with_directories(cluster: Cluster, replicas: dict[Place, list[int]]) -> object:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.replication.placement import Rotation
 from ottla.tools.admin.offsets import Place
 
 
@@ -93,16 +95,19 @@ def brokers_of(text: str) -> list[int]:
     return brokers
 
 
-def spread(current: dict[Place, list[int]], brokers: list[int]) -> dict[Place, list[int]]:
-    """The same number of replicas, assigned to these brokers in turn."""
+def spread(
+    current: dict[Place, list[int]], racks: Mapping[int, str | None]
+) -> dict[Place, list[int]]:
+    """The same number of replicas, placed on these brokers as the controller places new ones."""
     proposed = {}
+    rotation, size = Rotation(racks), len(racks)
     for number, (place, replicas) in enumerate(sorted(current.items())):
-        if len(replicas) > len(brokers):
+        if len(replicas) > size:
             raise ClientError(
                 f"Unable to replicate the partition {len(replicas)} time(s): "
-                f"only {len(brokers)} broker(s) are given"
+                f"only {size} broker(s) are given"
             )
-        proposed[place] = [brokers[(number + turn) % len(brokers)] for turn in range(len(replicas))]
+        proposed[place] = list(rotation.replicas(number, number // size, len(replicas)))
     return proposed
 
 

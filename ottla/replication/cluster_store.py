@@ -111,6 +111,22 @@ def entry_path(number: int) -> str:
     return f"{LOG}/{number:0{ENTRY_DIGITS}d}"
 
 
+def cluster_id_text(cluster_id: str) -> bytes:
+    """The text of `/cluster/id`."""
+    return json.dumps({"version": "1", "id": cluster_id}, separators=(",", ":")).encode()
+
+
+def id_of_cluster(data: bytes) -> str:
+    """The id in `/cluster/id`. Raises ClusterRefused."""
+    try:
+        found = json.loads(data)["id"]
+    except GARBAGE:
+        found = None
+    if not isinstance(found, str) or not found:
+        raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
+    return found
+
+
 class ClusterStore:
     """Reads and writes the log. Raises CoordinationError if ZooKeeper does not answer, and
     UnreadableMetadata for data that no controller of this version has written."""
@@ -136,16 +152,9 @@ class ClusterStore:
 
     async def cluster_id(self, proposed: str) -> str:
         """The cluster's id, which is the first broker's proposal."""
-        body = json.dumps({"version": "1", "id": proposed}, separators=(",", ":")).encode()
-        await make(self.coordination, CLUSTER_ID, body)
+        await make(self.coordination, CLUSTER_ID, cluster_id_text(proposed))
         data, _ = await self.coordination.get(CLUSTER_ID)
-        try:
-            found = json.loads(data)["id"]
-        except GARBAGE:
-            found = None
-        if not isinstance(found, str) or not found:
-            raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
-        return found
+        return id_of_cluster(data)
 
     async def load(self, cluster_id: str) -> MetadataImage:
         """The image after all entries written so far."""
@@ -292,21 +301,8 @@ class ClusterStore:
         """Write a snapshot, then delete the previous one and the entries no longer needed."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
-        records = list(snapshot_records(image))
-        header = Header(
-            1, image.controller_id, image.controller_epoch, "", image.offset, len(records)
-        )
-        pieces = encode_snapshot(header, records)
         fence = Check(CONTROLLER_EPOCH, epoch_version)
-        directory = f"{SNAPSHOTS}/{image.entry}"
-        await self._remove_snapshot(image.entry, fence)         # left unfinished
-        await self.coordination.multi([fence, Create(directory)])
-        for number, piece in enumerate(pieces):
-            await self.coordination.multi([fence, Create(f"{directory}/{number}", piece)])
-        body = json.dumps({
-            "entry": image.entry, "pieces": len(pieces), "crc": crc32(b"".join(pieces)),
-            "before": before,
-        }).encode()
+        body = await self.write_pieces(image, before, fence)
         await self.coordination.multi([
             fence, Create(NEWEST, body) if newest is None else Set(NEWEST, body)
         ])
@@ -318,6 +314,24 @@ class ClusterStore:
         for at in range(0, len(old), DELETED_AT_A_TIME):
             some = old[at : at + DELETED_AT_A_TIME]
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
+
+    async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
+        """Write a snapshot that takes the place of the one at entry `before`. Nobody reads it yet:
+        the result is what `/metadata/newest` has to say for that."""
+        records = list(snapshot_records(image))
+        header = Header(
+            1, image.controller_id, image.controller_epoch, "", image.offset, len(records)
+        )
+        pieces = encode_snapshot(header, records)
+        directory = f"{SNAPSHOTS}/{image.entry}"
+        await self._remove_snapshot(image.entry, fence)         # left unfinished
+        await self.coordination.multi([fence, Create(directory)])
+        for number, piece in enumerate(pieces):
+            await self.coordination.multi([fence, Create(f"{directory}/{number}", piece)])
+        return json.dumps({
+            "entry": image.entry, "pieces": len(pieces), "crc": crc32(b"".join(pieces)),
+            "before": before,
+        }).encode()
 
     async def _remove_snapshot(self, entry: int, fence: Check) -> None:
         directory = f"{SNAPSHOTS}/{entry}"

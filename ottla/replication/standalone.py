@@ -11,7 +11,7 @@ keeps for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -34,14 +34,15 @@ from ottla.replication.metadata import (
     TopicDeleted,
 )
 from ottla.replication.principals import QuotaSet, RuleSet, ScramSet, TokenSet
-from ottla.replication.records import decode_record, encode_record
+from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
 from ottla.replication.store import Encoded
 from ottla.wire.batch import batches
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import ProtocolError, StorageFailed
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
     from ottla.log.clock import Clock
+    from ottla.log.directories.log_directory import LogDirectory
     from ottla.log.disk import Disk
     from ottla.log.flush import FlushTask
     from ottla.log.partition_log import PartitionLog
@@ -135,22 +136,7 @@ class StandaloneStore:
             self.log.flush()
         except StorageFailed as error:
             log.error("the metadata are not on disk yet: %s", error)
-        # What precedes the snapshot is not checked: while its segments are being removed it may
-        # begin anywhere, and a record may refer to one that is gone.
-        last: list[list[bytes]] = []
-        for batch in self._batches():
-            if batch[0].startswith(SNAPSHOT):
-                last.clear()
-            last.append(batch)
-        image = MetadataImage.empty(self.cluster_id)
-        self.behind_snapshot = 0
-        for batch in last:
-            if batch[0].startswith(SNAPSHOT):
-                image = image.apply([decode_record(value) for value in batch[1:]])
-                image = replace(image, offset=int(batch[0].removeprefix(SNAPSHOT)[:-1]))
-            else:
-                image = image.apply([decode_record(value) for value in batch])
-                self.behind_snapshot += len(batch)
+        image, self.behind_snapshot = image_of(self._batches(), self.cluster_id)
         return image
 
     def _batches(self) -> Iterator[list[bytes]]:
@@ -242,6 +228,55 @@ class StandaloneStore:
 
     def close(self) -> None:
         """Nothing is held open: the storage closes the log."""
+
+
+def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage, int]:
+    """The image that the log's batches make, and how many records follow its last snapshot."""
+    # What precedes the snapshot is not checked: while its segments are being removed it may
+    # begin anywhere, and a record may refer to one that is gone.
+    last: list[list[bytes]] = []
+    for batch in log:
+        if batch[0].startswith(SNAPSHOT):
+            last.clear()
+        last.append(batch)
+    image, behind = MetadataImage.empty(cluster_id), 0
+    for batch in last:
+        if batch[0].startswith(SNAPSHOT):
+            image = image.apply([decode_record(value) for value in batch[1:]])
+            image = replace(image, offset=int(batch[0].removeprefix(SNAPSHOT)[:-1]))
+        else:
+            image = image.apply([decode_record(value) for value in batch])
+            behind += len(batch)
+    return image, behind
+
+
+def read_stopped(directory: LogDirectory) -> MetadataImage:
+    """The image of a broker that was stopped cleanly, from the directory that has its metadata.
+
+    Only reads. Raises UnreadableMetadata if the log is not as the stop has left it, or OSError.
+    """
+    path = directory.file(f"{TOPIC}-0")
+    expected = directory.recovery_points.get((TOPIC, 0))
+    names = sorted(name for name in directory.disk.listdir(path) if name.endswith(".log"))
+
+    def values() -> Iterator[list[bytes]]:
+        at = None
+        for name in names:
+            for batch in batches(directory.disk.read_bytes(f"{path}/{name}")):
+                if at is not None and batch.base_offset != at:
+                    raise UnreadableMetadata(f"{path}: record {at} is missing")
+                at = batch.next_offset
+                yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
+        if at is None or at != expected:
+            raise UnreadableMetadata(
+                f"{path} ends at record {at}, not at {expected} as it was left"
+            )
+
+    try:
+        image, _ = image_of(values(), directory.known_ids()["cluster.id"])
+    except ProtocolError as error:
+        raise UnreadableMetadata(f"{path} is damaged: {error}") from error
+    return image
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:

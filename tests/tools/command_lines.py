@@ -18,8 +18,8 @@ EXAMPLES = {
 }
 COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
-    "cluster start", "server stop", "server dev", "server connections", "completion",
-    "install-kafka-scripts", "topic browse", "kafka-storage", "kafka-dump-log",
+    "cluster create", "cluster start", "server stop", "server dev", "server connections",
+    "completion", "install-kafka-scripts", "topic browse", "kafka-storage", "kafka-dump-log",
     "kafka-server-start", "kafka-server-stop",
 }
 """Those that connect to no broker, to one of their own, or need a terminal."""

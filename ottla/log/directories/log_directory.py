@@ -14,6 +14,9 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
 MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
 """What meta.properties says of a directory whose metadata are not in it but in ZooKeeper."""
+UNFINISHED = "ottla.unfinished"
+"""In meta.properties while `ottla cluster create` runs (`member_marks`): the ZooKeeper that is to
+have the metadata. A directory that says so serves nobody, as nobody else knows who has them."""
 ID_SIZE = 16
 TORN_ID = b""
 
@@ -283,13 +286,19 @@ class LogDirectory:
 
 def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
     """Raise StorageRefused where a directory's metadata are elsewhere than this broker's."""
+    if UNFINISHED in known:
+        raise StorageRefused(
+            f"{path} is being made the directory of a cluster's broker, which was interrupted. Run"
+            f" `ottla cluster create` with --zookeeper {known[UNFINISHED]} again: it goes on."
+        )
     if not known or (known.get(MODE) == IN_ZOOKEEPER) == clustered:
         return
     if clustered:
         raise StorageRefused(
             f"{path} belongs to a standalone broker, which kept its own metadata, and"
-            " zookeeper.connect makes this one a member of a cluster. Set log.dirs to another"
-            " directory, or remove zookeeper.connect."
+            " zookeeper.connect makes this one a member of a cluster. `ottla cluster create --from`"
+            " makes the standalone broker the first one of a cluster; otherwise set log.dirs to"
+            " another directory, or remove zookeeper.connect."
         )
     raise StorageRefused(
         f"{path} belongs to a broker of a cluster, whose metadata are in ZooKeeper: set"

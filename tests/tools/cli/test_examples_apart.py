@@ -1,6 +1,7 @@
 """The examples of commands that need more than one broker: those that start one, end one or wait,
 want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
-others, and compat_tests/test_cluster.py that of `cluster start`, which needs ZooKeeper."""
+others. Those of `cluster start` and `cluster create` need ZooKeeper: compat_tests/test_cluster.py
+and test_first_broker.py run them."""
 
 from __future__ import annotations
 
@@ -199,4 +200,4 @@ def test_its_example_works(
 
 
 def test_no_example_is_left_out() -> None:
-    assert {*RUN, "kafka-server-stop", "cluster start"} == EXAMPLES_APART
+    assert {*RUN, "kafka-server-stop", "cluster create", "cluster start"} == EXAMPLES_APART

@@ -1,0 +1,140 @@
+"""A cluster whose metadata begin with those of a standalone broker.
+
+They become the first snapshot, at entry 1, which has no records of its own: the next entry needs
+one before it. One transaction makes the snapshot valid, the entry, and `/cluster/id`. Before it
+this root of ZooKeeper has no cluster, after it the whole one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+
+from ottla.replication.cluster_store import (
+    CLUSTER_ID,
+    CONTROLLER_EPOCH,
+    KAFKAS_TOPICS,
+    LOG,
+    NEWEST,
+    ClusterRefused,
+    ClusterStore,
+    cluster_id_text,
+    entry_path,
+    id_of_cluster,
+)
+from ottla.replication.controller.elections import MIN_ISR
+from ottla.replication.coordination import Check, Create, NoNode, Set
+from ottla.replication.entries import FORMAT, Header, encode_entry
+from ottla.replication.metadata import (
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
+
+FIRST = 1
+NO_RUN = 0
+"""The broker epoch of the standalone broker's last run: below that of every registration."""
+
+
+class Root(Enum):
+    """What a root in ZooKeeper is to a standalone broker."""
+
+    EMPTY = "empty"
+    TAKEN_OVER = "taken over"
+    """It has a cluster with the broker's cluster id."""
+
+
+def as_first_member(
+    image: MetadataImage, broker: BrokerImage, min_isr: str
+) -> MetadataImage:
+    """A standalone broker's image as that of a cluster whose only broker is not running.
+
+    `broker` is that broker with its log directories, `min_isr` its min.insync.replicas, which is
+    one value for all brokers of a cluster. Raises ValueError if a partition has other replicas.
+    """
+    node_id = broker.node_id
+    topics = {
+        topic.name: TopicImage(topic.name, topic.topic_id, tuple(
+            _without_leader(image, topic, index, node_id) for index in range(len(topic.partitions))
+        ))
+        for topic in image.topics.values()
+    }
+    configs = {resource: dict(settings) for resource, settings in image.configs.items()}
+    configs.setdefault(("broker", ""), {})[MIN_ISR] = min_isr
+    own = configs.get(("broker", str(node_id)), {})
+    own.pop(MIN_ISR, None)                      # a cluster has none of a single broker (KIP-966)
+    return replace(
+        image, entry=FIRST, controller_id=-1, controller_epoch=0, leaving=frozenset(), brokers={},
+        former={node_id: broker}, company={}, topics=topics, raised=0,
+        configs={resource: settings for resource, settings in configs.items() if settings},
+    )
+
+
+def _without_leader(
+    image: MetadataImage, topic: TopicImage, index: int, node_id: int
+) -> PartitionState:
+    """A partition whose only replica is away: it has everything, and leads when it is back."""
+    state = topic.partitions[index]
+    if state.replicas != (node_id,):
+        raise ValueError(
+            f"{topic.name}-{index} has the replicas {list(state.replicas)}, and not only broker"
+            f" {node_id}"
+        )
+    # In a cluster each state has its whole leader epoch; this one is new, as after every stop.
+    epoch = image.leader_epoch(topic, state) + 1
+    return PartitionState(NO_LEADER, epoch, state.replicas, state.replicas,
+                          state.partition_epoch + 1)
+
+
+class FirstSnapshot:
+    """Writes a cluster's first snapshot: `look`, `prepare`, `commit`, in this order."""
+
+    def __init__(self, store: ClusterStore, cluster_id: str) -> None:
+        self.store, self.coordination, self.cluster_id = store, store.coordination, cluster_id
+
+    async def look(self) -> Root:
+        """What is there; changes nothing. Raises ClusterRefused if it belongs to others."""
+        await self.coordination.sync()
+        if await self.coordination.exists(KAFKAS_TOPICS) is not None:
+            raise ClusterRefused("it has /brokers/topics, it is an Apache Kafka's")
+        try:
+            data, _ = await self.coordination.get(CLUSTER_ID)
+        except NoNode:
+            if await self.coordination.exists(NEWEST) is not None or await self._has_entries():
+                raise ClusterRefused(
+                    f"it has metadata without {CLUSTER_ID}: it was changed by hand"
+                ) from None
+            return Root.EMPTY
+        found = id_of_cluster(data)
+        if found != self.cluster_id:
+            raise ClusterRefused(f"it has a cluster already, {found}")
+        return Root.TAKEN_OVER
+
+    async def _has_entries(self) -> bool:
+        try:
+            return bool(await self.coordination.children(LOG))
+        except NoNode:
+            return False
+
+    async def prepare(self, image: MetadataImage) -> None:
+        """Write what nobody reads yet. Raises CoordinationError."""
+        await self.store.prepare()
+        # As an election does: nobody else who prepares or is elected here can go on then, nor can
+        # a commit of an earlier try that is still on its way.
+        data, stat = await self.coordination.get(CONTROLLER_EPOCH)
+        await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
+        self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)
+        self.newest = await self.store.write_pieces(image, 0, self.fence)
+        self.entry = encode_entry(Header(FORMAT, -1, 0, "", image.offset, 0), ())
+
+    async def commit(self) -> None:
+        """Make it the cluster's. Raises Refused if it certainly is not; after ConnectionLost
+        another `look` tells."""
+        await self.coordination.multi([
+            self.fence,
+            Create(entry_path(FIRST), self.entry),
+            Create(NEWEST, self.newest),
+            Create(CLUSTER_ID, cluster_id_text(self.cluster_id)),
+        ])

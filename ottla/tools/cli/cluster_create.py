@@ -1,0 +1,243 @@
+"""`ottla cluster create`: a standalone broker becomes the first broker of a cluster, in place.
+
+No record is copied. The broker is stopped, and its log directories are locked meanwhile. In order:
+
+1. The snapshot is written to ZooKeeper, where nobody reads it yet.
+2. The log directories are marked as unfinished: from here on no start is possible on them.
+3. One transaction makes the snapshot that of a cluster: others may join it from here on.
+4. Each directory gets what a member's has: how its last run ended, and the entry that it has read.
+5. The former metadata log gets another name.
+6. The directories are a member's: the broker may start in the cluster.
+
+Interrupted before 2, nothing has happened to the broker. After that the same command goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ottla.broker.cluster.clustered_start import zookeeper
+from ottla.broker.cluster.metadata_checkpoint import write_mark
+from ottla.broker.settings.config import BrokerConfig, SettingsError
+from ottla.client.errors import ClientError
+from ottla.log.directories import member_marks, run_record
+from ottla.log.directories.log_directory import LogDirectory, StorageRefused
+from ottla.log.disk import Disk
+from ottla.replication.cluster_store import ClusterRefused, ClusterStore, Mark
+from ottla.replication.coordination import (
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    NotConnected,
+    Refused,
+)
+from ottla.replication.first_snapshot import (
+    FIRST,
+    NO_RUN,
+    FirstSnapshot,
+    Root,
+    as_first_member,
+)
+from ottla.replication.metadata import BrokerImage, MetadataImage
+from ottla.replication.records import UnreadableMetadata
+from ottla.replication.standalone import TOPIC, read_stopped
+from ottla.tools.cli.output import confirm, done
+
+METADATA = TOPIC, 0
+REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadata, SettingsError)
+
+
+def create(options: Namespace) -> None:
+    """`ottla cluster create`."""
+    if options.source is None:
+        raise ClientError("--from is needed: server.properties, or a log directory")
+    disk, source = Disk(), Path(options.source)
+    overrides = []
+    if source.is_dir():
+        overrides, path = [f"log.dirs={source}"], None
+    else:
+        path = source
+    try:
+        config = BrokerConfig.load(path, overrides)
+        address = options.zookeeper or config.zookeeper_connect
+        if not address:
+            raise ClientError("--zookeeper is needed: host:port/chroot")
+        directories = member_marks.open_stopped(
+            disk, [str(each) for each in config.log_directories()]
+        )
+        try:
+            node_id = node_of(config, directories)
+            config = BrokerConfig.load(
+                path, [*overrides, f"node.id={node_id}", f"zookeeper.connect={address}"]
+            )
+            creation = Creation(config, disk, directories)
+            asyncio.run(run(creation, options))
+        finally:
+            member_marks.close_all(directories)
+    except REFUSALS as error:
+        raise ClientError(str(error)) from error
+    done(options, f"made broker {node_id} the first one of cluster {creation.cluster_id}")
+    if not options.dry_run:
+        print(f"start it with zookeeper.connect={address} and node.id={node_id} in its settings")
+
+
+def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
+    """The broker's node.id, which it keeps: that of its log directories, and of its file if that
+    has one."""
+    known = directories[0].known_ids()
+    found = known.get("node.id") or known["broker.id"]
+    told = {"node.id", "broker.id"} & config.static.keys()
+    if config.sources.path is not None and told and str(config.node_id) != found:
+        raise ClientError(
+            f"{config.sources.path} has node.id={config.node_id}, {directories[0].path} belongs to"
+            f" broker {found}"
+        )
+    return found
+
+
+async def run(creation: Creation, options: Namespace) -> None:
+    """Connect to ZooKeeper and do it."""
+    coordination = zookeeper(creation.config, asyncio.get_running_loop())
+    await coordination.start()
+    try:
+        await creation.run(coordination, lambda: ask(options, creation))
+    finally:
+        await coordination.stop()
+
+
+def ask(options: Namespace, creation: Creation) -> bool:
+    """Say what will be done, and let it be confirmed; returns whether to do it."""
+    for line in creation.plan():
+        print(line)
+    where = creation.config.zookeeper_connect
+    confirm(options, f"making broker {creation.config.node_id} the first of a cluster", where)
+    return not options.dry_run
+
+
+class Creation:
+    """The creation of a cluster from a broker whose log directories are locked here."""
+
+    def __init__(
+        self, config: BrokerConfig, disk: Disk, directories: Sequence[LogDirectory]
+    ) -> None:
+        self.config, self.disk, self.directories = config, disk, directories
+        self.cluster_id = directories[0].known_ids()["cluster.id"]
+        self.begun = member_marks.begun(directories)
+        self.image: MetadataImage | None = None
+        """What ZooKeeper is to have; None once it has it."""
+        if self.begun not in (None, config.zookeeper_connect):
+            raise StorageRefused(
+                f"this was begun with --zookeeper {self.begun}, which may have the metadata"
+                " already: go on with that one"
+            )
+
+    async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
+        """Do what is left to do, if `agreed` says so. Raises what is in REFUSALS, or OSError."""
+        store = ClusterStore(coordination)
+        first = FirstSnapshot(store, self.cluster_id)
+        await self._look(first)
+        if not agreed():
+            return
+        wanted = self.image is not None
+        if self.image is not None:
+            await first.prepare(self.image)
+            member_marks.begin(self.directories, self.config.zookeeper_connect)
+        try:
+            if wanted:
+                await self._commit(first)
+            # A later snapshot may have replaced the entry.
+            mark = await store.mark(FIRST) or Mark(FIRST, 0)
+        except (ConnectionLost, NotConnected) as error:
+            raise ConnectionLost(
+                f"{error}. It is not known whether ZooKeeper has the metadata: run this again, it"
+                " goes on"
+            ) from error
+        run = run_record.RunRecord(NO_RUN, self.disk.boot_id(), "true", clean=True)
+        for directory in self.directories:
+            write_mark(self.disk, directory.path, mark)
+            run_record.write(self.disk, directory.path, run)
+        for directory in self.directories:
+            member_marks.put_aside(directory, METADATA)
+        member_marks.finish(self.directories)
+
+    async def _look(self, first: FirstSnapshot) -> None:
+        """Find out what is left to do; sets `image`."""
+        where = f"ZooKeeper at {self.config.zookeeper_connect}"
+        try:
+            root = await first.look()
+        except ClusterRefused as error:
+            raise ClusterRefused(f"{where}: {error}. {await self._given_up()}") from error
+        if root is Root.TAKEN_OVER:
+            if self.begun is None:
+                raise ClusterRefused(
+                    f"{where} has the cluster {self.cluster_id}, to which this broker belongs, and"
+                    " its log directories do not know of it: are they a copy from before? Nothing"
+                    " was changed"
+                )
+            self.image = None
+            return
+        home = next((each for each in self.directories if METADATA in each.partitions), None)
+        if home is None:
+            raise ClusterRefused(
+                f"{self.directories[0].path} has no metadata ({TOPIC}-0), and {where} has no"
+                " cluster: has it lost its data?"
+            )
+        self.image = self._as_member(read_stopped(home))
+
+    def _as_member(self, image: MetadataImage) -> MetadataImage:
+        node_id = self.config.node_id
+        known = image.brokers.get(node_id)
+        broker = BrokerImage(
+            node_id, NO_RUN, known.endpoints if known is not None else (), self.config.broker_rack,
+            self.disk.new_id(), tuple(each.directory_id for each in self.directories),
+        )
+        min_isr = self.config.topic_log_config(image, "").min_insync_replicas
+        try:
+            return as_first_member(image, broker, str(min_isr))
+        except ValueError as error:
+            raise UnreadableMetadata(str(error)) from error
+
+    async def _given_up(self) -> str:
+        """ZooKeeper has another cluster in this place: the broker stays what it was."""
+        if self.begun is None:
+            return "Nothing was changed"
+        if any(member_marks.ASIDE in each.names for each in self.directories):
+            return "The broker's own cluster was there when this was begun: bring it back"
+        member_marks.take_back(self.directories)
+        return "The broker can be started alone again, as before"
+
+    async def _commit(self, first: FirstSnapshot) -> None:
+        self.begun = self.config.zookeeper_connect
+        try:
+            await first.commit()
+        except Refused as error:
+            # Somebody else was faster: perhaps an earlier run of this command.
+            await self._look(first)
+            if self.image is not None:
+                raise ClusterRefused(
+                    f"ZooKeeper at {self.begun} was changed meanwhile by others: run this again"
+                ) from error
+
+    def plan(self) -> list[str]:
+        """What will be done, a line each."""
+        config, image = self.config, self.image
+        paths = ", ".join(each.path for each in self.directories)
+        lines = [
+            f"broker {config.node_id} becomes the first broker of a cluster",
+            f"  cluster id   {self.cluster_id}, as before",
+            f"  ZooKeeper    {config.zookeeper_connect}",
+            f"  directories  {paths}",
+        ]
+        if image is None:
+            return [*lines, "  metadata     are in ZooKeeper already: the rest is done"]
+        partitions = sum(len(topic.partitions) for topic in image.topics.values())
+        settings = sum(map(len, image.configs.values()))
+        return [
+            *lines,
+            f"  metadata     {len(image.topics)} topics with {partitions} partitions, {settings}"
+            f" settings, {len(image.rules)} ACLs, {len(image.quotas)} quotas,"
+            f" {len(image.credentials)} SCRAM credentials, {len(image.tokens)} delegation tokens",
+        ]

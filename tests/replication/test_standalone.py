@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication import standalone
@@ -18,9 +21,10 @@ from ottla.replication.metadata import (
     TopicDeleted,
 )
 from ottla.replication.records import UnreadableMetadata
-from ottla.replication.standalone import StandaloneStore
+from ottla.replication.standalone import KEPT_FOR_EVER, StandaloneStore, read_stopped
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
+from tests.replication.histories import histories
 
 ALONE = PartitionState(0, 0, (0,), (0,))
 
@@ -110,6 +114,29 @@ def test_a_snapshot_may_be_larger_than_one_read(
     image = keeper.stop()
     assert keeper.store.log.size_bytes > standalone.READ_SIZE
     assert Keeper(tmp_path).image == image
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(histories(), st.integers(1, 12), st.integers(150, 1000))
+def test_a_stopped_brokers_metadata_are_read_without_a_start(
+    tmp_path_factory: pytest.TempPathFactory, history: list[MetadataRecord], every: int, size: int
+) -> None:
+    """From several segments, of which a snapshot may have removed the first; nothing is written."""
+    path = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", every - 4 * 20)
+        patch.setattr(standalone, "KEPT_FOR_EVER", KEPT_FOR_EVER._replace(segment_bytes=size))
+        keeper = Keeper(path)
+        for record in history:
+            keeper.append(record)
+        if not history:
+            keeper.append(topic(1))
+        image = keeper.stop()
+    before = {each.name: each.read_bytes() for each in path.rglob("*") if each.is_file()}
+    directory = LogDirectory(Disk(), str(path))
+    assert read_stopped(directory) == image
+    directory.close()
+    assert {each.name: each.read_bytes() for each in path.rglob("*") if each.is_file()} == before
 
 
 def test_a_record_of_a_later_version_stops_the_start(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ Interrupted before 2, nothing has happened to the broker. After that the same co
 from __future__ import annotations
 
 import asyncio
+import logging
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ def create(options: Namespace) -> None:
             config = BrokerConfig.load(
                 path, [*overrides, f"node.id={node_id}", f"zookeeper.connect={address}"]
             )
-            creation = Creation(config, disk, directories)
+            creation = Creation(config, disk, directories, options.dry_run)
             asyncio.run(run(creation, options))
         finally:
             member_marks.close_all(directories)
@@ -100,6 +101,8 @@ def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
 
 async def run(creation: Creation, options: Namespace) -> None:
     """Connect to ZooKeeper and do it."""
+    # What it says of each try to connect; the last one is an error here.
+    logging.getLogger("ottla.kazoo").addHandler(logging.NullHandler())
     coordination = zookeeper(creation.config, asyncio.get_running_loop())
     await coordination.start()
     try:
@@ -121,8 +124,13 @@ class Creation:
     """The creation of a cluster from a broker whose log directories are locked here."""
 
     def __init__(
-        self, config: BrokerConfig, disk: Disk, directories: Sequence[LogDirectory]
+        self,
+        config: BrokerConfig,
+        disk: Disk,
+        directories: Sequence[LogDirectory],
+        dry_run: bool = False,
     ) -> None:
+        self.dry_run = dry_run
         self.config, self.disk, self.directories = config, disk, directories
         self.cluster_id = directories[0].known_ids()["cluster.id"]
         self.begun = member_marks.begun(directories)
@@ -141,6 +149,7 @@ class Creation:
         await self._look(first)
         if not agreed():
             return
+        await self._look(first)                     # the answer may have taken long
         wanted = self.image is not None
         if self.image is not None:
             await first.prepare(self.image)
@@ -185,6 +194,11 @@ class Creation:
                 f"{self.directories[0].path} has no metadata ({TOPIC}-0), and {where} has no"
                 " cluster: has it lost its data?"
             )
+        if member_marks.ASIDE in home.names:
+            raise StorageRefused(
+                f"{home.path} has {TOPIC}-0 and {member_marks.ASIDE}, which is to be its name: move"
+                " that one away"
+            )
         self.image = self._as_member(read_stopped(home))
 
     def _as_member(self, image: MetadataImage) -> MetadataImage:
@@ -206,6 +220,8 @@ class Creation:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):
             return "The broker's own cluster was there when this was begun: bring it back"
+        if self.dry_run:
+            return "Without --dry-run this makes the broker what it was"
         member_marks.take_back(self.directories)
         return "The broker can be started alone again, as before"
 
@@ -232,7 +248,7 @@ class Creation:
             f"  directories  {paths}",
         ]
         if image is None:
-            return [*lines, "  metadata     are in ZooKeeper already: the rest is done"]
+            return [*lines, "  metadata     are in ZooKeeper already: what is left will be done"]
         partitions = sum(len(topic.partitions) for topic in image.topics.values())
         settings = sum(map(len, image.configs.values()))
         return [

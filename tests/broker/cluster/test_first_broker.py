@@ -11,6 +11,7 @@ import pytest
 
 from ottla.groups.records import Producer
 from ottla.log.directories import member_marks
+from ottla.log.directories.checkpoints import HIGH_WATERMARKS
 from ottla.log.disk import Disk
 from ottla.tools.cli.cluster_create import Creation
 from ottla.wire.errors import ErrorCode
@@ -26,6 +27,9 @@ from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.transactions import OK, READ_COMMITTED
 from tests.simulation.zookeeper import MemoryCoordination
+from tests.tools.kafka_directory import NODE as KAFKAS_NODE
+from tests.tools.kafka_directory import write_kafka
+from tests.tools.logs import run
 
 FIRST = 0
 """A standalone broker's node.id, unless it is set."""
@@ -98,18 +102,18 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-def become_first(cluster: RunningCluster) -> None:
-    config, disk = cluster.config(FIRST), Disk()
+def become_first(cluster: RunningCluster, node_id: int = FIRST) -> None:
+    config, disk = cluster.config(node_id), Disk()
     directories = member_marks.open_stopped(disk, [str(p) for p in config.log_directories()])
     creation = Creation(config, disk, directories)
 
-    async def run() -> None:
+    async def all_of_it() -> None:
         session = MemoryCoordination(cluster.zookeeper)
         await session.start()
         await creation.run(session, lambda: True)
         await session.stop()
 
-    cluster.run(run())
+    cluster.run(all_of_it())
     member_marks.close_all(directories)
 
 
@@ -138,6 +142,7 @@ async def pause(cluster: RunningCluster) -> None:
 def test_it_goes_on_with_everything_that_it_had(cluster: RunningCluster, tmp_path: Path) -> None:
     before = Before(tmp_path / "broker-0")
     become_first(cluster)
+    (tmp_path / "broker-0" / HIGH_WATERMARKS).unlink()
     server = cluster.start(FIRST)
     assert server.storage.cluster_id == before.cluster_id
     for partition in server.replicas:
@@ -160,6 +165,8 @@ def test_it_goes_on_with_everything_that_it_had(cluster: RunningCluster, tmp_pat
     cluster.stop(FIRST)
     again = cluster.start(FIRST)
     assert again.member is not None and not again.member.adopts
+    assert (tmp_path / "broker-0" / member_marks.ASIDE).is_dir(), "kept, and no partition's"
+    assert not list((tmp_path / "broker-0").glob("*-stray"))
 
 
 def test_it_has_a_new_leader_epoch_and_is_trusted_though_others_were_first(
@@ -177,6 +184,19 @@ def test_it_has_a_new_leader_epoch_and_is_trusted_though_others_were_first(
     assert (state.leader, state.isr, state.extra) == (FIRST, (FIRST,), None)
     assert state.leader_epoch > before.epochs["plain-0"]
     assert server.metadata_log.image.cluster_id == before.cluster_id
+
+
+def test_directories_of_apache_kafka_come_into_a_cluster_by_way_of_an_import(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    source = write_kafka(tmp_path / "kafka")
+    assert run("import", source, "--data-dir", tmp_path / f"broker-{KAFKAS_NODE}") == 0
+    become_first(cluster, KAFKAS_NODE)
+    server = cluster.start(KAFKAS_NODE)
+    assert {repr(each) for each in server.replicas} == {"t-0", "t-1", "table-0"}
+    for partition in server.replicas:
+        assert partition.led_here and partition.high_watermark == partition.log.log_end_offset > 0
+        assert partition.leader_epoch > 4, "of Kafka's"
 
 
 def test_replicas_on_brokers_that_join_have_everything(
@@ -217,3 +237,10 @@ def test_replicas_on_brokers_that_join_have_everything(
         assert sent(client, before.idempotent, 0) == (0, 0), "its producers are known there, too"
     image = cluster.servers[1].metadata_log.image
     assert all(state.leader in (1, 2) for t in image.topics.values() for state in t.partitions)
+    (tmp_path / "broker-0" / HIGH_WATERMARKS).unlink()
+    server = cluster.start(FIRST)
+    cluster.until(in_sync, "the first broker is in sync again")
+    cluster.until(
+        lambda: all(p.high_watermark == p.log.log_end_offset for p in server.replicas),
+        "without a checkpoint of high watermarks everything is readable, too",
+    )

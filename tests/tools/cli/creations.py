@@ -138,10 +138,11 @@ def created(
     coordination: MemoryCoordination,
     agreed: Callable[[], bool] = lambda: True,
     address: str = ZOOKEEPER,
+    dry_run: bool = False,
 ) -> Creation:
     """Run the command. Raises what ends it."""
     directories = member_marks.open_stopped(disk, PATHS)
-    creation = Creation(settings(address), disk, directories)
+    creation = Creation(settings(address), disk, directories, dry_run)
 
     async def run() -> None:
         await coordination.start()

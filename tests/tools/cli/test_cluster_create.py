@@ -38,7 +38,9 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.records import UnreadableMetadata
 from ottla.tools.cli import cluster_create
-from tests.broker.running import RunningBroker
+from tests.broker import topics
+from tests.broker.produce_fetch import batch, produce
+from tests.broker.running import RunningBroker, WireClient
 from tests.log.faulty_disk import FaultyDisk, PowerCut
 from tests.replication.histories import histories
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
@@ -52,6 +54,7 @@ from tests.tools.cli.creations import (
     copied,
     copy_of,
     created,
+    open_alone,
     standalone,
     taken_over,
 )
@@ -254,6 +257,12 @@ def test_a_broker_with_a_missing_directory_is_refused() -> None:
     refused(disk, ZooKeeperServer(), "/b has no meta.properties")
 
 
+def test_a_former_metadata_log_is_not_replaced() -> None:
+    disk = standalone()
+    disk.makedirs(f"/a/{ASIDE}")
+    refused(disk, ZooKeeperServer(), f"/a has __ottla_metadata-0 and {ASIDE}")
+
+
 def test_a_metadata_log_that_has_lost_its_end_is_refused() -> None:
     disk = standalone()
     inode = disk.inode("/a/__ottla_metadata-0/00000000000000000000.log")
@@ -276,6 +285,8 @@ def test_the_command_goes_on_with_the_zookeeper_with_which_it_began() -> None:
     disk, server = standalone(), ZooKeeperServer()
     before = image_of(disk)
     stopped_after_marking(disk, server)
+    with pytest.raises(StorageRefused, match=r"was interrupted.*--zookeeper zk:2181/ottla again"):
+        open_alone(disk)
     with pytest.raises(StorageRefused, match="begun with --zookeeper zk:2181/ottla"):
         created(disk, MemoryCoordination(ZooKeeperServer()), address="other:1")
     created(disk, MemoryCoordination(server))
@@ -301,6 +312,9 @@ def test_where_another_cluster_was_faster_the_broker_is_given_back() -> None:
     before = image_of(disk)
     stopped_after_marking(disk, server)
     have(server, CLUSTER_ID)
+    with pytest.raises(ClusterRefused, match="Without --dry-run"):
+        created(disk, MemoryCoordination(server), lambda: False, dry_run=True)
+    assert alone(disk) is None
     with pytest.raises(ClusterRefused, match=r"other\. The broker can be started alone"):
         created(disk, MemoryCoordination(server))
     assert image_of(disk) == before and clustered(disk, server) is None
@@ -337,7 +351,7 @@ def test_a_zookeeper_that_lost_everything_at_the_end_is_not_filled_again() -> No
 def test_a_dry_run_changes_nothing() -> None:
     disk, server = standalone(), ZooKeeperServer()
     before = contents(disk)
-    created(disk, MemoryCoordination(server), lambda: False)
+    created(disk, MemoryCoordination(server), lambda: False, dry_run=True)
     assert contents(disk) == before and list(server.nodes) == ["/"]
 
 
@@ -397,7 +411,9 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> ZooKeeperServer:
 def test_the_command_line(in_memory: ZooKeeperServer, tmp_path: Path) -> None:
     data, ottla = tmp_path / "data", Ottla("nobody:1")
     line = f"cluster create --from {data} --zookeeper zk:2181/ottla"
-    with RunningBroker(data):
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        topics.create(client, "t")
+        assert produce(client, "t", batch(b"v")).error_code == 0
         done = ottla(f"{line} --yes")
         assert done.status == 1 and "is in use by another process" in done.err
     done = ottla(line)
@@ -408,6 +424,7 @@ def test_the_command_line(in_memory: ZooKeeperServer, tmp_path: Path) -> None:
     done = ottla(f"{line} --yes")
     assert done.status == 0 and done.err.startswith("made broker 4 the first one of cluster")
     assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
+    assert ottla(f"log verify {data}").status == 0
     with pytest.raises(StorageRefused, match="belongs to a broker of a cluster, whose metadata"):
         RunningBroker(data)
     done = ottla(f"{line} --yes")

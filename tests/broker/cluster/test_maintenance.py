@@ -166,6 +166,10 @@ def test_a_broker_is_retired_by_the_documented_steps(
     refused = ottla(unregister)
     assert refused.status == 1 and "Broker 4 is running" in refused.err, refused
     cluster.stop(4)
+    cluster.until(
+        lambda: all(4 not in each.metadata_log.image.brokers for each in cluster.servers.values()),
+        "all have heard that broker 4 has stopped",
+    )
     assert ottla.ok(unregister) == "Broker 4 is no longer registered.\n"
     in_order(cluster)
     ottla.ok("cluster check")

@@ -35,6 +35,8 @@ ONLY_DYNAMIC = frozenset({
     "replica.alter.log.dirs.io.max.bytes.per.second",
 })
 """Kafka allows these in no file and has no defaults for them in its table; here a file may."""
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 CLEANER_MEMORY_MIN = 1 << 20
 """The minimum memory of a cleaner in bytes: Apache Kafka does not start with less."""
 
@@ -295,6 +297,11 @@ class BrokerSettings(ListenerSettings):
     replica_high_watermark_checkpoint_interval_ms: Long = setting(
         "replica.high.watermark.checkpoint.interval.ms", 5000,
         help="How often a broker of a cluster saves its high watermarks.")
+    replica_selector_class: str | None = setting(
+        "replica.selector.class", None,
+        help=f"Where consumers are sent to read (KIP-392). {RACK_AWARE_SELECTOR}: to a replica in"
+        f" sync whose broker.rack is their client.rack. {LEADER_SELECTOR}, or none: to the leader."
+        " All brokers should have the same.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
         help="Ottla's own. Maximum segments with open files, one descriptor each or three if"

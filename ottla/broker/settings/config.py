@@ -27,7 +27,12 @@ from ottla.broker.settings.addresses import (
     parse_http_address,
     parse_protocols,
 )
-from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
+from ottla.broker.settings.broker import (
+    DYNAMIC,
+    LEADER_SELECTOR,
+    RACK_AWARE_SELECTOR,
+    BrokerSettings,
+)
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
@@ -95,6 +100,12 @@ class BrokerConfig(BrokerSettings):
             raise SettingsError(
                 "authorizer.class.name",
                 f"{self.authorizer_class_name!r} is not available, only {AUTHORIZERS[0]} is",
+            )
+        if self.replica_selector_class not in (None, LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+            raise SettingsError(
+                "replica.selector.class",
+                f"{self.replica_selector_class!r} is not available, only {RACK_AWARE_SELECTOR} and"
+                f" {LEADER_SELECTOR} are",
             )
         strange = set(self.ottla_metrics_compat) - METRICS_FAMILIES
         if strange:

@@ -3,15 +3,9 @@
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.log.clock cimport Clock
+from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
-
-
-cdef class FetchSettings:
-    cdef readonly int32_t wait_ms_max, size_min, size_max, partition_size_max
-    cdef readonly int64_t backoff_ms_max
-    cdef readonly str client_id
-    cdef readonly object throttle       # of replicas that are not in sync, or None
 
 
 cdef class FetchedPartition:

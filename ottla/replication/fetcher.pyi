@@ -3,26 +3,8 @@
 from collections.abc import Iterable
 
 from ottla.log.clock import Clock
+from ottla.replication.fetch_settings import FetchSettings
 from ottla.replication.partition import Partition
-from ottla.replication.throttle import Throttle
-
-class FetchSettings:
-    wait_ms_max: int
-    size_min: int
-    size_max: int
-    partition_size_max: int
-    backoff_ms_max: int
-    client_id: str
-    def __init__(
-        self,
-        wait_ms_max: int = 500,
-        size_min: int = 1,
-        size_max: int = 10485760,
-        partition_size_max: int = 1048576,
-        backoff_ms_max: int = 1000,
-        client_id: str = "broker-fetcher",
-        throttle: Throttle | None = None,
-    ) -> None: ...
 
 class Fetcher:
     node_id: int

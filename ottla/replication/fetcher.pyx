@@ -1,6 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's side of Fetch, without a socket: it builds requests (version 17) and parses replies
-as their bytes arrive, appending whole batches from the receiver's buffer into segments.
+"""A follower's side of Fetch, without a socket: it builds requests (version 17; 18, with its high
+watermark, where consumers read from followers) and parses replies as their bytes arrive, appending
+whole batches from the receiver's buffer into segments.
 
 There is one for each broker that partitions are fetched from. The session is incremental (KIP-227):
 a request names what changed since the previous one. Whether an answer is accepted never depends on
@@ -15,6 +16,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.log.clock cimport Clock
 from ottla.log.follower_batches cimport checked_batches
+from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport HEADER_SIZE, LOG_OVERHEAD, total_size
 from ottla.wire.byteorder cimport store_int32
@@ -52,16 +54,6 @@ cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
 
 class MalformedReply(MalformedMessage):
     """The bytes cannot be a Fetch reply, whatever follows."""
-
-
-cdef class FetchSettings:
-    """`replica.fetch.*`: sizes in bytes, times in ms."""
-
-    def __init__(self, wait_ms_max=500, size_min=1, size_max=10 << 20, partition_size_max=1 << 20,
-                 backoff_ms_max=1000, client_id="broker-fetcher", throttle=None):
-        self.wait_ms_max, self.size_min, self.size_max = wait_ms_max, size_min, size_max
-        self.partition_size_max, self.backoff_ms_max = partition_size_max, backoff_ms_max
-        self.client_id, self.throttle = client_id, throttle
 
 
 cdef class FetchedPartition:
@@ -204,7 +196,7 @@ cdef class Fetcher:
         frame = Writer()
         frame.write_int32(0)
         frame.write_int16(FETCH)
-        frame.write_int16(VERSION)
+        frame.write_int16(VERSION + self.settings.tells_high_watermark)
         frame.write_int32(<int32_t>(self.requests & 0x7fffffff))
         frame.write_string(self.settings.client_id, False)
         frame.write_no_tags(True)
@@ -285,7 +277,15 @@ cdef class Fetcher:
                 body.write_int32(item.told_last_epoch)
                 body.write_int64(item.told_start)
                 body.write_int32(self.settings.partition_size_max)
-                body.write_no_tags(True)
+                if self.settings.tells_high_watermark:
+                    # Tagged: 1 field, tag 1, 8 bytes. -1 is answered at once.
+                    body.write_int8(1)
+                    body.write_int8(1)
+                    body.write_int8(8)
+                    body.write_int64(
+                        item.partition.high_watermark if item.partition.in_step else -1)
+                else:
+                    body.write_no_tags(True)
             body.write_no_tags(True)
         return 0
 

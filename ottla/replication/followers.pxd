@@ -24,6 +24,7 @@ cdef class Followers:
     cdef Follower *find(self, int32_t node_id) noexcept
     cdef int64_t least_end(self, int64_t own_end, int64_t now_ms) noexcept
     cdef bint all_live(self) noexcept
+    cdef int32_t closest(self, object nodes, int64_t offset) except -2
     cdef int appended(self, int64_t now_ms) noexcept
     cdef bint fetched(
         self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,

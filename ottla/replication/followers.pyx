@@ -18,6 +18,14 @@ cdef int64_t AT_END = 0x7fffffffffffffff
 cdef int64_t NEVER = -0x4000000000000000
 
 
+cdef bint is_ahead(Follower *one, Follower *other) noexcept:
+    if one.end != other.end:
+        return one.end > other.end
+    if one.caught_up_ms != other.caught_up_ms:
+        return one.caught_up_ms > other.caught_up_ms
+    return one.node_id > other.node_id
+
+
 cdef class Followers:
     """The state of each replica of one partition except the leader."""
 
@@ -127,6 +135,21 @@ cdef class Followers:
             if not self.each[at].live:
                 return False
         return True
+
+    cdef int32_t closest(self, object nodes, int64_t offset) except -2:
+        """The replica among `nodes` from which a consumer best reads at `offset` (KIP-392): in
+        sync, alive, with that offset; the one with most records, of several the one that caught up
+        last. -1 if there is none."""
+        cdef Follower *follower
+        cdef Follower *best = NULL
+        cdef int at
+        for at in range(self.count):
+            follower = &self.each[at]
+            if (follower.in_isr and follower.live and follower.node_id in nodes
+                    and follower.log_start <= offset <= follower.end
+                    and (best is NULL or is_ahead(follower, best))):
+                best = follower
+        return -1 if best is NULL else best.node_id
 
     def propose(self, high_watermark, epoch_start, now_ms):
         """The nodes to join the in-sync set, with their broker epochs, and those to leave it.

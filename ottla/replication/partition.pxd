@@ -42,6 +42,9 @@ cdef class Partition:
     # For a partition with several replicas; see `assume`.
     cdef readonly bint replicated           # it has a role among several replicas
     cdef readonly bint following            # another broker leads it, and this one copies
+    # A follower that has compared its log with the leader's in this leader epoch: below its high
+    # watermark it has what the leader has.
+    cdef readonly bint in_step
     cdef readonly int64_t leader_high_watermark     # as its leader reported it last
     cdef Followers followers                # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
@@ -62,6 +65,8 @@ cdef class Partition:
     cdef int promise(self, Promise promise) except -1
     cdef bint break_promise(self, Promise promise) except -1
     cdef int check_leader(self, int32_t client_epoch) except -1
+    cdef int check_follower(self, int32_t client_epoch) except -1
+    cdef int check_epoch(self, int32_t client_epoch) except -1
     cdef int64_t append_replicated(
         self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef bint must_sync(self) noexcept

@@ -63,6 +63,7 @@ class Partition:
     def give_up(self, code: int = 6) -> None: ...
     replicated: bool
     following: bool
+    in_step: bool
     @property
     def leader_high_watermark(self) -> int: ...
     replicas: tuple[int, ...]

@@ -204,6 +204,18 @@ cdef class Partition:
         # A damaged log accepts no more records, and is served up to the damage.
         if self.log.health.offline is not None and self.log.health.damage is None:
             raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
+        return self.check_epoch(client_epoch)
+
+    cdef int check_follower(self, int32_t client_epoch) except -1:
+        """`check_leader` for a consumer that reads from a follower (KIP-392)."""
+        if not self.following:
+            return self.check_leader(client_epoch)
+        # What a damaged log lacks the others have.
+        if self.log.health.offline is not None:
+            raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
+        return self.check_epoch(client_epoch)
+
+    cdef int check_epoch(self, int32_t client_epoch) except -1:
         if client_epoch == -1 or client_epoch == self.leader_epoch:
             return 0
         if client_epoch < self.leader_epoch:
@@ -218,7 +230,7 @@ cdef class Partition:
 
     def close(self):
         """Wake everybody who waits here; they find the partition gone."""
-        self.led_here = self.following = False
+        self.led_here = self.following = self.in_step = False
         self.followers = None
         self.give_up()
 
@@ -260,6 +272,8 @@ cdef class Partition:
             self.proposed = None
         if not self.replicated or not led:
             self.flush_wanted_upto = 0
+        if led or leader_epoch > self.leader_epoch or leader_id != self.leader_id:
+            self.in_step = False
         # A fetch that did not count, as the replica was offline, counts now.
         counts_again = led and self.offline != offline
         self.replicated = True
@@ -493,6 +507,9 @@ cdef class Partition:
         high_watermark = min(high_watermark, self.log.log_end_offset)
         if high_watermark > self.high_watermark:
             self.advance(high_watermark)
+        if not self.in_step:
+            self.in_step = True
+            self.wake()                     # consumers wait here for what was committed before
         if self.log.log_start_offset < log_start <= self.log.log_end_offset:
             self.log.delete_before(log_start)
         return 0
@@ -520,8 +537,15 @@ cdef class Partition:
         """Remove everything from `offset` on; returns as `diverged` does."""
         cdef int64_t known = self.log.checkpoint_offset
         self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.shortened(self.log.log_end_offset)
         return self.log.log_end_offset < known
+
+    def shortened(self, int64_t high_watermark_max):
+        """Records were removed from the end of a follower's log: consumers that wait behind it have
+        to ask the leader."""
+        self.high_watermark = min(self.high_watermark, high_watermark_max)
+        self.in_step = False
+        self.wake()
 
     @property
     def damaged(self):
@@ -533,11 +557,12 @@ cdef class Partition:
         nowhere. Returns the paths of what was put aside. Raises StorageFailed."""
         assert self.following, "only a follower's records are elsewhere"
         aside = self.log.repair()
-        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.shortened(self.log.log_end_offset)
         return aside
 
     def start_anew(self, int64_t offset):
         """Discard the whole log, and begin again at the leader's log start. Always True."""
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
+        self.shortened(offset)
         return True

@@ -27,10 +27,12 @@ from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.elections import LogEnd, leaderless
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.partitions import elect_longest
-from ottla.replication.fetcher import Fetcher, FetchSettings
+from ottla.replication.fetch_settings import FetchSettings
+from ottla.replication.fetcher import Fetcher
 from ottla.replication.metadata import (
     BrokerImage,
     ConfigSet,
+    Endpoint,
     MetadataImage,
     MetadataRecord,
     PartitionState,
@@ -39,12 +41,20 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
-from ottla.wire.messages import AlterPartitionRequest, AssignReplicasToDirsRequest
+from ottla.wire.headers import RequestHeader, response_header_size
+from ottla.wire.messages import (
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    FetchRequest,
+    FetchResponse,
+)
 from ottla.wire.records import Record, build_batch
 from tests.simulation.loop import SimLoop, running
 from tests.waiting import exhaust
 
 TOPIC, TOPIC_ID = "t", b"\x07" * 16
+RACKS = ("a", "b", "c", "c")
+"""Of the nodes, from 1 on."""
 LAG_MS = 10_000
 
 
@@ -112,6 +122,63 @@ class Link:
         self.near.close()
 
 
+class Reader:
+    """A consumer's connection to one node."""
+
+    def __init__(self, node: Node, rack: str = "", version: int = 12) -> None:
+        self.node, self.rack, self.version = node, rack, version
+        self.near, far = socket.socketpair()
+        self.near.setblocking(False)
+        far.setblocking(False)
+        client = Client("127.0.0.1", "PLAINTEXT", "reader", None)
+        with running(node.loop):
+            self.connection = Connection(node.loop, node.listener, Transport(far), client)
+        node.links.append(self)
+
+    def ask(
+        self, offset: int, *, epoch: int = -1, wait_ms: int = 0, committed: bool = False,
+        last_epoch: int = -1, session: tuple[int, int] = (0, -1), named: bool = True,
+    ) -> None:
+        """Send a fetch of the first partition."""
+        made = FetchRequest.Topic
+        request = FetchRequest(
+            max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=int(committed),
+            session_id=session[0], session_epoch=session[1], rack_id=self.rack,
+            topics=[made(topic=TOPIC, partitions=[made.Partition(
+                partition=0, fetch_offset=offset, current_leader_epoch=epoch,
+                last_fetched_epoch=last_epoch, partition_max_bytes=1 << 20,
+            )])] if named else [],
+        )
+        header = RequestHeader(request.API_KEY, self.version, 1, "reader").encode()
+        body = header + request.encode(self.version)
+        self.near.send(len(body).to_bytes(4, "big") + body)
+        self.node.turn()
+
+    def response(self) -> FetchResponse | None:
+        """The answer, None if there is none yet."""
+        self.node.turn()
+        try:
+            data = self.near.recv(1 << 20)
+        except BlockingIOError:
+            return None
+        head = response_header_size(FetchRequest.API_KEY, self.version, data[4:])
+        response: FetchResponse = FetchResponse.decode(data[4 + head :], self.version)
+        return response
+
+    def answer(self) -> Any:
+        """What it says about the partition, None if there is no answer yet."""
+        response = self.response()
+        return None if response is None else response.responses[0].partitions[0]
+
+    def fetch(self, offset: int, **fields: Any) -> Any:
+        """Ask, and be answered at once."""
+        self.ask(offset, **fields)
+        return self.answer()
+
+    def close(self) -> None:
+        self.near.close()
+
+
 @dataclass
 class Side:
     """A ClusterSide of one node."""
@@ -148,12 +215,12 @@ class Node:
 
     def __init__(
         self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig,
-        wait_ms: int = 0,
+        wait_ms: int = 0, selector: str | None = None,
     ) -> None:
-        self.wait_ms = wait_ms
+        self.wait_ms, self.selector = wait_ms, selector
         self.node_id, self.incarnation, self.image = node_id, incarnation, MetadataImage.empty()
         self.loop = SimLoop(time)  # type: ignore[arg-type]
-        self.side, self.links = Side(), list[Link]()
+        self.side, self.links = Side(), list[Link | Reader]()
         self.storage = Storage.open(
             TestDisk(), self.loop.poller.clock, [str(path)], node_id=node_id
         )
@@ -168,7 +235,8 @@ class Node:
             clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
-                fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=0
+                fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=10,
+                replica_selector_class=selector, broker_rack=RACKS[node_id - 1],
             ),
         )
         self.sessions, self.broker = 0, broker
@@ -203,7 +271,10 @@ class Node:
                 if source not in self.fetchers:
                     self.fetchers[source] = Fetcher(
                         self.node_id, source, self.loop.poller.clock,
-                        FetchSettings(wait_ms_max=self.wait_ms, partition_size_max=300),
+                        FetchSettings(
+                            wait_ms_max=self.wait_ms, partition_size_max=300,
+                            tells_high_watermark=self.selector is not None,
+                        ),
                     )
                 self.fetchers[source].follow(partition)
 
@@ -238,10 +309,11 @@ class Cluster:
 
     def __init__(
         self, path: Path, nodes: int = 3, partitions: int = 1, min_isr: int = 1, wait_ms: int = 0,
-        **config: int,
+        selector: str | None = None, **config: int,
     ) -> None:
-        """`wait_ms` is how long followers' fetches wait for records."""
-        self.time, self.path, self.wait_ms = Time(), path, wait_ms
+        """`wait_ms` is how long followers' fetches wait for records, `selector` is
+        replica.selector.class."""
+        self.time, self.path, self.wait_ms, self.selector = Time(), path, wait_ms, selector
         self.config = LogConfig(min_insync_replicas=min_isr, **config)
         self.images = [MetadataImage.empty("c")]
         self.changed: list[set[str]] = [set()]
@@ -279,13 +351,19 @@ class Cluster:
         incarnation = f"{node_id}-{self.starts}"
         self.gone(node_id)
         node = Node(
-            self.time, node_id, self.path / str(node_id), incarnation, self.config, self.wait_ms
+            self.time, node_id, self.path / str(node_id), incarnation, self.config, self.wait_ms,
+            self.selector,
         )
         node.follow(self.image, self.image.topics)
         self.nodes[node_id], self.seen[node_id] = node, len(self.images) - 1
-        broker = BrokerImage(node_id, self.starts, (), None, incarnation)
+        broker = self.registration(node_id, incarnation)
         stop = stop or self.stops.pop(node_id, "crash")
         self.decide(broker_registered(self.image, broker, stop).records)
+
+    def registration(self, node_id: int, incarnation: str) -> BrokerImage:
+        """A registration under a new broker epoch."""
+        address = Endpoint("PLAINTEXT", "127.0.0.1", 9090 + node_id)
+        return BrokerImage(node_id, self.starts, (address,), RACKS[node_id - 1], incarnation)
 
     def cut_power(self, node_id: int) -> None:
         """A node's machine loses power, and its logs what was not flushed."""
@@ -329,7 +407,7 @@ class Cluster:
         self.gone(node_id)
         self.starts += 1
         node = self.nodes[node_id]
-        broker = BrokerImage(node_id, self.starts, (), None, node.incarnation)
+        broker = self.registration(node_id, node.incarnation)
         self.decide(broker_registered(self.image, broker).records)
 
     # Metadata

@@ -6,10 +6,6 @@ from ottla.broker.context import BrokerContext
 
 def fetch(request: Any, context: Any) -> Any: ...
 
-class Fetch:
-    @property
-    def wait_ms_max(self) -> int: ...
-
 class Fetching:
     def __init__(self, broker: BrokerContext, choose_session_id: Callable[[], int]) -> None: ...
     @property

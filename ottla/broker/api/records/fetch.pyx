@@ -2,22 +2,26 @@
 """Fetch (key 1), versions 0-18: parsed in one pass, looked up as often as needed, written in one
 pass.
 
-`read` parses the request, `begin` finds its session (KIP-227), `look` finds the records to send and
-returns whether they are enough, `write` writes the body of the reply: bytes, and ranges of segment
-files in between. Versions 0-9 get their records in formats and codecs that they know, see
-`legacy_fetch`.
+`read` parses the request (`fetch_parts`), `begin` finds its session (KIP-227), `look` finds the
+records to send and returns whether they are enough, `write` writes the body of the reply: bytes,
+and ranges of segment files in between. Versions 0-9 get their records in formats and codecs that
+they know, see `legacy_fetch`; what concerns reads from followers is in `follower_reads`.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ottla.broker.api.records.current_leader cimport (
     absent, fetch_leader, write_endpoints, write_fetch_tags,
 )
 from ottla.broker.api.records.legacy_fetch cimport (
     CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, forget_conversions, read_converted,
-    read_without_zstd, share_conversion, unfinished,
+    read_without_zstd, unfinished,
+)
+from ottla.broker.api.records.fetch_parts cimport (
+    CONSUMER, FINAL_EPOCH, NO_SESSION, Fetch, read_fetch,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
+from ottla.broker.api.records.follower_reads cimport check_reader, redirect
 from ottla.broker.api.records.replica_fetch cimport (
     check_divergence, check_replica, count_replica, count_sent,
 )
@@ -30,12 +34,13 @@ from ottla.wire.codec cimport Cursor, Writer
 import logging
 
 from ottla.broker.security.decisions import by_item
+from ottla.broker.api.records.follower_reads import redirects
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError, UnknownTopicId
+from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicId
 
 log = logging.getLogger("ottla.fetch")
 
@@ -45,6 +50,7 @@ cdef int16_t FETCH_SESSION_TOPIC_ID_ERROR = ErrorCode.FETCH_SESSION_TOPIC_ID_ERR
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+cdef int16_t CORRUPT_MESSAGE = ErrorCode.CORRUPT_MESSAGE
 
 UNKNOWN = frozenset({
     int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID),
@@ -53,14 +59,8 @@ UNKNOWN = frozenset({
 
 cdef enum:
     FETCH_KEY = 1
-    NO_SESSION = 0
     INITIAL_EPOCH = 0
-    FINAL_EPOCH = -1
     RESPONSE_SIZE_MAX = 1 << 30
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-    CONSUMER = -1
-    DEBUG_REPLICA = -2                  # a tool that reads past the high watermark
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two reads of the clock
     ABSENT_MAX = 1000                   # partitions of a session that are missing on this broker
     LISTED_SIZE = 17                    # bytes of an aborted transaction in a reply
@@ -75,10 +75,6 @@ def fetch(request, context):
     raise AssertionError("Fetch does not pass through dispatch")
 
 
-cdef class Fetch:
-    pass
-
-
 cdef class Fetching:
     def __init__(self, broker, choose_session_id):
         self.broker = broker
@@ -86,140 +82,15 @@ cdef class Fetching:
         self.authorizer, self.throttle = broker.authorizer, broker.leader_throttle
         # Lengths in a reply have 31 bits, and a reply contains more than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
+        self.redirects, self.rack = redirects(broker.config), broker.config.broker_rack
         self.sessions = FetchSessionCache(
             broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
 
-    # -- reading ---------------------------------------------------------------------------------
-
     cdef Fetch read(self, Cursor request, int version):
-        cdef Fetch fetch = Fetch.__new__(Fetch)
-        cdef bint flexible = version >= 12
-        cdef int8_t isolation_level
-        fetch.version = version
-        fetch.replica_id = request.read_int32() if version < 15 else CONSUMER
-        fetch.replica_epoch = -1
-        fetch.wait_ms_max = request.read_int32()
-        fetch.size_min = request.read_int32()
-        fetch.size_max = self.response_size_max
-        if version >= 3:
-            fetch.size_max = min(request.read_int32(), fetch.size_max)
-        fetch.size_min = min(fetch.size_min, fetch.size_max)
-        if version >= 4:
-            isolation_level = request.read_int8()
-            fetch.committed_only = isolation_level == READ_COMMITTED
-            if isolation_level != READ_COMMITTED and isolation_level != READ_UNCOMMITTED:
-                fetch.error = UNKNOWN_SERVER_ERROR      # as in Kafka
-        fetch.session_id, fetch.session_epoch = NO_SESSION, FINAL_EPOCH
-        if version >= 7:
-            fetch.session_id = request.read_int32()
-            fetch.session_epoch = request.read_int32()
-        fetch.items, fetch.forgotten = [], None
-        self.read_topics(fetch, request)
-        if version >= 7:
-            self.read_forgotten(fetch, request)
-        if version >= 11:
-            request.read_string(flexible)               # rack_id: there are no follower reads yet
-        if flexible:
-            self.read_tags(fetch, request)
-        fetch.by_replica = fetch.replica_id >= 0
-        if version < LEGACY_BELOW:
-            share_conversion(fetch.items)
+        cdef Fetch fetch = read_fetch(request, version, self.response_size_max)
+        if not self.redirects or fetch.by_replica or fetch.rack == self.rack:
+            fetch.rack = None                   # this broker is as near as any other
         return fetch
-
-    cdef int read_topics(self, Fetch fetch, Cursor request) except -1:
-        cdef bint flexible = fetch.version >= 12
-        cdef bint twice = False
-        cdef Py_ssize_t topics, partitions
-        cdef list items = fetch.items
-        cdef int32_t before
-        cdef FetchItem item
-        cdef set named = None
-        topics = self.required(request.read_count(flexible, 3), "topics")
-        if topics > 1:
-            named = set()
-        while topics > 0:
-            topics -= 1
-            topic = self.read_topic(request, fetch.version)
-            if named is not None:
-                twice |= topic in named
-                named.add(topic)
-            before = -1
-            partitions = self.required(request.read_count(flexible, 16), "partitions")
-            while partitions > 0:
-                partitions -= 1
-                item = self.read_item(request, fetch.version, topic)
-                twice |= item.index <= before
-                before = item.index
-                items.append(item)
-            if flexible:
-                request.skip_tags()
-        if twice:
-            # Perhaps duplicates, perhaps only unordered: keep each once, the last one wins.
-            fetch.items = list({
-                ((<FetchItem>each).topic, (<FetchItem>each).index): each for each in fetch.items
-            }.values())
-        return 0
-
-    cdef object read_topic(self, Cursor request, int version):
-        if version >= 13:
-            return request.read_uuid()
-        name = request.read_string(version >= 12)
-        if name is None:
-            raise MalformedMessage("Fetch: topic must not be null")
-        return name
-
-    cdef FetchItem read_item(self, Cursor request, int version, object topic):
-        cdef FetchItem item = FetchItem.__new__(FetchItem)
-        item.topic = topic
-        item.index = request.read_int32()
-        item.current_leader_epoch = request.read_int32() if version >= 9 else -1
-        item.fetch_offset = request.read_int64()
-        item.last_fetched_epoch = request.read_int32() if version >= 12 else -1
-        item.follower_start = request.read_int64() if version >= 5 else -1
-        item.uncounted = True
-        item.size_max = request.read_int32()
-        if version >= 12:
-            request.skip_tags()
-        item.told_high_watermark = item.told_log_start = -1
-        return item
-
-    cdef int read_forgotten(self, Fetch fetch, Cursor request) except -1:
-        cdef bint flexible = fetch.version >= 12
-        cdef Py_ssize_t topics, partitions
-        topics = self.required(request.read_count(flexible, 3), "forgotten_topics_data")
-        if topics > 0:
-            fetch.forgotten = []
-        while topics > 0:
-            topics -= 1
-            topic = self.read_topic(request, fetch.version)
-            partitions = self.required(request.read_count(flexible, 4), "partitions")
-            while partitions > 0:
-                partitions -= 1
-                fetch.forgotten.append((topic, request.read_int32()))
-            if flexible:
-                request.skip_tags()
-        return 0
-
-    cdef int read_tags(self, Fetch fetch, Cursor request) except -1:
-        """Read tagged fields: only replica_state matters (tag 1, from version 15): the replica."""
-        cdef uint32_t left = request.read_unsigned_varint()
-        cdef uint32_t tag, size
-        cdef Cursor field
-        while left > 0:
-            left -= 1
-            field = Cursor()
-            tag = request.read_unsigned_varint()
-            size = request.read_unsigned_varint()
-            field.at = request.take(size, "tagged field")
-            field.end = field.at + size
-            if tag == 1 and fetch.version >= 15:
-                fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()
-        return 0
-
-    cdef Py_ssize_t required(self, Py_ssize_t count, str what) except -1:
-        if count < 0:
-            raise MalformedMessage(f"Fetch: {what} must not be null")
-        return count
 
     # -- sessions --------------------------------------------------------------------------------
 
@@ -236,6 +107,7 @@ cdef class Fetching:
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # otherwise it is served without one
+                    fetch.hurries = session.hurries = self.redirects and fetch.by_replica
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
@@ -254,7 +126,7 @@ cdef class Fetching:
             if not self.put(fetch, session):
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
-            fetch.session, fetch.incremental = session, True
+            fetch.session, fetch.incremental, fetch.hurries = session, True, session.hurries
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
@@ -309,8 +181,10 @@ cdef class Fetching:
                         self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
                     # The others follow in the next fetch; meanwhile other clients are served.
                     room = 0
-            if item.error != 0 or item.diverging_epoch >= 0:
+            if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
                 due = True
+            elif fetch.hurries and item.high_watermark > item.told_high_watermark:
+                due = True                      # consumers wait for it at this replica
             if item.slice is not None and item.slice.ends_segment:
                 due = True                      # waiting adds nothing: a read stays in one segment
             if fetch.incremental and got == 0 and self.as_told(item):
@@ -339,7 +213,7 @@ cdef class Fetching:
         return 0
 
     cdef bint as_told(self, FetchItem item) noexcept:
-        return (item.error == 0 and item.diverging_epoch < 0 and
+        return (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0 and
                 item.high_watermark == item.told_high_watermark and
                 item.log_start == item.told_log_start)
 
@@ -354,22 +228,29 @@ cdef class Fetching:
         """Find the records to send from one partition; returns their size in bytes."""
         cdef Partition partition
         item.error, item.slice, item.aborted, item.diverging_epoch = 0, None, None, -1
-        item.converted = None
+        item.converted, item.preferred = None, -1
         item.high_watermark = item.last_stable_offset = item.log_start = -1
         try:
             if self.authorizer is not None:
                 self.need_read(fetch, item)
-            if item.partition is None or not item.partition.led_here:
+            if item.partition is None or not (
+                    item.partition.led_here or item.partition.following):
                 self.find_again(fetch, item)
             if item.partition is None:
                 if fetch.version >= 13 and item.topic not in self.by_id:
                     raise UnknownTopicId("topic id not found")
                 raise absent(self.topic_of(item), item.index)
             partition = item.partition
-            partition.check_leader(max(item.current_leader_epoch, -1))
+            if fetch.from_any and not partition.led_here:
+                if check_reader(item):
+                    room, at_least_one = 0, False
+            else:
+                partition.check_leader(max(item.current_leader_epoch, -1))
             if fetch.by_replica:
                 if check_replica(item, fetch.replica_id, self.throttle):
                     room, at_least_one = 0, False
+            elif fetch.rack is not None and redirect(item, fetch.rack, self.broker, fetch.client):
+                return 0
             self.find_records(fetch, item, room, at_least_one)
             if fetch.converting is not None or fetch.waits:
                 return 0
@@ -449,9 +330,11 @@ cdef class Fetching:
 
     cdef int refuse(self, Fetch fetch, FetchItem item, int16_t code) except -1:
         """Answer an item with an error and no records."""
+        if code == CORRUPT_MESSAGE and item.partition is not None and item.partition.following:
+            code = STORAGE_ERROR                        # the leader may have it: clients go there
         if code == STORAGE_ERROR and fetch.version <= 5:
             code = NOT_LEADER                           # these clients know it, and retry
-        item.error, item.slice, item.converted = code, None, None
+        item.error, item.slice, item.converted, item.preferred = code, None, None, -1
         item.aborted = [] if code in UNKNOWN else None      # as in Kafka
         if item.partition is not None:
             item.partition.failed_fetches += 1
@@ -580,7 +463,7 @@ cdef class Fetching:
                 reply.write_int64(aborted.first_offset)
                 reply.write_no_tags(flexible)
         if version >= 11:
-            reply.write_int32(-1)                       # preferred_read_replica
+            reply.write_int32(item.preferred)
         if item.converted is not None:
             reply.write_bytes(item.converted, flexible)
             return 0                                    # versions 4 to 9 have no tagged fields

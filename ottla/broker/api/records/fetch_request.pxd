@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.api.records.fetch cimport Fetching
+from ottla.broker.api.records.fetch_parts cimport Fetch
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client

@@ -3,7 +3,8 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from ottla.broker.api.records.fetch cimport Fetch, Fetching
+from ottla.broker.api.records.fetch cimport Fetching
+from ottla.broker.api.records.fetch_parts cimport Fetch
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.broker.api.records.legacy_fetch cimport Conversion, ZSTD_SINCE, forget_conversions
 from ottla.broker.network.promises cimport Held, Wait

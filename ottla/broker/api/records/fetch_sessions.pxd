@@ -18,6 +18,7 @@ cdef class FetchItem:
     cdef bint uncounted                 # the leader has not counted this replica's offset yet
     cdef int32_t size_max
     # The values last sent to the session's client; -1 includes the partition in the next answer.
+    # A replica may name its own high watermark.
     cdef int64_t told_high_watermark
     cdef int64_t told_log_start
     # The answer that the last look found.
@@ -25,6 +26,7 @@ cdef class FetchItem:
     cdef int64_t high_watermark, last_stable_offset, log_start
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
+    cdef int32_t preferred              # the replica to read from instead (KIP-392), -1 for none
     cdef LogSlice slice
     cdef object conversion              # a Conversion, from its start to the reply
     cdef bytes converted                # instead of the slice, for older clients
@@ -37,6 +39,7 @@ cdef class FetchSession(Watcher):
     cdef readonly bint by_id
     cdef readonly int32_t replica_id    # the replica that fetches; -1: a consumer
     cdef int64_t replica_epoch          # the broker epoch of its last request
+    cdef bint hurries                   # a high watermark that moves ends a replica's wait
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # those of them that may have news, in order of service
     cdef dict by_partition              # Partition → FetchItem

@@ -54,10 +54,10 @@ cdef class FetchSession(Watcher):
         cdef FetchItem before
         key = (item.topic, item.index)
         before = <FetchItem>self.items.get(key)
+        if self.replica_id < 0:
+            item.told_high_watermark = -1 if before is None else before.told_high_watermark
+            item.told_log_start = -1 if before is None else before.told_log_start
         if before is not None:
-            if self.replica_id < 0:
-                item.told_high_watermark = before.told_high_watermark
-                item.told_log_start = before.told_log_start
             self.release(before)
         elif item.partition is None:
             self.absent += 1
@@ -105,10 +105,13 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """The high watermark has moved: include the partition in the replica's next answer."""
+        """The high watermark has moved: include the partition in the replica's next answer, which
+        is due now if consumers may wait for it there."""
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item
+            if self.hurries and self.wait is not None:
+                self.wait.wake()
         return 0
 
     cdef int close(self) except -1:

@@ -10,6 +10,7 @@ move the high watermark.
 from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
+from ottla.broker.api.records.follower_reads cimport shows_divergence
 from ottla.broker.api.records.legacy_fetch cimport count_converted
 from ottla.replication.partition cimport Partition
 
@@ -69,6 +70,8 @@ cdef int check_divergence(FetchItem item) except -1:
         raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
     epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
     if epoch < 0 or end < 0:
+        return 0
+    if item.partition.following and not shows_divergence(item.partition, end):
         return 0
     if epoch < item.last_fetched_epoch or end < item.fetch_offset:
         item.diverging_epoch, item.diverging_end = epoch, end

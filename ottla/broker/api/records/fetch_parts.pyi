@@ -1,0 +1,3 @@
+class Fetch:
+    @property
+    def wait_ms_max(self) -> int: ...

@@ -1,0 +1,332 @@
+"""Consumers that read from followers (KIP-392): nothing but what is committed, soon, and where the
+leader sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.settings.broker import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from ottla.replication.metadata import PartitionChanged
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode
+from ottla.wire.records import ControlType, Record, build_batch, build_marker
+from tests.broker.produce_fetch import values
+from tests.broker.replication.nodes import TOPIC, Cluster, Reader, elected
+
+Make = Callable[..., Cluster]
+OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def cluster(selector: str | None = RACK_AWARE_SELECTOR, **options: Any) -> Cluster:
+        made.append(Cluster(tmp_path, selector=selector, **options))
+        return made[-1]
+
+    yield cluster
+    for each in made:
+        each.close()
+
+
+def part(cluster: Cluster, node_id: int) -> Partition:
+    found = cluster.nodes[node_id].partition()
+    assert found is not None
+    return found
+
+
+def elect(cluster: Cluster, leader: int) -> None:
+    """Another leader epoch, which nobody has seen yet."""
+    state = cluster.image.topics[TOPIC].partitions[0]
+    cluster.decide([PartitionChanged(TOPIC, 0, elected(state, leader))])
+
+
+def committed(cluster: Cluster, count: int) -> None:
+    """Records that every replica knows to be committed."""
+    for _ in range(count):
+        assert cluster.append(1)
+    cluster.settle()
+
+
+# What a follower serves
+
+
+def test_a_follower_serves_what_it_knows_to_be_committed_and_no_more(make: Make) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 2)
+    cluster.append(1)
+    cluster.fetch(2, 1)                         # 2 has the record, 3 does not
+    assert (part(cluster, 2).log.log_end_offset, part(cluster, 2).high_watermark) == (3, 2)
+    reader = Reader(cluster.nodes[2])
+    answer = reader.fetch(0)
+    assert (answer.error_code, answer.preferred_read_replica) == (0, -1)
+    assert (values(answer), answer.high_watermark) == ([b"1", b"2"], 2)
+    for offset in (2, 3):                       # in its log, not committed yet
+        answer = reader.fetch(offset)
+        assert (answer.error_code, values(answer)) == (0, [])
+    cluster.settle()
+    assert values(reader.fetch(2)) == [b"3"]
+    assert part(cluster, 2).bytes_out > part(cluster, 1).bytes_out == 0
+
+
+def test_offsets_that_a_follower_does_not_have_send_the_consumer_to_the_leader(make: Make) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 2)
+    reader = Reader(cluster.nodes[2])
+    assert reader.fetch(3, wait_ms=1000).error_code == OUT_OF_RANGE
+    part(cluster, 1).log.delete_before(1)
+    cluster.append(1)
+    cluster.settle()
+    assert reader.fetch(0).error_code == OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("version", [4, 10])
+def test_clients_that_know_no_followers_are_sent_to_the_leader(make: Make, version: int) -> None:
+    cluster = make()
+    committed(cluster, 1)
+    answer = Reader(cluster.nodes[2], version=version).fetch(0, wait_ms=1000)
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_leader_epochs_are_checked_by_followers(make: Make) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    elect(cluster, 1)
+    cluster.settle()
+    reader = Reader(cluster.nodes[2])
+    assert reader.fetch(0, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert reader.fetch(0, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert values(reader.fetch(0, epoch=1)) == [b"1"]
+
+
+def test_committed_transactions_are_read_by_the_followers_own_log(make: Make) -> None:
+    cluster = make(selector=None)
+    fields: dict[str, Any] = {"producer_epoch": 0, "transactional": True, "base_sequence": 0}
+    leader = part(cluster, 1)
+    for producer, value in ((7, b"aborted"), (8, b"open")):
+        leader.append_bytes(build_batch(
+            [Record(timestamp=1, key=None, value=value)], producer_id=producer, **fields
+        ))
+    leader.append_bytes(build_marker(
+        ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    ))
+    cluster.settle()
+    reader = Reader(cluster.nodes[3])
+    answer = reader.fetch(0, committed=True)
+    assert (values(answer), answer.last_stable_offset) == ([b"aborted"], 1)
+    assert [(each.producer_id, each.first_offset) for each in answer.aborted_transactions] == [
+        (7, 0)
+    ]
+    assert answer.high_watermark == 3
+    reader.ask(1, committed=True, wait_ms=5000)
+    assert reader.answer() is None
+    leader.append_bytes(build_marker(
+        ControlType.COMMIT, producer_id=8, producer_epoch=0, coordinator_epoch=0, timestamp=1
+    ))
+    cluster.settle()
+    assert values(reader.answer())[0] == b"open"
+
+
+# Waiting
+
+
+def test_a_wait_at_a_follower_ends_when_its_high_watermark_moves(make: Make) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[2])
+    reader.ask(1, epoch=0, wait_ms=60_000)
+    cluster.append(1)
+    cluster.fetch(2, 1)                         # the record, which is not committed
+    assert reader.answer() is None
+    cluster.fetch(3, 1)
+    cluster.fetch(3, 1)
+    cluster.fetch(2, 1)
+    cluster.fetch(2, 1)
+    assert values(reader.answer()) == [b"2"]
+
+
+@pytest.mark.parametrize("leader", [1, 2, 3])
+def test_a_wait_at_a_follower_ends_when_leadership_changes(make: Make, leader: int) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[2])
+    reader.ask(1, epoch=0, wait_ms=60_000)
+    elect(cluster, leader)
+    cluster.catch_up(2)
+    assert reader.answer().error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_new_leaders_follower_shows_nothing_before_it_has_compared_its_log(make: Make) -> None:
+    """Its high watermark may be of records that were lost by an unclean election."""
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[2])
+    elect(cluster, 3)
+    cluster.catch_up(2)
+    reader.ask(0, epoch=1, wait_ms=60_000)
+    assert reader.answer() is None
+    cluster.catch_up(3)
+    cluster.fetch(2, 3)
+    cluster.settle()
+    assert values(reader.answer()) == [b"1"]
+
+
+def test_records_that_a_follower_gives_up_are_shown_to_nobody(make: Make) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    cluster.append(1)
+    cluster.fetch(2, 1)                         # 3 does not get it
+    assert part(cluster, 2).log.log_end_offset == 2
+    reader = Reader(cluster.nodes[2])
+    behind = Reader(cluster.nodes[2])
+    cluster.kill(1)
+    elect(cluster, 3)
+    cluster.catch_up(2)
+    reader.ask(1, epoch=1, wait_ms=60_000)
+    behind.ask(2, epoch=1, wait_ms=60_000)
+    cluster.catch_up(3)
+    cluster.fetch(2, 3)
+    assert part(cluster, 2).log.log_end_offset == 1
+    assert behind.answer().error_code == OUT_OF_RANGE       # it asks the leader
+    cluster.append(3)
+    cluster.settle()
+    assert values(reader.answer()) == [b"3"]
+
+
+def test_only_a_committed_record_of_a_later_epoch_proves_a_divergence(make: Make) -> None:
+    """A follower may lack what others have, so it does not make consumers truncate."""
+    cluster = make(selector=None)
+    committed(cluster, 2)
+    reader = Reader(cluster.nodes[2])
+    answer = reader.fetch(3, last_epoch=0)
+    assert (answer.error_code, answer.diverging_epoch.end_offset) == (OUT_OF_RANGE, -1)
+    elect(cluster, 1)
+    cluster.settle()
+    cluster.append(1)
+    cluster.settle()
+    answer = reader.fetch(3, last_epoch=0)
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 2)
+
+
+# Where the leader sends consumers
+
+
+def test_a_leader_sends_a_consumer_to_the_replica_in_its_rack_at_once(make: Make) -> None:
+    cluster = make()
+    committed(cluster, 2)
+    for offset in (0, 2):
+        answer = Reader(cluster.nodes[1], "b").fetch(offset, wait_ms=60_000)
+        assert (answer.error_code, answer.preferred_read_replica, answer.records) == (0, 2, b"")
+        assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (
+            2, 2, 0
+        )
+    assert values(Reader(cluster.nodes[2], "b").fetch(0)) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("rack", ["", "a", "z"])
+def test_a_consumer_in_the_leaders_rack_or_in_no_replicas_reads_from_the_leader(
+    make: Make, rack: str
+) -> None:
+    cluster = make()
+    committed(cluster, 1)
+    answer = Reader(cluster.nodes[1], rack).fetch(0)
+    assert (values(answer), answer.preferred_read_replica) == ([b"1"], -1)
+
+
+@pytest.mark.parametrize("selector", [None, LEADER_SELECTOR])
+def test_without_a_selector_by_racks_the_leader_serves_everybody(
+    make: Make, selector: str | None
+) -> None:
+    cluster = make(selector=selector)
+    committed(cluster, 1)
+    answer = Reader(cluster.nodes[1], "b").fetch(0)
+    assert (values(answer), answer.preferred_read_replica) == ([b"1"], -1)
+
+
+def test_a_leader_sends_nobody_to_a_replica_without_the_offset_or_out_of_sync_or_gone(
+    make: Make,
+) -> None:
+    cluster = make()
+    committed(cluster, 2)
+    reader = Reader(cluster.nodes[1], "b")
+    cluster.append(1)
+    assert reader.fetch(2).preferred_read_replica == 2
+    assert reader.fetch(3).preferred_read_replica == -1     # 2 does not have it yet
+    cluster.kill(2)
+    cluster.gone(2)
+    cluster.settle()
+    answer = reader.fetch(0)
+    assert (values(answer), answer.preferred_read_replica) == ([b"1", b"2", b"3"], -1)
+
+
+def test_of_several_replicas_in_a_rack_the_one_with_most_records_is_named(make: Make) -> None:
+    cluster = make(nodes=4)                     # 3 and 4 are in one rack
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[1], "c")
+    assert reader.fetch(0).preferred_read_replica == 4
+    cluster.append(1)
+    for _ in range(2):
+        cluster.fetch(3, 1)                     # and acknowledges it with the next request
+    cluster.link(3, 1).ask()                    # type: ignore[union-attr]
+    assert reader.fetch(0).preferred_read_replica == 3
+
+
+def test_every_answer_in_a_session_has_the_replica_to_read_from(make: Make) -> None:
+    cluster = make()
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[1], "b")
+    reader.ask(1, session=(0, 0))
+    first = reader.response()
+    assert first is not None and first.session_id > 0
+    for number in (1, 2, 3):
+        reader.ask(1, session=(first.session_id, number), named=False, wait_ms=60_000)
+        assert reader.answer().preferred_read_replica == 2
+
+
+# How followers learn what is committed
+
+
+def moves_while_it_waits(cluster: Cluster) -> bool:
+    """Whether a follower's fetch that waits is answered once the high watermark has moved."""
+    committed(cluster, 1)
+    for _ in range(4):
+        cluster.fetch(2, 1)
+    cluster.append(1)
+    cluster.fetch(2, 1)                         # the record
+    link = cluster.link(2, 1)
+    assert link is not None
+    link.ask()
+    assert not link.receive()                   # 3 does not have it: nothing is committed
+    for _ in range(3):
+        cluster.fetch(3, 1)
+    assert part(cluster, 1).high_watermark == 2
+    return bool(link.receive()) and part(cluster, 2).high_watermark == 2
+
+
+def test_a_follower_that_waits_is_told_of_the_high_watermark_at_once(make: Make) -> None:
+    assert moves_while_it_waits(make(wait_ms=60_000))
+
+
+def test_without_a_selector_a_high_watermark_alone_ends_no_wait(make: Make) -> None:
+    assert not moves_while_it_waits(make(selector=None, wait_ms=60_000))
+
+
+def test_a_follower_that_knows_what_is_committed_waits(make: Make) -> None:
+    """It names its high watermark (Fetch 18), so that no answer is needed to tell it that."""
+    cluster = make(nodes=2, wait_ms=60_000)
+    committed(cluster, 1)
+    link = cluster.link(2, 1)
+    assert link is not None
+    assert link.fetcher.outstanding == 1 and not link.receive()
+    cluster.append(1)
+    assert link.receive()                       # the record; the next request commits it
+    link.ask()
+    assert link.receive()                       # that it is committed
+    link.ask()
+    assert link.fetcher.outstanding == 1 and not link.receive()
+    assert part(cluster, 2).high_watermark == 2

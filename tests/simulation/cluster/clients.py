@@ -57,11 +57,16 @@ class Part:
     """What was acknowledged while one replica was alone in sync, and which."""
     lost_at: float = -1.0
     """When the last good copy lost what its disk did not have."""
+    lost_in: int = -1
+    """The leader epoch of that time: until a later one is known a follower may show what is
+    lost."""
 
-    def lose(self, now: float, left: dict[int, bytes], flushed_by: Collection[int]) -> None:
+    def lose(
+        self, now: float, epoch: int, left: dict[int, bytes], flushed_by: Collection[int]
+    ) -> None:
         """Of what was acknowledged until now this is left: a log, and what these replicas have
         flushed before they acknowledged it. For requests on their way nothing is promised."""
-        self.lost_at = now
+        self.lost_at, self.lost_in = now, epoch
         values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
         self.acked = {value: at for value, at in self.acked.items() if value in values}
         self.seen = {at: value for at, value in self.seen.items() if left.get(at) == value}
@@ -83,7 +88,8 @@ class Client:
         self.story, self.world, self.name = story, story.world, name
         self.links: dict[int, Link] = {}
         self.leaders: dict[tuple[str, int], int] = {}
-        self.leader_epochs: dict[tuple[str, int], int] = {}
+        self.epochs: dict[tuple[str, int], int] = {}
+        """Their leader epochs."""
         self.attempts = 0
 
     async def back_off(self) -> None:
@@ -138,8 +144,8 @@ class Client:
         """Whether this row of Metadata is not older than what the client has been told: stock
         clients ignore the leader that a broker names which has not heard of the next (KIP-320)."""
         key = topic, told.partition_index
-        newest = max(told.leader_epoch, self.leader_epochs.get(key, -1))
-        self.leader_epochs[key] = newest
+        newest = max(told.leader_epoch, self.epochs.get(key, -1))
+        self.epochs[key] = newest
         return bool(told.leader_epoch == newest)
 
     async def at_leader(
@@ -239,6 +245,18 @@ class Producer(Client):
             await self.back_off()
 
 
+def fetch_of(part: Part, offset: int, epoch: int, rack: str = "") -> FetchRequest:
+    """A fetch of one partition, by a consumer that knows this leader epoch, or -1."""
+    made = FetchRequest.Topic
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+        rack_id=rack, topics=[made(topic=part.topic, partitions=[made.Partition(
+            partition=part.index, fetch_offset=offset, current_leader_epoch=epoch,
+            partition_max_bytes=1 << 20,
+        )])],
+    )
+
+
 class Consumer(Client):
     """Reads at random offsets, and remembers what it saw."""
 
@@ -253,15 +271,8 @@ class Consumer(Client):
                 await self._validate(part)
 
     async def _read(self, part: Part, offset: int) -> None:
-        made = FetchRequest.Topic
-
         def request() -> FetchRequest:
-            return FetchRequest(
-                replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
-                topics=[made(topic=part.topic, partitions=[made.Partition(
-                    partition=part.index, fetch_offset=offset, partition_max_bytes=1 << 20,
-                )])],
-            )
+            return fetch_of(part, offset, self.epochs[part.topic, part.index])
 
         asked_at = self.world.now
         answer = await self.at_leader(part, request, 12)

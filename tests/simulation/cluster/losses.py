@@ -56,6 +56,12 @@ class Truth:
             for index, state in enumerate(topic.partitions):
                 yield topic.name, index, state
 
+    def epoch(self, topic: str, index: int) -> int:
+        """The leader epoch of a partition."""
+        image = self.now()
+        found = image.topics[topic]
+        return image.leader_epoch(found, found.partitions[index])
+
     def alone(self, part: Part) -> tuple[int, int] | None:
         """The only replica in sync and the partition's epoch, None if there are several."""
         topic = self.now().topics.get(part.topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from tests.simulation.options import LONG_SHARE, Options
 
 FAULTS = (
@@ -26,6 +27,8 @@ OF_TWO = ("power cut of two",)
 """Those that show something only where one broker has no replica, and one replica acknowledges."""
 SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
+FOLLOWER_READS_SHARE = 0.2
+"""How many seeds have consumers that read from followers."""
 PREPARED = ("missing directory", "damaged bytes")
 """Those that need other settings."""
 TOGETHER_SHARE = 0.3
@@ -51,6 +54,8 @@ class ClusterOptions(Options):
     brokers: int = 3
     factor: int = 3
     min_isr: int = 2
+    follower_reads: bool = False
+    """Consumers read from followers, too, and replica.selector.class is set."""
     clock_jumps: list[tuple[int, int]] = field(default_factory=list)
     """Before each fault: whose wall clock jumps, and by how many hours."""
     # What makes a life long; `cut_short` draws less.
@@ -123,6 +128,10 @@ class ClusterOptions(Options):
         rare = random.Random(f"cluster sequences {seed}")
         if rare.random() < SEQUENCES_SHARE:
             options.have(rare.choice(SEQUENCES), rare.randrange(len(options.faults)))
+        near = random.Random(f"cluster follower reads {seed}")
+        if near.random() < FOLLOWER_READS_SHARE:
+            options.follower_reads = True
+            options.settings["replica.selector.class"] = RACK_AWARE_SELECTOR
         return options
 
     def have(self, sequence: str, at: int) -> None:

@@ -17,6 +17,7 @@ from tests.simulation.reading import Content, Missing, fetch, take
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.cluster.router import Router
     from tests.simulation.cluster.story import ClusterStory
 
 COMMITTERS = "offsets"
@@ -26,10 +27,10 @@ ROUNDS = 3
 """How often no coordinator may list an open transaction before that is believed."""
 
 
-async def read_along(story: ClusterStory, name: str) -> None:
+async def read_along(story: ClusterStory, session: Router) -> None:
     """A concurrent read_committed consumer: it sees nothing that was aborted, and the same each
     time."""
-    session, chance = story.session(name), story.random
+    chance = story.random
     while not story.over:
         await story.rest(2.0)
         partition = chance.choice(chance.choice(story.model.live()).partitions)

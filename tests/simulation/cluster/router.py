@@ -33,6 +33,10 @@ OF_TRANSACTION = (
     InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, EndTxnRequest,
 )
 GROUP, TRANSACTION = 0, 1
+FENCED = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH,
+}
+"""Answers to a read after which its leader is looked up again."""
 NOT_DONE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
@@ -52,6 +56,8 @@ class Router:
     def __init__(self, story: ClusterStory, name: str) -> None:
         self.client, self.story, self.world = Client(story, name), story, story.world
         self.places: dict[Any, int] = {}
+        self.epochs: dict[Any, int] = {}
+        """The leader epochs of partitions."""
 
     async def call(self, request: Any, version: int, link: None = None) -> Any:
         """Send a request. Broken: there was no answer, and the outcome is unknown."""
@@ -60,6 +66,9 @@ class Router:
             key = self.key(request)
             node_id = await self.find(key)
             if node_id is not None:
+                if isinstance(request, FetchRequest):
+                    # Without it a broker that follows would answer as well, by what it has.
+                    request.topics[0].partitions[0].current_leader_epoch = self.epochs[key]
                 try:
                     answer = await self.client.call(node_id, request, version)
                 except Broken:
@@ -69,7 +78,9 @@ class Router:
                 if codes & (NOT_DONE | MOVED):
                     self.places.pop(key, None)
                 reads = isinstance(request, AT_LEADER) and not isinstance(request, ProduceRequest)
-                lost = reads and ErrorCode.NOT_LEADER_OR_FOLLOWER in codes
+                lost = reads and codes & FENCED
+                if lost:
+                    self.places.pop(key, None)
                 if not codes & NOT_DONE and not lost and not self.spoilt(request, answer):
                     return answer
             if self.world.now > end:
@@ -123,9 +134,11 @@ class Router:
                 _, answer = await self.client.ask_any(MetadataRequest(
                     topics=[MetadataRequest.Topic(name=key[0])], allow_auto_topic_creation=False,
                 ), 12)
-                found = [part.leader_id for topic in answer.topics for part in topic.partitions
+                parts = [part for topic in answer.topics for part in topic.partitions
                          if part.partition_index == key[1]
                          and self.client.is_news(key[0], part)]
+                found = [part.leader_id for part in parts]
+                self.epochs.update((key, part.leader_epoch) for part in parts)
             else:
                 _, answer = await self.client.ask_any(FindCoordinatorRequest(
                     key_type=key[0], coordinator_keys=[key[1]]

@@ -11,6 +11,7 @@ from tests.simulation.cluster.checker import Leaders, check_contents, difference
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
 from tests.simulation.cluster.damage import Damage
 from tests.simulation.cluster.faults import happen
+from tests.simulation.cluster.follower_reads import FollowerRouter, NearConsumer
 from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.cluster.reckoning import (
@@ -156,13 +157,17 @@ class ClusterStory:
         options = self.options
         clients: list[Any] = [Producer(self, f"p{at}") for at in range(options.producers)]
         clients += [Consumer(self, "reader"), self.admin]
+        if options.follower_reads:
+            clients.append(NearConsumer(self, "near"))
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
         fragile: list[Any] = [
             produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
             for at in range(options.transactions)
         ]
         if options.transactions:
-            fragile.append(read_along(self, "committed"))
+            fragile.append(read_along(self, self.session("committed")))
+            if options.follower_reads:
+                fragile.append(read_along(self, FollowerRouter(self, "committed near")))
         if options.groups:
             fragile += [
                 commit_simply(self, COMMITTERS),        # type: ignore[arg-type]
@@ -303,7 +308,8 @@ class ClusterStory:
                 if (part.topic, part.index) == (name, index):
                     # Of damaged copies and dark ones nothing is promised: who leads is not known.
                     left = {} if damaged else remains(self.world, name, index, state)
-                    part.lose(self.world.now, left, () if damaged else state.isr)
+                    flushed_by = () if damaged else state.isr
+                    part.lose(self.world.now, self.truth.epoch(name, index), left, flushed_by)
             coordinated = name.startswith("__") or name in TRANSACTIONAL
             wiped = any(each.wiped for each in dark.values())
             if coordinated and (len(state.replicas) > 1 or wiped):

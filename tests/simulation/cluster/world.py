@@ -35,6 +35,8 @@ class ClusterMachine(Machine):
             "listeners": f"PLAINTEXT://{self.host}:{LISTENER_PORT}",
             "node.id": str(node_id), "zookeeper.connect": "zookeeper:2181",
         }
+        if cast(ClusterOptions, world.options).follower_reads:
+            self.settings["broker.rack"] = f"rack {node_id}"
         self.session: MemoryCoordination | None = None
         self.seed, self.disks, self.paused = seed, 0, False
         self.excuse: str | None = None

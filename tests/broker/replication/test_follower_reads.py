@@ -176,6 +176,21 @@ def test_a_new_leaders_follower_shows_nothing_before_it_has_compared_its_log(mak
     assert values(reader.answer()) == [b"1"]
 
 
+def test_a_consumer_goes_back_to_the_leader_from_a_follower_that_does_not_hear_it(
+    make: Make,
+) -> None:
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    elect(cluster, 3)
+    cluster.catch_up(2)
+    reader = Reader(cluster.nodes[2])
+    assert reader.fetch(0, epoch=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    reader.ask(0, epoch=1, wait_ms=500)
+    assert reader.answer() is None
+    cluster.time.now += 0.6
+    assert reader.answer().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_records_that_a_follower_gives_up_are_shown_to_nobody(make: Make) -> None:
     cluster = make(selector=None)
     committed(cluster, 1)

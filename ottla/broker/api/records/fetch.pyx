@@ -152,7 +152,7 @@ cdef class Fetching:
         cdef double began
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef list told = []
-        fetch.told = told
+        fetch.told, fetch.at_once = told, due
         fetch.conversion_left, fetch.converting, fetch.waits = CONVERSION_SIZE_MAX, None, False
         if fetch.error != 0:
             if fetch.error == UNKNOWN_SERVER_ERROR:
@@ -242,7 +242,7 @@ cdef class Fetching:
                 raise absent(self.topic_of(item), item.index)
             partition = item.partition
             if fetch.from_any and not partition.led_here:
-                if check_reader(item):
+                if check_reader(item, fetch.at_once):
                     room, at_least_one = 0, False
             else:
                 partition.check_leader(max(item.current_leader_epoch, -1))

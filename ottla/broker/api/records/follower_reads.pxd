@@ -7,6 +7,6 @@ from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition
 
 
-cdef bint check_reader(FetchItem item) except -1
+cdef bint check_reader(FetchItem item, bint at_once) except -1
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept
 cdef bint redirect(FetchItem item, str rack, object broker, Client client) except -1

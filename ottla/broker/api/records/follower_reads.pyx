@@ -14,6 +14,7 @@ from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition
 
 from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
+from ottla.wire.errors import NotLeaderOrFollower
 
 
 def redirects(config):
@@ -21,11 +22,14 @@ def redirects(config):
     return config.replica_selector_class == RACK_AWARE_SELECTOR
 
 
-cdef bint check_reader(FetchItem item) except -1:
+cdef bint check_reader(FetchItem item, bint at_once) except -1:
     """Raise unless this broker is a follower from which a consumer of the item's leader epoch may
-    read. Returns whether there is nothing to read yet."""
+    read. Returns whether there is nothing to read yet; a consumer that waits no longer goes back to
+    the leader, from which this broker may be cut off."""
     cdef Partition partition = item.partition
     partition.check_follower(max(item.current_leader_epoch, -1))
+    if at_once and not partition.in_step:
+        raise NotLeaderOrFollower(f"{partition!r} has not heard from broker {partition.leader_id}")
     return not partition.in_step
 
 

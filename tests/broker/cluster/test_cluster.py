@@ -87,6 +87,8 @@ def test_a_broker_that_stops_hands_over_and_gets_back_what_it_led(cluster: Runni
 def test_a_broker_that_is_in_sync_again_leads_again_what_it_led(cluster: RunningCluster) -> None:
     assert create(cluster, 1, "t", 3, 3) == 0
     node_id = next(n for n in cluster.servers if n != cluster.controller)
+    known = cluster.servers[node_id].metadata_log
+    cluster.until(lambda: "t" in known.image.topics, "that broker has heard of the topic")
     before = leaders(cluster.servers[node_id], "t")
     cluster.stop(node_id)
     cluster.start(node_id)

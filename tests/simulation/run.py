@@ -127,6 +127,10 @@ def without(options: Options) -> Iterator[Options]:
             less = copy.deepcopy(options)
             setattr(less, name, getattr(options, name) - 1)
             yield less
+    if getattr(options, "directory_moves", False):
+        less = copy.deepcopy(options)
+        less.directory_moves = False                # type: ignore[attr-defined]
+        yield less
     for name in ("slow_share", "slow_network", "slow_threads", "cold_share"):
         if getattr(options, name):
             less = copy.deepcopy(options)

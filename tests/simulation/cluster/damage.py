@@ -27,17 +27,20 @@ class Place:
     """A byte that has changed: where it is, and what it is now."""
 
     machine: ClusterMachine
-    path: str
-    inode: Inode
-    at: int
-    value: int
+    file: str
+    head: bytes
+    """What the file had, up to that byte."""
 
     @property
     def is_there(self) -> bool:
-        """Whether the log still has that byte: not put aside, nor cut off, nor on a lost disk."""
-        found = self.machine.disk.names.get(self.path)
-        content = self.inode.content
-        return found is self.inode and len(content) > self.at and content[self.at] == self.value
+        """Whether the log still has that byte, in whichever log directory: not put aside, nor cut
+        off, nor on a lost disk."""
+        names = self.machine.disk.names
+        for directory in self.machine.world.options.directories:
+            inode = names.get(f"{directory}/{self.file}")
+            if inode is not None and inode.content.startswith(self.head):
+                return True
+        return False
 
 
 class Damage:
@@ -71,7 +74,8 @@ class Damage:
         matched = SEGMENT.fullmatch(path)
         assert matched is not None
         key = matched[1], int(matched[2])
-        self.places.setdefault(key, []).append(Place(machine, path, inode, at, value))
+        file, head = path.split("/", 2)[2], bytes(inode.content[: at + 1])
+        self.places.setdefault(key, []).append(Place(machine, file, head))
         self.world.note(f"{machine.name}: byte {at} of {path} changes, in the batch at {first}")
         return True
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.log.move.record import MOVE_RECORD, decode
 from ottla.replication import cluster_store
 from ottla.replication.cluster_store import apply_entries, entry_path
 from ottla.replication.metadata import MetadataImage, PartitionExtra, PartitionState
@@ -108,10 +109,23 @@ def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[i
         path.rpartition("/")[0] for path, inode in disk.names.items()
         if path.endswith("/" + IDENTITY) and inode is not None and WHOLE_ID.search(inode.content)
     }
-    named = (place for place in places if place.rpartition("/")[2] == f"{topic}-{index}")
+    named = [place for place in places if place.rpartition("/")[2] == f"{topic}-{index}"]
     # Two log directories have it where one of them was missing for a while.
-    logs = (_log_in(disk, place) for place in named)
+    logs = (_log_in(disk, place) for place in moved(disk, topic, index, places) or named)
     return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))
+
+
+def moved(disk: SimDisk, topic: str, index: int, places: set[str]) -> list[str]:
+    """Where a move between log directories has put the log, by its record: the other copy does not
+    count any more, whichever renames were done."""
+    for path, inode in disk.names.items():
+        directory, _, name = path.rpartition("/")
+        if name == MOVE_RECORD and inode is not None:
+            record = decode(bytes(inode.content))
+            if (record.topic, record.partition) == (topic, index):
+                return [place for place in (f"{directory}/{record.copy}",
+                                            f"{directory}/{topic}-{index}") if place in places][:1]
+    return []
 
 
 def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:

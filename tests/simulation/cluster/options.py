@@ -29,6 +29,11 @@ SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
 FOLLOWER_READS_SHARE = 0.2
 """How many seeds have consumers that read from followers."""
+MOVES_SHARE = 0.5
+"""How many of the seeds with two log directories move replicas between them."""
+CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
+"""A sequence for such seeds, and how many of them have it."""
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 PREPARED = ("missing directory", "damaged bytes")
 """Those that need other settings."""
 TOGETHER_SHARE = 0.3
@@ -58,6 +63,10 @@ class ClusterOptions(Options):
     """Consumers read from followers, too, and replica.selector.class is set."""
     clock_jumps: list[tuple[int, int]] = field(default_factory=list)
     """Before each fault: whose wall clock jumps, and by how many hours."""
+    directory_moves: bool = False
+    """Whether replicas move between log directories."""
+    swap_bytes: int = 4 << 20
+    """How much of a log a move may leave for its last step."""
     # What makes a life long; `cut_short` draws less.
     session_seconds: float = LONG_SESSION_SECONDS
 
@@ -132,7 +141,21 @@ class ClusterOptions(Options):
         if near.random() < FOLLOWER_READS_SHARE:
             options.follower_reads = True
             options.settings["replica.selector.class"] = RACK_AWARE_SELECTOR
+        if len(options.directories) > 1:
+            options.draw_moves(random.Random(f"cluster directory moves {seed}"))
         return options
+
+    def draw_moves(self, moves: random.Random) -> None:
+        """Have replicas moved between the log directories of their brokers, or not."""
+        self.directory_moves = moves.random() < MOVES_SHARE
+        if not self.directory_moves:
+            return
+        # Logs are small here: most would be copied by the last step alone, and none in two.
+        self.swap_bytes = moves.choice((200, 200, self.swap_bytes))
+        self.settings[MOVE_RATE] = str(moves.choice((2000, 10_000, 1 << 40)))
+        if moves.random() < CUT_SHARE:
+            self.have(CUT_WHILE_IT_MOVES, moves.randrange(len(self.faults)))
+            self.swap_bytes, self.settings[MOVE_RATE] = 200, "2000"
 
     def have(self, sequence: str, at: int) -> None:
         """Put a sequence in the place of a fault, and have as many replicas as it needs. It takes

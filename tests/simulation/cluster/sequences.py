@@ -231,9 +231,48 @@ async def leader_dies_as_one_joins(story: ClusterStory) -> None:
     await come_back(story, *gone)
 
 
+async def cut_while_it_moves(story: ClusterStory) -> None:
+    """A leader that only clients reach is replaced, and moves its replica to another log directory.
+    Its log is cut as soon as the copy has what no other replica has."""
+    chance, found = story.random, led_by_all(story, *PLAIN)
+    if not found or len(story.options.directories) == 1:
+        return
+    place = chance.choice(found)
+    (leader,) = machines(story, (state_of(story, place).leader,))
+    assert leader.server is not None
+    storage, partition = leader.server.storage, leader.server.replicas.partition(*place)
+    leader.cut_off()
+    for other in story.world.brokers:
+        if other is not leader:
+            story.world.cut(leader, other)
+            story.world.cut(other, leader)
+    await until(story, lambda: state_of(story, place).leader not in (leader.node_id, -1), 15.0)
+    assert partition is not None
+    log = partition.log
+    await until(story, lambda: log.log_end_offset > partition.high_watermark, 5.0)
+    if storage.homes.get(place) is not None:
+        paths = [each.path for each in storage.directories if each is not storage.homes[place]]
+        await story.mover.move(leader, *place, paths[0])
+
+    def copied() -> bool:
+        move = storage.moves.get(place)
+        return move is None or all(
+            move.reached.get(each.base_offset) == each.size for each in log.segments
+        )
+
+    await until(story, copied, 15.0)
+    story.world.heal()
+    leader.join_again()
+    await until(story, lambda: place not in storage.moves, 10.0)
+    if chance.random() < 0.5 and leader.loop is not None:
+        leader.kill()
+        await come_back(story, leader)
+
+
 SEQUENCES: dict[str, Sequence] = {
     "last disk lost": last_disk_lost, "late fetch": late_fetch,
     "successor ahead": successor_ahead, "killed at its return": killed_at_its_return,
     "back one by one": back_one_by_one, "two leaders die": two_leaders_die,
     "leader dies as one joins": leader_dies_as_one_joins, "power cut of two": power_cut_of_two,
+    "cut while it moves": cut_while_it_moves,
 }

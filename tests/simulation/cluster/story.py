@@ -13,6 +13,7 @@ from tests.simulation.cluster.damage import Damage
 from tests.simulation.cluster.faults import happen
 from tests.simulation.cluster.follower_reads import FollowerRouter, NearConsumer
 from tests.simulation.cluster.losses import Truth, has_good_copy, remains
+from tests.simulation.cluster.moving import Mover, unfinished
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
@@ -128,6 +129,7 @@ class ClusterStory:
             lambda: all(machine.up for machine in world.brokers), "every broker serves", 60.0
         )
         admin = self.admin = Admin(self, "admin")
+        self.mover = Mover(self, "mover")
         for name, count in {**TOPICS, **TRANSACTIONAL}.items():
             topic_id = await admin.create(name, count)
             if name in TRANSACTIONAL:
@@ -159,6 +161,8 @@ class ClusterStory:
         clients += [Consumer(self, "reader"), self.admin]
         if options.follower_reads:
             clients.append(NearConsumer(self, "near"))
+        if options.directory_moves:
+            clients.append(self.mover)
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
         fragile: list[Any] = [
             produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
@@ -231,6 +235,7 @@ class ClusterStory:
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
             problem = problem or differences(self.world, self.damage.nodes())
+            problem = problem or unfinished(self.world)
             if not problem:
                 return
             if problem != last:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.log.move import transfer
 from ottla.replication import cluster_store
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
@@ -153,8 +154,9 @@ class ClusterWorld(World):
         return [ClusterMachine(self, node, seed * 100 + node) for node in range(1, count + 1)]
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Decode each entry of the metadata log once in a run, and not at every broker: nothing
-        changes what was decoded."""
+        """Have moves between directories take several steps. Decode each entry of the metadata log
+        once in a run, and not at every broker: nothing changes what was decoded."""
+        put(transfer, "SWAP_BYTES", cast(ClusterOptions, self.options).swap_bytes)
         put(cluster_store, "decode_entry", lru_cache(maxsize=None)(cluster_store.decode_entry))
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
-from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, ClusterRefused
+from ottla.broker.security.access import CLUSTER_REFUSED_MESSAGE, ClusterRefused
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
@@ -42,7 +42,7 @@ async def elect_leaders_api(
     ALTER of the cluster.
     """
     if not context.access.cluster(Operation.ALTER):
-        return _refused_election(request, context.version)
+        return _refused_election(request, context, ClusterRefused(CLUSTER_REFUSED_MESSAGE))
     kind = request.election_type if context.version >= 1 else int(ElectionType.PREFERRED)
     asked = request.topic_partitions
     named = [(each.topic, index) for each in asked or () for index in each.partitions]
@@ -58,7 +58,10 @@ async def elect_leaders_api(
         answers = list(zip(wanted, decision.result, strict=True))
         return Decision(decision.records, answers)
 
-    answers = await context.broker.metadata_log.decide(elect)
+    try:
+        answers = await context.broker.metadata_log.decide(elect)
+    except ProtocolError as error:
+        return _refused_election(request, context, error)
     known = kind in tuple(ElectionType)
     if asked is None:
         # All topics are listed, also those without an election.
@@ -82,9 +85,10 @@ async def elect_leaders_api(
     return response
 
 
-def _refused_election(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
-    """The refusal, also of each partition."""
-    refused = ClusterRefused(CLUSTER_REFUSED_MESSAGE)
+def _refused_election(
+    request: ElectLeadersRequest, context: RequestContext, refused: ProtocolError
+) -> ElectLeadersResponse:
+    """The refusal, also of each partition: version 0 has no other code."""
     response = ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(
@@ -96,8 +100,8 @@ def _refused_election(request: ElectLeadersRequest, version: int) -> ElectLeader
             for topic in request.topic_partitions or ()
         ]
     )
-    if version >= 1:
-        response.error_code = CLUSTER_REFUSED
+    if context.version >= 1:
+        response.error_code = int(refused.code)
     return response
 
 

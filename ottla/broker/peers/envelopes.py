@@ -3,9 +3,10 @@ and this broker's own requests to it.
 
 A client's request is sent in an Envelope with the client's principal and address; the
 controller authorizes it for those, decides and answers, and the response is passed on unchanged. If
-the controller changes meanwhile, the request is sent to the next one, until it times out. As in
-Apache Kafka it is sent again if it is not known whether it was served, so that a topic created
-by the first attempt may be reported as one that exists.
+the controller changes meanwhile, the request is sent to the next one, until it times out: then each
+item of it is answered with REQUEST_TIMED_OUT. As in Apache Kafka it is sent again if it is not
+known whether it was served, so that a topic created by the first attempt may be reported as one
+that exists.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.peers.api_roles import DECIDED
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
+from ottla.broker.peers.unanswered import unanswered
 from ottla.broker.quotas.throttle_field import throttle_time_of
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
@@ -67,6 +70,14 @@ class Forwarding:
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
         """Have the controller serve a client's request; returns its response."""
+        try:
+            return await self._served(context, body)
+        except ProtocolError as error:
+            if context.api_key not in DECIDED:
+                raise
+            return await unanswered(context, body, error.kept())
+
+    async def _served(self, context: RequestContext, body: bytes) -> Message:
         client = context.client
         header = RequestHeader(context.api_key, context.version, 0, client.client_id)
         envelope = EnvelopeRequest(

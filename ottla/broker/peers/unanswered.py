@@ -1,0 +1,46 @@
+"""The answer to a client's request that the controller should have decided and has not: each item
+fails, as most of these APIs have no error code for a whole request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ottla.wire.errors import ProtocolError
+from ottla.wire.structs import Message
+
+if TYPE_CHECKING:
+    from ottla.broker.dispatch import RequestContext
+    from ottla.replication.metadata import MetadataImage
+
+
+class Undecided:
+    """The metadata log, for a handler that is to say why nothing was decided."""
+
+    def __init__(self, image: MetadataImage, error: ProtocolError) -> None:
+        self.image = self.decided = image
+        self.error = error
+
+    async def decide(self, function: Any, *arguments: Any) -> NoReturn:
+        """As in `Metadata`; raises the error."""
+        raise self.error
+
+    async def decide_each(
+        self, refused: Callable[[ProtocolError], Any], function: Any, *arguments: Any
+    ) -> Any:
+        """As in `Metadata`: the error for each item."""
+        return refused(self.error)
+
+
+async def unanswered(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
+    """Have the API's own handler make the response, with an error in place of the decision. What
+    the client may not do, or what is no request at all, is refused as ever."""
+    from ottla.broker.dispatch import RequestContext, serve_inside
+
+    broker = replace(
+        context.broker, forwarding=None, log_ends=None,
+        metadata_log=Undecided(context.broker.image, error),    # type: ignore[arg-type]
+    )
+    inside = RequestContext(broker, context.api_key, context.version, context.client)
+    return await serve_inside(inside, body)

@@ -239,7 +239,8 @@ async def cut_while_it_moves(story: ClusterStory) -> None:
         return
     place = chance.choice(found)
     (leader,) = machines(story, (state_of(story, place).leader,))
-    assert leader.server is not None
+    if leader.server is None or not leader.up:
+        return
     storage, partition = leader.server.storage, leader.server.replicas.partition(*place)
     leader.cut_off()
     for other in story.world.brokers:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.log.compaction.swaps import SWAP
 from ottla.log.directories.checkpoints import Partition
 from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.disk import Disk
+from ottla.log.disk import Disk, is_passing
 from ottla.log.move.record import MOVE_RECORD, MoveRecord, encode
 from ottla.log.recovery import rebuild
 from ottla.log.segment import Segment
@@ -109,6 +109,8 @@ class Move:
         self.copy_name = storage.deletions.unique_name(self.name, "future")
         self.directory = target.file(self.copy_name)
         self.given_up = self.committed = False
+        self.left = ""
+        """What a restart has to do for a move that is committed."""
         self.listed: list[Segment] | None = None
         """The log's list of segments at the first check; a cut puts another one in its place."""
         self.segments: dict[int, Segment] = {}
@@ -255,10 +257,14 @@ class Move:
         file.truncate(0)
         file.pwrite(encode(MoveRecord(*self.key, self.copy_name)), 0)
         file.sync()
+        named = False
         try:
             disk.rename(path + ".tmp", path)
+            named = True
             disk.sync_directory(self.target.path)
         except OSError as error:
+            if not named and is_passing(error):
+                raise                          # a full disk had no room for its name
             # Both copies are the same now: whichever the next start takes is correct, as long as
             # nothing is written to either.
             log.health.watch(None)             # the source directory has not failed
@@ -299,17 +305,27 @@ class Move:
         except FileNotFoundError:
             pass                        # a partition without records has no files
         except OSError as error:
-            storage.fail(source, f"the old copy of {self.name} could not be removed: {error}")
+            self.incomplete(source, f"the old copy of {self.name} could not be removed", error)
+            if source.offline is None:
+                storage.deletions.keep_in_place(self.key, source.file(self.name))
         try:
             self.disk.rename(self.directory, target.file(self.name))
             self.log.continue_in(target.file(self.name), storage.failures[target.path])
         except OSError as error:
-            storage.fail(target, f"{self.directory} could not be renamed: {error}")
+            self.incomplete(target, f"{self.directory} could not be renamed", error)
+
+    def incomplete(self, directory: LogDirectory, what: str, error: OSError) -> None:
+        """A rename has failed: the record stays, and a start repeats it. A full disk may only have
+        had no room for the name."""
+        self.left = f"{what}: {error}"
+        if not is_passing(error):
+            self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
         """What has to be done, in any thread, before another move may begin. Raises OSError."""
-        if self.source.offline is not None or self.target.offline is not None:
-            raise MoveFailed("a restart finishes the move, once its log directories can be used")
+        if self.left or self.source.offline is not None or self.target.offline is not None:
+            why = f" ({self.left})" if self.left else ""
+            raise MoveFailed(f"a restart finishes the move, once its directories work{why}")
 
         def run() -> None:
             self.disk.sync_directory(self.source.path)

@@ -279,6 +279,40 @@ def test_a_full_target_leaves_the_partition_where_it_is() -> None:
     assert log.directory == "/a/events-0" and values_of(log) == [b"x", b"y"]
 
 
+@pytest.mark.parametrize("refused", ["/b/.ottla-move", "/a/events-0.", "/b/events-0"])
+def test_a_full_disk_without_room_for_a_name_takes_no_directory_offline(refused: str) -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move, real = begin(storage), disk.rename
+    step(move)
+
+    def rename(source: str, target: str) -> None:
+        if target.startswith(refused) and "." not in target[len(refused):]:
+            raise OSError(errno.ENOSPC, "injected", target)
+        real(source, target)
+
+    disk.rename = rename                    # type: ignore[method-assign]
+    with pytest.raises((OSError, MoveFailed)):
+        end(move)
+    disk.rename = real                      # type: ignore[method-assign]
+    assert [each.offline for each in storage.directories] == [None, None]
+    assert move.committed == (refused != "/b/.ottla-move")
+    log.append_bytes(batch(b"y"), 0)
+    log.flush()
+    storage.deletions.remove()
+    if move.committed:
+        assert storage.homes[KEY].path == "/b"
+        assert "events-0" not in disk.listdir("/a"), "its name may be used again"
+    storage.checkpoint()
+    disk.cut_power()
+    storage = open_storage(disk)
+    assert values_of(open_log(storage)) == [b"x", b"y"]
+    assert homes_of(disk) == (["/b"] if move.committed else ["/a"])
+    assert not disk.exists("/b/.ottla-move")
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_record_that_may_or_may_not_count_stops_the_writes(seed: int) -> None:
     disk = FaultyDisk(seed)

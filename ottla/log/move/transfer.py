@@ -54,6 +54,7 @@ class Copy:
     def __init__(self, disk: Disk, directory: str, pieces: Iterable[Piece] = ()) -> None:
         self.disk, self.directory, self.pieces = disk, directory, list(pieces)
         self.sealed: list[Segment] = []
+        self.doubted: set[int] = set()
         self.removed: list[str] = []
         self.reached: dict[int, int] = {}
         self.epochs: bytes | None = None
@@ -116,6 +117,8 @@ class Move:
         self.segments: dict[int, Segment] = {}
         self.reached: dict[int, int] = {}
         self.sealed: set[int] = set()
+        self.doubted: set[int] = set()
+        """Those whose transaction index was to be rebuilt when it was copied."""
         self.epochs: bytes | None = None
 
     @property
@@ -166,6 +169,7 @@ class Move:
             if current.get(base) is not segment:
                 self.reached.pop(base, None)
                 self.sealed.discard(base)
+                self.doubted.discard(base)
                 copy.removed += [self.inside(segment.path(suffix)) for suffix in SEGMENT_FILES]
         self.segments = current
         for segment in segments:
@@ -176,9 +180,16 @@ class Move:
                 copy.pieces.append(Piece(path, self.inside(path), start, end))
                 copy.reached[base] = end
                 left -= end - start
-            if end == segment.size and segment is not segments[-1] and base not in self.sealed:
+            rebuilt = base in self.doubted and not segment.aborted.distrusted
+            if rebuilt:
+                copy.removed.append(self.inside(segment.path(".txnindex")))
+            if end == segment.size and segment is not segments[-1] and (
+                rebuilt or base not in self.sealed
+            ):
                 copy.sealed.append(segment)
                 copy.pieces += self.beside(segment)
+                if segment.aborted.distrusted:
+                    copy.doubted.add(base)
             if left <= 0:
                 break
         epochs = self.log.epochs.encode()
@@ -198,7 +209,9 @@ class Move:
         if copy.vanished:
             return
         self.reached |= copy.reached
-        self.sealed |= {segment.base_offset for segment in copy.sealed}
+        sealed = {segment.base_offset for segment in copy.sealed}
+        self.sealed |= sealed
+        self.doubted = self.doubted - sealed | copy.doubted
         self.epochs = copy.epochs or self.epochs
 
     def nearly_done(self) -> bool:

@@ -19,6 +19,7 @@ from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, records_of, values_of
 from tests.log.faulty_disk import FaultyDisk, PowerCut
+from tests.log.foreign_files import marker
 
 KEY = "events", 0
 TOPIC_ID = bytes(range(16))
@@ -96,6 +97,34 @@ def test_a_moved_log_goes_on_with_all_that_it_knew() -> None:
     assert log.end_offset_for_epoch(1) == (1, 20)
     log.append_bytes(batch(b"again", producer_id=7, epoch=0, sequence=29), 3)
     assert log.duplicate
+
+
+def test_a_transaction_index_that_is_rebuilt_meanwhile_is_taken_along() -> None:
+    """After a power cut it may be gone, which the checkpoint of its size tells."""
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x", producer_id=9, epoch=0, sequence=0, transactional=True), 0)
+    log.append_bytes(marker(9, False), 0)
+    for _ in range(20):
+        log.append_bytes(batch(b"x"), 0)
+    log.flush()
+    storage.checkpoint()
+    (expected,) = log.aborted_transactions(0, 9)
+    disk.kill()
+    disk.unlink("/a/events-0/00000000000000000000.txnindex")
+    storage = open_storage(disk)
+    log = open_log(storage)
+    move = begin(storage)
+    while not move.nearly_done():
+        step(move)
+    assert log.aborted_transactions(0, 9) == [expected], "it was rebuilt for this reader"
+    log.flush()
+    end(move)
+    log.segments[0].close()             # as to open others: the file is read again
+    assert log.aborted_transactions(0, 9) == [expected]
+    storage.close()
+    assert open_log(open_storage(disk)).aborted_transactions(0, 9) == [expected]
 
 
 def test_a_flush_that_was_under_way_does_no_harm() -> None:

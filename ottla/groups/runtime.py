@@ -58,10 +58,11 @@ class Runtime(ShardRuntime[Shard]):
         """The same, a step for each offset of the transaction. The producer's next transaction may
         begin after the last one only.
 
-        A shard that is being loaded may have been read up to where the marker is now. Where it was
-        read further, or will be, the marker ends nothing a second time.
+        A shard that is still being read finds the marker in its log. Before that, what it has of
+        the producer may be of an earlier transaction, which ended otherwise. Once it was read to
+        its end the marker may be behind that; one that was read ends nothing a second time.
         """
         live = self._live.get(partition)
         shard = self._loading.get(partition) if live is None else live.shard
-        if shard is not None:
+        if shard is not None and (live is not None or shard.is_read):
             yield from shard.offsets.ending_steps(producer_id, committed)

@@ -70,7 +70,7 @@ class Shard:
         self.offsets = Offsets()
         self.groups: dict[str, Group] = {}
         self.context = Context(settings, cluster, new_id, self._place)
-        self.is_loaded = False
+        self.is_read = self.is_loaded = False
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
         self._going: set[str] = set()

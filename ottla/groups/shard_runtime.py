@@ -67,6 +67,8 @@ class AnyShard(Protocol):
     """The state machine of one partition of an internal topic."""
 
     partition: int
+    is_read: bool
+    """Whether all of its log was replayed: while it is loaded, what follows is not."""
     final: ClassVar[tuple[type[ProtocolError], ...]]
     """The refusals after which clients give something up: they are confirmed."""
 

@@ -322,6 +322,7 @@ def test_a_marker_that_is_committed_while_a_shard_is_loaded_ends_its_offsets(
     ]
     for step in steps[:read_before]:
         step()
+    shard.is_read = read_before > 0
     bench.runtime.end_transaction(partition, 7, commits)
     if read_before == 0:
         for step in steps:

@@ -168,6 +168,7 @@ class LogCoordinator(Generic[S]):
                     # would leave a transaction committed in one partition alone.
                     await self.broker.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
+                    shard.is_read = True
                 # With several replicas: the next leader may lack what is not committed. A client
                 # that was answered from it here would get a different answer there.
                 await self._committed(partition)

@@ -84,6 +84,7 @@ class TransactionShard:
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
         self.replicated = replicated
+        self.is_read = False
         self.transactions: dict[str, TransactionValue] = {}
         self.endings: dict[str, Ending] = {}
         """Of each transactional id whose recorded state is that its transaction ends."""

@@ -62,6 +62,9 @@ class LogCoordinator(Generic[S]):
         self.loads: dict[int, asyncio.Task[None]] = {}
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
+        self._topic_id = b""
+        """The topic whose shards these are. One that is deleted and made again begins with the same
+        epochs, and both may have happened since the image before."""
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -76,8 +79,10 @@ class LogCoordinator(Generic[S]):
     def follow_topic(self, new: MetadataImage) -> None:
         """Load what this broker leads now, drop what it does not."""
         topic = new.topics.get(self.topic)
+        same = topic is not None and topic.topic_id == self._topic_id
         if topic is not None:
             self.runtime.partitions = len(topic.partitions)
+            self._topic_id = topic.topic_id
         led = {
             index: new.leader_epoch(topic, state)
             for index, state in enumerate(topic.partitions if topic else ())
@@ -85,7 +90,9 @@ class LogCoordinator(Generic[S]):
             and state.leader == self.broker.node_id
             and (self.topic, index) not in self.broker.replicas.offline
         }
-        for index in [index for index in self.loads if led.get(index) != self._epochs[index]]:
+        for index in [
+            index for index in self.loads if not same or led.get(index) != self._epochs[index]
+        ]:
             self.loads.pop(index).cancel()
             self.runtime.unload(index)
         for index in sorted(led.keys() - self.loads.keys()):
@@ -119,6 +126,8 @@ class LogCoordinator(Generic[S]):
         """The partition, if it is led here in this epoch. Raises NotLeaderOrFollower."""
         partition = self._partition(index)
         partition.require_leader()
+        if partition.topic_id != self._topic_id:
+            raise NotLeaderOrFollower(f"{self.topic} was made again")
         if partition.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
                 f"{self.topic}-{index} is led in epoch {partition.leader_epoch} now, not in"

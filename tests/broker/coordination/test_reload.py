@@ -3,6 +3,7 @@ works."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ from unittest import mock
 import pytest
 
 from ottla.broker.coordination import log_coordinator
+from ottla.replication.controller.topics import (
+    NewTopic,
+    TopicDefaults,
+    create_topics,
+    delete_topics,
+)
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteTopicsRequest, HeartbeatRequest, OffsetFetchRequest
 from ottla.wire.records import Record, build_batch
@@ -42,6 +49,10 @@ def lose_an_append(broker: RunningBroker) -> None:
 def with_a_commit(broker: RunningBroker, client: WireClient) -> None:
     create(client, "t")
     find(client, GROUP, 6)
+    commit(client)
+
+
+def commit(client: WireClient) -> None:
     request = commit_request("t", topic_id(client, "t"), GROUP, 5)
     request.topics[0].partitions[0].partition_index = 0
     answer = client.call(request, 5)
@@ -55,6 +66,30 @@ def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
         while (answer := fetched(client)).error_code != 0:
             assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+def test_a_topic_that_was_made_again_at_once_has_nothing_of_its_predecessor(data: Path) -> None:
+    """Its deletion and its creation may be one change of the image, with the same leader epoch."""
+    name = "__consumer_offsets"
+
+    async def make_again(broker: RunningBroker) -> None:
+        metadata = broker.server.metadata_log
+        await asyncio.gather(
+            metadata.decide(delete_topics, [(name, bytes(16))]),
+            metadata.decide(
+                create_topics, [NewTopic(name, 50, 1)], TopicDefaults(), lambda: b"again" * 3 + b"!"
+            ),
+        )
+
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        before = topic_id(client, name)
+        broker.run(make_again(broker))
+        assert topic_id(client, name) != before
+        until(lambda: not fetched(client).error_code, "the new topic is read")
+        assert fetched(client).topics == [], "nothing that a restart takes back"
+        commit(client)
+        assert fetched(client).topics[0].partitions[0].committed_offset == 7
 
 
 def test_nothing_is_read_again_once_the_broker_stops(

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
+from ottla.broker.server import Server
 from ottla.testing.disk_room import RoomyDisk
 from tests.broker.running import RunningBroker
 from tests.log.faulty_disk import FaultyDisk
@@ -14,10 +16,19 @@ from tests.log.faulty_disk import FaultyDisk
 WAIT_SECONDS = 20
 
 
+class Running(Protocol):
+    """What is used of a broker in this process, alone or of a cluster."""
+
+    @property
+    def server(self) -> Server: ...
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any: ...
+
+
 class HeldWorkers:
     """Passes work to the broker's own workers, whose threads begin it once the test lets them."""
 
-    def __init__(self, broker: RunningBroker) -> None:
+    def __init__(self, broker: Running) -> None:
         self.broker, self.arrived = broker, threading.Semaphore(0)
         self.held: list[tuple[threading.Event, asyncio.Future[None]]] = []
         self.workers, broker.server.broker.workers = broker.server.broker.workers, self
@@ -58,7 +69,7 @@ class HeldWorkers:
 
 
 @contextlib.contextmanager
-def held_workers(broker: RunningBroker) -> Iterator[HeldWorkers]:
+def held_workers(broker: Running) -> Iterator[HeldWorkers]:
     """A context in which the test decides when work of threads is done."""
     held = HeldWorkers(broker)
     try:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ottla.groups.records import Producer
+from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -140,6 +141,7 @@ def write(
     sequence: int = 0,
     partition: int = 0,
     version: int = 11,
+    codec: Codec = Codec.NONE,
 ) -> ErrorCode:
     """Produce a transactional batch."""
     # With old timestamps the marker, which has the current time, would begin another segment.
@@ -150,6 +152,7 @@ def write(
         producer_epoch=producer.epoch,
         base_sequence=sequence,
         transactional=True,
+        codec=codec,
     )
     made = ProduceRequest.TopicData
     data = made.PartitionData(index=partition, records=records)

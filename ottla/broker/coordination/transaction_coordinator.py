@@ -145,16 +145,24 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
-        """Check that the partition is in the producer's open transaction (KIP-890).
+        """Check that the partition is in the producer's open transaction (KIP-890), and has no
+        marker of a later coordinator, which has ended that.
 
         `version` is that of the Produce request, which determines the error code of a refusal.
         """
         try:
-            self.runtime.shard(transactional_id).check_partition(
-                transactional_id, producer, partition
-            )
+            shard = self.runtime.shard(transactional_id)
+            shard.check_partition(transactional_id, producer, partition)
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
+        replica = self.broker.replicas.partition(*partition)
+        state = None if replica is None else replica.log.producers.get(producer.producer_id)
+        if state is not None and state.coordinator_epoch > shard.coordinator_epoch:
+            # Also where the batch was permitted before: a thread may have prepared it since.
+            raise ProtocolError(
+                f"{replica!r} has a marker of a later coordinator; send it again",
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+            )
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicIndex]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,10 @@ class RunningCluster:
     def run(self, coroutine: Any) -> Any:
         """Run something on the brokers' loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
+
+    def one(self, node_id: int) -> OneOfThem:
+        """One broker, as helpers have it that are made for a broker alone."""
+        return OneOfThem(self, self.servers[node_id])
 
     def start(self, node_id: int, **overrides: object) -> Server:
         """Start a broker. Raises what its start raises."""
@@ -125,6 +131,22 @@ class RunningCluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass(frozen=True)
+class OneOfThem:
+    """A broker of a cluster."""
+
+    cluster: RunningCluster
+    server: Server
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call something on its loop and return its result."""
+
+        async def called() -> Any:
+            return function(*arguments)
+
+        return self.cluster.run(called())
 
 
 def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, factor: int) -> int:

@@ -4,12 +4,14 @@ partition's leader nor the coordinator that it asks has heard of the coordinator
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ottla.groups.records import Producer
+from ottla.wire.compression import Codec
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -18,6 +20,7 @@ from ottla.wire.messages import (
 )
 from tests.broker import transactions
 from tests.broker.cluster.running_cluster import RunningCluster, leaders
+from tests.broker.held_workers import held_workers
 from tests.waiting import until
 
 KEY, GROUP, TOPIC, OK = "x", "g", "t", ErrorCode.NONE
@@ -157,6 +160,33 @@ def test_a_late_batch_opens_no_transaction_that_nobody_ends(
     assert told is ErrorCode.TRANSACTION_ABORTABLE, "once it hears of the coordinator in office"
     assert ask(cluster, CONTROLLER, add, producer) is OK
     assert ask(cluster, leader, write, producer) is OK
+
+
+def test_a_batch_that_a_thread_prepares_meanwhile_is_as_late(cluster: RunningCluster) -> None:
+    """It was permitted before the marker came, and is appended after it."""
+    led_by(cluster, STATE, FORMER)
+
+    def add(client: Any, key: str, producer: Producer) -> ErrorCode:
+        return transactions.add(client, key, producer, TOPIC, FORMER)[0]
+
+    def write(producer: Producer) -> ErrorCode:
+        with cluster.client(FORMER) as client:
+            return transactions.write(
+                client, KEY, producer, TOPIC, b"late " * 150_000, partition=FORMER,
+                codec=Codec.GZIP)
+
+    producer = ask(cluster, FORMER, transactions.init)
+    assert ask(cluster, FORMER, add, producer) is OK
+    replaced(cluster)
+    with held_workers(cluster.one(FORMER)) as held, ThreadPoolExecutor(1) as threads:
+        told = threads.submit(write, producer)
+        held.wait()
+        assert isinstance(ask(cluster, CONTROLLER, transactions.end, producer, True, 3), Producer)
+        held.let_go()
+        assert told.result() in LATER
+    with cluster.client(FORMER) as client:
+        open_at = transactions.end_offset(client, TOPIC, transactions.READ_COMMITTED, FORMER)
+        assert open_at == transactions.end_offset(client, TOPIC, 0, FORMER), "nothing is open"
 
 
 def test_a_late_offset_opens_no_transaction_that_nobody_ends(cluster: RunningCluster) -> None:

@@ -73,6 +73,8 @@ class Shard:
         self.is_read = self.is_loaded = False
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
+        self._ended = ""
+        """The group of the last record of any group, if that ended one of KIP-848."""
         self._going: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
 
@@ -299,6 +301,7 @@ class Shard:
 
     def _replay_group(self, key: Any, value: Any) -> None:
         """The first record of another kind of group replaces the group of this name."""
+        ended, self._ended = self._ended, ""
         group, kind = self.groups.get(key.group_id), KINDS[type(key)]
         if group is None or type(group) is not kind:
             if value is None:
@@ -306,6 +309,10 @@ class Shard:
             group = self.groups[key.group_id] = kind(key.group_id)
         if not group.replay_record(key, value, self.is_loaded):
             del self.groups[key.group_id]
+            self._ended = key.group_id if kind is ServedConsumerGroup else ""
+        elif ended == key.group_id and isinstance(group, ServedClassicGroup):
+            # The first generation is that of a group which formed anew where nobody was left.
+            group.must_rejoin = group.is_forming and group.generation > 1
 
     def loaded(self, result: Result) -> None:
         """Starts every member's session after all records have been read."""

@@ -105,6 +105,9 @@ class ClassicGroup:
     pending_joins: set[str] = field(default_factory=set)
     """Ids assigned with MEMBER_ID_REQUIRED whose second JoinGroup has not arrived yet."""
     pending_syncs: set[str] = field(default_factory=set)
+    must_rejoin: bool = False
+    """Whether its record made it classic: what the last KIP-848 member had is nobody's until the
+    members, who may not have been told, have joined again."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     _common: set[str] | None = None
@@ -363,6 +366,7 @@ class ClassicGroup:
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
         self.leader = value.leader
+        self.must_rejoin = False
         living, self.members = self.members, {}
         self._common = None
         self.static_members = {}

@@ -147,9 +147,11 @@ class ServedClassicGroup(ClassicGroup):
             rebalance.rebalance(self, result, settings)
 
     def loaded(self, result: Result, context: Context) -> None:
-        """Starts every member's session."""
+        """Starts every member's session, and a rebalance if one was due when the broker stopped."""
         for member in self.members.values():
             rebalance.arm_session(self, member, result)
+        if self.must_rejoin:
+            rebalance.rebalance(self, result, context.settings)
 
     def replay_record(self, key: GroupKey, value: Any, aloud: bool) -> bool:
         """Applies a GroupMetadata record."""

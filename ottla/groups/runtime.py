@@ -29,6 +29,7 @@ class Runtime(ShardRuntime[Shard]):
     ) -> None:
         super().__init__(settings.offsets_topic_num_partitions, clock, append, wake, later)
         self.settings, self.replicated = settings, replicated
+        self.patience_ms = settings.offsets_commit_timeout_ms
         self._new_id = new_id
         self._cluster = cluster
 

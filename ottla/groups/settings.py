@@ -13,6 +13,7 @@ class GroupSettings(NamedTuple):
     group_new_member_join_timeout_ms: int = 300_000
     """Session timeout of a new member until its first join is answered with its id."""
     offset_metadata_max_bytes: int = 4_096
+    offsets_commit_timeout_ms: int = 5_000
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50

@@ -90,6 +90,23 @@ class AnyShard(Protocol):
 
 
 S = TypeVar("S", bound=AnyShard)
+GIVE_UP = TimerKey("give up", "")
+"""The timer of a shard for the answers that wait for its replicas."""
+
+
+class OpenAppend:
+    """An append that is not committed yet, with the answers that wait for it."""
+
+    __slots__ = ("replies", "since_ms")
+
+    def __init__(self, replies: list[tuple[Answer, Any]], since_ms: int) -> None:
+        self.replies, self.since_ms = replies, since_ms
+
+    def tell(self, error: ProtocolError) -> None:
+        """Answers all of them with an error."""
+        replies, self.replies = self.replies, []
+        for answer, _ in replies:
+            answer(error)
 
 
 class Live(Generic[S]):
@@ -99,7 +116,9 @@ class Live(Generic[S]):
         self.shard = shard
         self.timers = Timers()
         self.gathered: Result | None = None
-        self.open_appends: deque[list[tuple[Answer, Any]]] = deque()
+        self.open_appends: deque[OpenAppend] = deque()
+        self.gives_up_ms: int | None = None
+        """When GIVE_UP is due, None while it is not set."""
 
 
 class ShardRuntime(Generic[S]):
@@ -117,6 +136,9 @@ class ShardRuntime(Generic[S]):
         wake: Callable[[int], None],
         later: Later = lambda function: function(),
     ) -> None:
+        self.patience_ms: int | None = None
+        """How long clients wait for the replicas before they are told to ask again, None for as
+        long as it takes. What was appended stays, and who asks again waits for it, too."""
         self.lost: Callable[[int], None] = lambda partition: None
         """Called with a partition that was unloaded because an append to it was lost."""
         self.partitions = partitions
@@ -172,9 +194,8 @@ class ShardRuntime(Generic[S]):
         if live is None:
             return
         error = NotCoordinator("the coordinator has moved to another broker")
-        for answers in live.open_appends:
-            for answer, _ in answers:
-                answer(error)
+        for each in live.open_appends:
+            each.tell(error)
         live.open_appends.clear()
         if live.gathered is not None:
             for answer, _ in live.gathered.replies:
@@ -354,9 +375,30 @@ class ShardRuntime(Generic[S]):
         return None if earliest is None or key is None else (earliest, key)
 
     def _fire_one(self, live: Live[S], key: TimerKey) -> None:
+        if key is GIVE_UP:
+            self._give_up(live)
+            return
         result = self._turn(live)
         live.shard.fire(key, result)
         self._perform(live, result)
+
+    def _give_up(self, live: Live[S]) -> None:
+        """Tells those who have waited for too long to ask again; their connections go on."""
+        assert self.patience_ms is not None, "nobody set the timer"
+        live.gives_up_ms = None
+        late_ms = self.tick_ms() - self.patience_ms
+        for each in list(live.open_appends):
+            if each.since_ms <= late_ms:
+                each.tell(CoordinatorNotAvailable("the replicas have not taken it in time; retry"))
+        for each in sorted(live.open_appends, key=lambda each: each.since_ms):
+            self._give_up_after(live, each)
+
+    def _give_up_after(self, live: Live[S], waiting: OpenAppend) -> None:
+        """Has GIVE_UP fire for them, unless it will for others before."""
+        if waiting.replies and live.gives_up_ms is None and self.patience_ms is not None:
+            live.gives_up_ms = waiting.since_ms + self.patience_ms
+            live.timers.set(GIVE_UP, live.gives_up_ms)
+            self._ask_to_wake(live.gives_up_ms)
 
     def _turn(self, live: Live[S]) -> Result:
         """The result of a new turn, after everything before it is appended."""
@@ -374,14 +416,21 @@ class ShardRuntime(Generic[S]):
         for follow in result.after_replay:
             follow(None)
         if live.open_appends:
-            live.open_appends[-1].extend(result.replies)
+            self._wait_for_the_last(live, result)
         else:
             for answer, reply in result.replies:
                 answer(reply)
 
+    def _wait_for_the_last(self, live: Live[S], result: Result) -> None:
+        last = live.open_appends[-1]
+        if not last.replies:
+            last.since_ms = result.tick_ms
+        last.replies += result.replies
+        self._give_up_after(live, last)
+
     def _record(self, live: Live[S], result: Result, producer: Producer) -> None:
         """Appends and replays; if the append is refused, all waiting clients get the error."""
-        waiting = result.replies
+        waiting = OpenAppend(result.replies, result.tick_ms)
         outcome: list[ProtocolError | None] = []
         replayed = False
 
@@ -397,9 +446,7 @@ class ShardRuntime(Generic[S]):
             told = _told(error).kept()
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
-                live.open_appends.pop()
-                for answer, _ in waiting:
-                    answer(told)
+                live.open_appends.pop().tell(told)
             for follow in result.after_replay:
                 follow(told)
             if not isinstance(error, ProtocolError):
@@ -412,15 +459,17 @@ class ShardRuntime(Generic[S]):
             follow(None)
         if outcome:
             self._committed(live, waiting, outcome[0])
+        else:
+            self._give_up_after(live, waiting)
 
     def _committed(
-        self, live: Live[S], waiting: list[tuple[Answer, Any]], error: ProtocolError | None
+        self, live: Live[S], waiting: OpenAppend, error: ProtocolError | None
     ) -> None:
         if not live.open_appends:
             return  # unloaded meanwhile, everybody was answered
         assert live.open_appends.popleft() is waiting, "appends are committed in their order"
         told = None if error is None else _told(error)
-        for answer, reply in waiting:
+        for answer, reply in waiting.replies:
             answer(reply if told is None else told)
         if error is not None:
             # What was replayed is not in the log: the shard has to be loaded again.

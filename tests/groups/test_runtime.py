@@ -55,6 +55,43 @@ def test_commits_are_answered_in_their_order_each_with_its_own_append() -> None:
     assert len(answers) == 3
 
 
+def test_who_waits_too_long_for_the_replicas_is_told_to_ask_again() -> None:
+    """A held request holds the heartbeats that its member sends behind it."""
+    bench, answers = Workbench(), []
+    bench.hold_commits = True
+    commit(bench, 5, answers)
+    bench.wait(3_000)
+    commit(bench, 6, answers)
+    bench.wait(1_999)
+    assert answers == []
+    bench.wait(1)
+    assert codes(answers) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    fetch(bench, answers)
+    bench.wait(3_000)
+    assert codes(answers) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
+    fetch(bench, answers)
+    bench.wait(4_999)
+    assert len(answers) == 3, "each has its own time"
+    bench.commit_all()
+    assert answers[3][0].value.offset == 6, "what was appended stays"
+    assert len(answers) == 4, "each is answered once"
+    bench.wait(60_000)
+    assert len(answers) == 4
+
+
+def test_a_shard_that_is_unloaded_has_nobody_wait_for_its_replicas() -> None:
+    bench, answers = Workbench(), []
+    bench.hold_commits = True
+    commit(bench, 5, answers)
+    bench.runtime.unload(bench.partition())
+    bench.wait(60_000)
+    assert codes(answers) == [ErrorCode.NOT_COORDINATOR]
+
+
+def codes(answers: list[Any]) -> list[ErrorCode]:
+    return [answer.code for answer in answers]
+
+
 @pytest.mark.parametrize(
     ("refusal", "code"),
     [

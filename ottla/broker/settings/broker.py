@@ -166,6 +166,9 @@ class BrokerSettings(ListenerSettings):
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", GroupSettings,
         help="Maximum size of the metadata of a committed offset.")
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms", GroupSettings, at_least=1,
+        help="A group's client whose request the replicas have not taken by then is told to retry.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
         help="How long offsets are kept after their last use.")

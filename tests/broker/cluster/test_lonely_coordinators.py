@@ -79,6 +79,32 @@ def test_below_min_isr_offsets_are_read_and_not_written(tmp_path: Path) -> None:
         assert committed(cluster, node) == (0, 7)
 
 
+def test_a_commit_that_no_replica_takes_holds_its_connection_for_a_while_only(
+    tmp_path: Path,
+) -> None:
+    """The heartbeats of its member come behind it on the same connection."""
+    with RunningCluster(tmp_path, **SETTINGS) as cluster:
+        assert create(cluster, 1, "t", 1, 3) == 0
+        node = coordinator(cluster, 1)
+        until_committed(cluster, node, 5)
+
+        async def stand() -> None:
+            for server in cluster.servers.values():
+                assert server.broker.fetchers is not None
+                server.broker.fetchers.close()
+
+        cluster.run(stand())
+        partition = cluster.servers[node].replicas.partition("__consumer_offsets", 0)
+        assert partition is not None
+        end = partition.log.log_end_offset
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(commit, cluster, node, 6)
+            cluster.until(lambda: partition.log.log_end_offset > end, "it is appended")
+            cluster.leap(5)
+            assert waiting.result() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert len(partition.isr) == 3, "long before a follower leaves the in-sync set"
+
+
 def test_without_zookeeper_a_coordinator_goes_on_until_another_one_leads(tmp_path: Path) -> None:
     with RunningCluster(tmp_path, **SETTINGS) as cluster:
         assert create(cluster, 1, "t", 1, 3) == 0

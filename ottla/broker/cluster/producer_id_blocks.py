@@ -7,10 +7,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.replication.controller.producer_ids import take_producer_ids
-from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+
+
+REFILL_SECONDS = 10.0
+"""Less than clients wait for their answer before they close the connection."""
+
+
+class NoProducerIds(ProtocolError):
+    """The controller gives none at present. After this code all clients ask again. Others are not
+    for a producer without a transactional id: of NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
+    Java's look for a coordinator of theirs and fail, older ones fail with REQUEST_TIMED_OUT."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class ProducerIds:
@@ -31,16 +43,16 @@ class ProducerIds:
             return next(self.block)
 
     async def _take_block(self) -> range:
-        """A block from the controller, which may be this broker."""
+        """A block from the controller, which may be this broker. Raises NoProducerIds."""
         broker = self.broker
         if broker.forwarding is None or broker.forwarding.deciding():
             try:
                 return await broker.metadata_log.decide(take_producer_ids)
             except ProtocolError as error:
-                if error.code is not ErrorCode.NOT_CONTROLLER:
-                    raise
-                # It was the controller a moment ago. Clients do not know that error here.
-                raise CoordinatorNotAvailable("the controller changes: ask again") from error
+                if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                    raise                                   # there are no more
+                # Its disk refuses, or it was the controller until now.
+                raise NoProducerIds(f"no producer ids were taken: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 
         registered = broker.image.brokers.get(broker.node_id)
@@ -48,10 +60,13 @@ class ProducerIds:
             broker_id=broker.node_id,
             broker_epoch=-1 if registered is None else registered.epoch,
         )
-        answer = await broker.forwarding.ask(request, 0)
+        try:
+            answer = await broker.forwarding.ask(request, 0, REFILL_SECONDS)
+        except RequestTimedOut as error:
+            raise NoProducerIds(str(error)) from error
         if answer.error_code != 0:
-            # For example a stale broker epoch: the client asks for an id again.
-            raise CoordinatorNotAvailable(
+            # For example a stale broker epoch, until this broker is registered again.
+            raise NoProducerIds(
                 f"the controller gives no producer ids: {ErrorCode(answer.error_code).name}"
             )
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)

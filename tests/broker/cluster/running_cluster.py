@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.disk import Disk
+from ottla.replication.coordination import Operation
 from ottla.wire.messages import (
     CreateTopicsRequest,
 )
@@ -166,3 +167,17 @@ def create(cluster: RunningCluster, node_id: int, name: str, partitions: int, fa
 
 def leaders(server: Server, topic: str) -> list[int]:
     return [state.leader for state in server.metadata_log.image.topics[topic].partitions]
+
+
+def lose_next_write(cluster: RunningCluster, session: MemoryCoordination) -> None:
+    """The connection breaks before the next write arrives at ZooKeeper; its session lasts."""
+    send = session.multi
+
+    def never_arrives(operations: Sequence[Operation]) -> Awaitable[None]:
+        session.multi = send                    # type: ignore[method-assign]
+        asked = send(operations)
+        session.cut()
+        cluster.loop.call_later(0.05, session.join)
+        return asked
+
+    session.multi = never_arrives               # type: ignore[method-assign]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.http.server import all_metrics
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
-from ottla.replication.coordination import Create, Delete, Operation, Set
+from ottla.replication.coordination import Create, Delete, Set
 from ottla.replication.metadata import Decision, MetadataImage
 from ottla.replication.steps import Steps
 from ottla.wire.errors import ErrorCode
@@ -20,9 +20,13 @@ from ottla.wire.messages import (
     DescribeQuorumRequest,
     MetadataRequest,
 )
-from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
+from tests.broker.cluster.running_cluster import (
+    RunningCluster,
+    create,
+    leaders,
+    lose_next_write,
+)
 from tests.imports import imported
-from tests.simulation.zookeeper import MemoryCoordination
 
 
 @pytest.fixture
@@ -181,20 +185,6 @@ def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningClus
     assert create(cluster, node_id, "t", 1, 1) == 0
     for server in cluster.servers.values():
         cluster.until(lambda s=server: "t" in s.metadata_log.image.topics, "the topic is seen")
-
-
-def lose_next_write(cluster: RunningCluster, session: MemoryCoordination) -> None:
-    """The connection breaks before the next write arrives at ZooKeeper; its session lasts."""
-    send = session.multi
-
-    def never_arrives(operations: Sequence[Operation]) -> Awaitable[None]:
-        session.multi = send                    # type: ignore[method-assign]
-        asked = send(operations)
-        session.cut()
-        cluster.loop.call_later(0.05, session.join)
-        return asked
-
-    session.multi = never_arrives               # type: ignore[method-assign]
 
 
 def test_a_controller_whose_own_write_never_arrived_takes_office_again(

@@ -1,0 +1,83 @@
+"""Producers that begin while the controller cannot be asked for producer ids.
+
+A producer without a transactional id has no coordinator: of NOT_COORDINATOR or
+COORDINATOR_NOT_AVAILABLE Java's producers look for one, and fail for good. After
+COORDINATOR_LOAD_IN_PROGRESS all clients ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import InitProducerIdRequest
+from tests.broker.cluster.running_cluster import RunningCluster, lose_next_write
+from tests.waiting import until
+
+LATER, OK = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path, 3) as running:
+        try:
+            yield running
+        finally:
+            running.run(join(running, *running.sessions))   # without ZooKeeper a stop takes long
+
+
+def begin(cluster: RunningCluster, node_id: int) -> ErrorCode:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+    with cluster.client(node_id) as client:
+        return ErrorCode(client.call(request, 4).error_code)
+
+
+async def cut(cluster: RunningCluster, *nodes: int) -> None:
+    for each in nodes:
+        cluster.sessions[each].cut()
+
+
+async def join(cluster: RunningCluster, *nodes: int) -> None:
+    for each in nodes:
+        cluster.sessions[each].join()
+
+
+def begins_later(cluster: RunningCluster, node_id: int) -> None:
+    until(lambda: begin(cluster, node_id) is OK, "the producer begins")
+
+
+def test_the_controller_is_deposed_while_it_decides(cluster: RunningCluster) -> None:
+    controller = cluster.controller
+    others = [each for each in cluster.sessions if each != controller]
+    cluster.run(cut(cluster, *others))                  # so that no other broker is elected
+    lose_next_write(cluster, cluster.sessions[controller])
+    assert begin(cluster, controller) is LATER
+    cluster.run(join(cluster, *others))
+    begins_later(cluster, controller)
+
+
+def test_the_broker_was_declared_gone_and_has_not_heard_of_it(cluster: RunningCluster) -> None:
+    controller = cluster.controller
+    node_id = controller % 3 + 1
+    cluster.run(cut(cluster, node_id))
+    cluster.expire(node_id)
+    image = cluster.servers[controller].metadata_log
+    cluster.until(lambda: node_id not in image.image.brokers, "it is gone")
+    assert begin(cluster, node_id) is LATER
+    cluster.run(join(cluster, node_id))
+    begins_later(cluster, node_id)
+
+
+def test_there_is_no_controller(cluster: RunningCluster) -> None:
+    node_id = cluster.controller % 3 + 1
+    cluster.run(cut(cluster, *cluster.sessions))
+    with ThreadPoolExecutor(1) as threads:
+        told = threads.submit(begin, cluster, node_id)
+        until(lambda: cluster.leap(1) or told.done(), "it is answered", between=0.01)
+        assert told.result() is LATER
+    cluster.run(join(cluster, *cluster.sessions))
+    begins_later(cluster, node_id)

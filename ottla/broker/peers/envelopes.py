@@ -96,8 +96,11 @@ class Forwarding:
                 break
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
+            # It is this broker that was refused, not its client: as in Apache Kafka.
+            code = ErrorCode(answer.error_code)
             raise ProtocolError(
-                "the controller refuses what this broker forwards", ErrorCode(answer.error_code)
+                f"the controller refuses what this broker forwards: {code.name}",
+                code if code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.UNKNOWN_SERVER_ERROR,
             )
         await self.caught_up()
         data: bytes = answer.response_data

@@ -150,4 +150,4 @@ def test_a_request_that_the_controller_refuses_whole_is_answered_by_item(
     monkeypatch.setattr(forwarding, "_attempt", refused)
     with asked.client(1) as client:
         answer = client.call(*REQUESTS[0][:2])
-    assert [code for code, _ in codes(answer)] == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 3
+    assert [code for code, _ in codes(answer)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
-from ottla.log.directories.checkpoint_task import CheckpointTask
+from ottla.log.directories.checkpoint_task import CheckpointTask, directory_steps
 from ottla.log.directories.checkpoints import Partition as PartitionKey
+from ottla.log.directories.log_directory import LogDirectory
 from ottla.log.storage import Storage
 from ottla.wire.errors import StorageFailed
 
@@ -35,6 +36,14 @@ class Checkpoints:
         async with self.writer:
             task = CheckpointTask(self.storage.disk)
             await in_slices(self.storage.checkpoint_steps(task, high_watermarks))
+            await self.loop.run_in_executor(self.thread, task.run)
+            self.storage.end_checkpoint(task)
+
+    async def write_of(self, directory: LogDirectory) -> None:
+        """The same for one directory, whatever becomes of the others."""
+        async with self.writer:
+            task = CheckpointTask(self.storage.disk)
+            await in_slices(directory_steps(self.storage, task, directory))
             await self.loop.run_in_executor(self.thread, task.run)
             self.storage.end_checkpoint(task)
 

@@ -102,7 +102,7 @@ class Moving:
         await self._copy(move)
         while True:
             move.prepare()
-            await self.checkpoints.write()
+            await self.checkpoints.write_of(move.target)    # its source may be full
             await self._copy(move)
             if move.prepared():
                 break

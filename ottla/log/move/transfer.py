@@ -255,7 +255,7 @@ class Move:
         """
         self.check()
         log, disk = self.log, self.disk
-        log.seal()
+        self.seal()
         for segment in log.segments:
             segment.close()
         copy = self.plan(1 << 62)
@@ -286,6 +286,21 @@ class Move:
             raise StorageFailed(str(log.offline)) from error
         self.committed = True
         self.go_on()
+
+    def seal(self) -> None:
+        """Has everything written to the log's files. A full source may have no room for the active
+        segment's indexes: those are made anew, as moves are what makes room. Raises OSError,
+        StorageFailed."""
+        log = self.log
+        try:
+            log.seal()
+        except StorageFailed:
+            if log.offline is not None or any(map(log.waiting_aborted, log.segments)):
+                raise
+            active = log.segments[-1]
+            active.forget()
+            for suffix in MADE_ANEW:
+                self.disk.unlink(active.path(suffix))
 
     def small_files(self) -> list[Piece]:
         """Snapshots and files put aside by recovery that the copy does not have yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +27,10 @@ from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 from tests.fakes import FakeClock
+from tests.log.batches import NOW_MS, values_of
 from tests.log.batches import batch as stored_batch
-from tests.log.batches import values_of
 from tests.log.faulty_disk import FaultyDisk
+from tests.log.foreign_files import marker
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The answer for the metadata's own partition: it is not moved."""
@@ -148,6 +150,60 @@ def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
     topic_log = Storage.open(disk, FakeClock(), ["/a", "/b"]).get_or_create(
         "t", 0, None, LogConfig(segment_bytes=700))
     assert [value[:3] for value in values_of(topic_log)] == expected
+
+
+@pytest.mark.parametrize("aborts", [False, True])
+def test_a_partition_is_moved_off_a_full_disk(aborts: bool) -> None:
+    """Which makes room there. It stays if the disk had no room for an aborted transaction."""
+    disk, config = FaultyDisk(), LogConfig(segment_bytes=5000, index_interval_bytes=300)
+    storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+    topic_log = storage.get_or_create("t", 0, None, config)
+    home = storage.homes["t", 0]
+
+    def put(number: int, transactional: bool = False) -> None:
+        topic_log.append_bytes(stored_batch(
+            b"%d " % number + bytes(200), producer_id=7, epoch=0, sequence=number,
+            transactional=transactional, timestamps=[NOW_MS + number],
+        ), 0)
+
+    for number in range(30):
+        put(number, transactional=aborts and number == 29)
+    topic_log.flush()
+    disk.errors, disk.failing = {"write": errno.ENOSPC}, topic_log.segments[-1].path(".txnindex")
+    if aborts:
+        topic_log.append_bytes(marker(7, False), 0)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        checkpoints = Checkpoints(storage, loop)
+        moving = Moving(storage, checkpoints, BrokerConfig({}), loop)
+        (target,) = {*storage.directories} - {home}
+        moving.put(("t", 0), target)
+        assert moving.task is not None
+        await moving.task
+        moving.close()
+        checkpoints.close()
+
+    disk.failing = home.path
+    asyncio.run(run())
+    assert [each.offline for each in storage.directories] == [None, None]
+    assert (storage.homes["t", 0] is home) == aborts
+    disk.errors = {}
+    for number in range(30, 40):
+        put(number)
+    topic_log.flush()
+    storage.checkpoint()
+    expected = values_of(topic_log)
+    for _ in range(2):
+        assert values_of(topic_log) == expected and len(expected) >= 40
+        assert len(topic_log.aborted_transactions(0, 41)) == aborts
+        found = topic_log.offset_for_timestamp(NOW_MS + 29)
+        assert found is not None and found[0] == 29
+        put(39)
+        assert topic_log.duplicate
+        disk.cut_power()
+        storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
+        topic_log = storage.get_or_create("t", 0, None, config)
 
 
 def test_nothing_is_lost_or_doubled_while_a_partition_moves_to_and_fro(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+    from ottla.log.directories.log_directory import LogDirectory
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
     from ottla.replication.throttle import Throttle
@@ -216,24 +217,44 @@ class ReplicaFetchers:
 
     async def _checkpoint(self) -> None:
         """Logs that were truncated below their recovery point on disk are appended to only after a
-        lower one has been written; one write serves all that were truncated meanwhile."""
+        lower one has been written; one write serves all that were truncated meanwhile. A full log
+        directory holds up its own only."""
         try:
             while any(source.fetcher.cut for source in self.sources.values()):
-                cut = {source.node_id: list(source.fetcher.cut)
-                       for source in self.sources.values() if source.fetcher.cut}
-                try:
-                    await self.checkpoints.write()
-                except StorageFailed as error:
-                    log.error("truncated logs wait for their checkpoint: %s", error)
-                    await asyncio.sleep(CUT_AGAIN_SECONDS)
-                    continue
-                for node_id, partitions in cut.items():
+                homes = self.checkpoints.storage.homes
+                cut = {
+                    source.node_id: {
+                        each: homes.get((each.topic, each.index)) for each in source.fetcher.cut
+                    }
+                    for source in self.sources.values() if source.fetcher.cut
+                }
+                full = await self._refusing(
+                    home for known in cut.values() for home in known.values()
+                )
+                for node_id, known in cut.items():
                     source = self.sources.get(node_id)
                     if source is not None:
-                        source.fetcher.checkpointed(partitions)
+                        source.fetcher.checkpointed(
+                            [each for each, home in known.items() if home not in full]
+                        )
                         self._go_on(source)
+                if full:
+                    await asyncio.sleep(CUT_AGAIN_SECONDS)
         finally:
             self.cutting = None
+
+    async def _refusing(self, homes: Iterable[LogDirectory | None]) -> list[LogDirectory]:
+        """Write the checkpoints of these directories; returns those that took none."""
+        full: list[LogDirectory] = []
+        for home in dict.fromkeys(homes):
+            if home is None or home.offline is not None:
+                continue
+            try:
+                await self.checkpoints.write_of(home)
+            except StorageFailed as error:
+                log.error("truncated logs wait for their checkpoint: %s", error)
+                full.append(home)
+        return full
 
     def close(self) -> None:
         """Stop fetching."""

@@ -4,6 +4,7 @@ deletions."""
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,24 @@ HERE, THERE = 1, 2
 SECONDS = 20.0
 
 
+class FullDisk(Disk):
+    """Takes no checkpoint below a path."""
+
+    full = "nowhere"
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        if path.startswith(self.full):
+            raise OSError(errno.ENOSPC, "no room", path)
+        super().write_atomically(path, data)
+
+
 class Following:
     """Node 1 in the test's own loop; node 2 leads, and is a complete broker."""
 
     def __init__(self, path: Path, leader: RunningBroker) -> None:
         self.leader, self.loop = leader, BrokerLoop()
-        self.storage = Storage.open(Disk(), Clock(), [str(path)], node_id=HERE)
+        self.disk, paths = FullDisk(), [f"{path}/a", f"{path}/b"]
+        self.storage = Storage.open(self.disk, Clock(), paths, node_id=HERE)
         self.port = leader.port
         self.run(self.begin())
 
@@ -216,3 +229,28 @@ def test_what_is_led_here_or_gone_is_fetched_no_more(
         parts[1].assume(-1, parts[1].leader_epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
         following.loop.call_soon(following.fetchers.changed, [parts[1]])
         following.until(lambda: not following.fetchers.sources)
+
+
+def test_a_full_log_directory_holds_up_what_was_cut_in_it_and_nothing_else(
+    leader: RunningBroker, following: Following
+) -> None:
+    partitions = []
+    for topic in ("t", "u"):
+        create_shared(leader, topic)
+        with WireClient(leader.address) as client:
+            fill(client, topic, [100, 200])
+        partitions.append(following.partition(topic))
+    first, second = partitions
+    homes = following.storage.homes
+    assert homes["t", 0] is not homes["u", 0]
+    following.disk.full = homes["t", 0].path
+
+    async def repaired() -> None:
+        for each in partitions:
+            following.fetchers.repaired(each)
+
+    following.run(repaired())
+    following.until(lambda: same(leader, second))
+    assert first.log.log_end_offset == 0
+    following.disk.full = "nowhere"
+    following.until(lambda: same(leader, first))

@@ -132,9 +132,8 @@ class Housekeeping:
         for partitions in list(self.broker.replicas.by_name.values()):
             if slices.over:
                 await slices.pause()
-            if not partitions or partitions[0] is None:
-                continue
-            if partitions[0].log.config.flush_ms == FOREVER_MS:
+            first = next((each for each in partitions if each is not None), None)
+            if first is None or first.log.config.flush_ms == FOREVER_MS:
                 continue
             for partition in partitions:
                 if partition is not None and partition.log.flush_due(now_ms):

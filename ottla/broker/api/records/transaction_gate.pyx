@@ -108,7 +108,10 @@ cdef class TransactionGate:
 
 
 cdef bint may_write(access, found) except -1:
-    return found[0] is not None and access.topic(Operation.WRITE, found[0].topic)
+    for partition in found:
+        if partition is not None:               # any of them has the topic's name
+            return access.topic(Operation.WRITE, partition.topic)
+    return False
 
 
 cdef object producer_of(const uint8_t *batch):

@@ -72,10 +72,11 @@ async def create_topics_api(
 ) -> CreateTopicsResponse:
     """Create topics; answered when the topics can be used.
 
-    CREATE of the cluster or of each topic; settings are reported to clients that may describe them.
+    CREATE of the cluster or of each topic; CLUSTER_ACTION for brokers. Settings are reported to
+    clients that may describe them.
     """
     broker, access = context.broker, context.access
-    everywhere = access.cluster(Operation.CREATE)
+    everywhere = _asks_as_a_broker(context) or access.cluster(Operation.CREATE)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
     )
@@ -111,6 +112,14 @@ async def create_topics_api(
         for each in refused
     ]
     return response
+
+
+def _asks_as_a_broker(context: RequestContext) -> bool:
+    """Whether another broker asks: for an internal topic, or one that its client may create, as it
+    has found out. Who has CLUSTER_ACTION there may forward in the name of anybody anyhow."""
+    inside = context.broker.inter_broker_listener == context.client.listener
+    return inside and not context.forwarded and context.access.quiet.cluster(
+        Operation.CLUSTER_ACTION)
 
 
 def _created(

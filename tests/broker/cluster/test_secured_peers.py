@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.settings.config import SettingsError
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import CreateAclsRequest
+from ottla.wire.messages import CreateAclsRequest, FindCoordinatorRequest, MetadataRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.security.authority import Authority
@@ -133,6 +133,12 @@ def test_the_brokers_principal_needs_cluster_action(
         cluster.until(lambda: other.metadata_log.image.rules, "the rule is everywhere")
         assert create(cluster, 3 - controller, "t", 1, 2) == 0
         cluster.until(lambda: in_sync(cluster, "t") == {1, 2}, "both are in sync")
+        with cluster.client(3 - controller) as client:
+            client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="automatic")]), 12)
+            client.call(FindCoordinatorRequest(key="g"), 3)
+        image = other.metadata_log.image
+        assert "automatic" in image.topics, "what its client may create"
+        assert "__consumer_offsets" in image.topics, "what brokers need themselves"
 
 
 @pytest.mark.parametrize(

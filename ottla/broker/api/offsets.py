@@ -12,7 +12,7 @@ from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
-from ottla.broker.security.decisions import by_item
+from ottla.broker.security.decisions import asks_as_a_broker, by_item
 from ottla.broker.threads.slices import Slices
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
@@ -57,11 +57,12 @@ async def list_offsets(
 ) -> ListOffsetsResponse:
     """Look up an offset by time, or by a special timestamp, in each partition.
 
-    DESCRIBE of each topic.
+    DESCRIBE of each topic; CLUSTER_ACTION for the controller, which looks for the longest log.
     """
     access, made = context.access, ListOffsetsResponse.Topic
+    everywhere = asks_as_a_broker(context)
     asked, refused = await access.divide(
-        request.topics, lambda topic: access.topic(Operation.DESCRIBE, topic.name)
+        request.topics, lambda topic: everywhere or access.topic(Operation.DESCRIBE, topic.name)
     )
     refusals = refused_topics(made, refused, TOPIC_REFUSED)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED, Access
-from ottla.broker.security.decisions import by_item
+from ottla.broker.security.decisions import asks_as_a_broker, by_item
 from ottla.broker.settings.config import Layers
 from ottla.broker.settings.entries import topic_entries
 from ottla.broker.threads.slices import Slices
@@ -76,7 +76,8 @@ async def create_topics_api(
     clients that may describe them.
     """
     broker, access = context.broker, context.access
-    everywhere = _asks_as_a_broker(context) or access.cluster(Operation.CREATE)
+    # For an internal topic, or one that its client may create, as that broker has found out.
+    everywhere = asks_as_a_broker(context) or access.cluster(Operation.CREATE)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
     )
@@ -112,14 +113,6 @@ async def create_topics_api(
         for each in refused
     ]
     return response
-
-
-def _asks_as_a_broker(context: RequestContext) -> bool:
-    """Whether another broker asks: for an internal topic, or one that its client may create, as it
-    has found out. Who has CLUSTER_ACTION there may forward in the name of anybody anyhow."""
-    inside = context.broker.inter_broker_listener == context.client.listener
-    return inside and not context.forwarded and context.access.quiet.cluster(
-        Operation.CLUSTER_ACTION)
 
 
 def _created(

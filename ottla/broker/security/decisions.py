@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.replication.controller.access import Operation
+
 if TYPE_CHECKING:
+    from ottla.broker.dispatch import RequestContext
     from ottla.broker.security.access import Access
 
 Decision = Callable[[Any, "Access"], None]
@@ -50,3 +53,11 @@ def on_transaction(operation: int) -> Decision:
         access.need_transaction(operation, request.transactional_id)
 
     return decide
+
+
+def asks_as_a_broker(context: RequestContext) -> bool:
+    """Whether another broker of a cluster asks in its own name: it has CLUSTER_ACTION, on the
+    listener of brokers. Who has that may forward requests in anybody's name anyhow."""
+    inside = context.broker.inter_broker_listener == context.client.listener
+    return inside and not context.forwarded and context.access.quiet.cluster(
+        Operation.CLUSTER_ACTION)

@@ -136,7 +136,11 @@ def test_the_brokers_principal_needs_cluster_action(
         with cluster.client(3 - controller) as client:
             client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="automatic")]), 12)
             client.call(FindCoordinatorRequest(key="g"), 3)
+        log_ends = cluster.servers[controller].broker.log_ends
+        assert log_ends is not None
         image = other.metadata_log.image
+        ends = cluster.run(log_ends.ask(image, {("t", 0): (1, 2)}))
+        assert ends["t", 0].keys() == {1, 2}, "without which no longest log is elected"
         assert "automatic" in image.topics, "what its client may create"
         assert "__consumer_offsets" in image.topics, "what brokers need themselves"
 

@@ -78,7 +78,10 @@ class GroupCoordinator(LogCoordinator[Shard]):
         self.runtime.cluster = self.view
         if self.topic in topics:
             self.follow_topic(new)
-        deleted = frozenset(n for n in topics if n in old.topics and n not in new.topics)
+        deleted = frozenset(
+            name for name in topics
+            if name in old.topics and old.topics[name].topic_id not in new.names
+        )
         if deleted:
             self.runtime.change_all(lambda shard, result: shard.forget_topics(deleted, result))
 

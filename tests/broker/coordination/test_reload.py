@@ -68,23 +68,34 @@ def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
         assert answer.topics[0].partitions[0].committed_offset == 7
 
 
+async def make_again(broker: RunningBroker, name: str, partitions: int) -> None:
+    """Delete a topic and create it, in one change of the image."""
+    metadata = broker.server.metadata_log
+    await asyncio.gather(
+        metadata.decide(delete_topics, [(name, bytes(16))]),
+        metadata.decide(
+            create_topics, [NewTopic(name, partitions, 1)], TopicDefaults(),
+            lambda: b"again" * 3 + b"!",
+        ),
+    )
+
+
+def test_offsets_of_a_topic_that_was_made_again_at_once_are_removed(data: Path) -> None:
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        offsets = broker.server.coordinators.groups.runtime.shard(GROUP).offsets
+        assert broker.call(offsets.has_any, GROUP)
+        broker.run(make_again(broker, "t", 1))
+        assert not broker.call(offsets.has_any, GROUP), "there are tombstones"
+
+
 def test_a_topic_that_was_made_again_at_once_has_nothing_of_its_predecessor(data: Path) -> None:
-    """Its deletion and its creation may be one change of the image, with the same leader epoch."""
+    """It begins with the same leader epoch."""
     name = "__consumer_offsets"
-
-    async def make_again(broker: RunningBroker) -> None:
-        metadata = broker.server.metadata_log
-        await asyncio.gather(
-            metadata.decide(delete_topics, [(name, bytes(16))]),
-            metadata.decide(
-                create_topics, [NewTopic(name, 50, 1)], TopicDefaults(), lambda: b"again" * 3 + b"!"
-            ),
-        )
-
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
         before = topic_id(client, name)
-        broker.run(make_again(broker))
+        broker.run(make_again(broker, name, 50))
         assert topic_id(client, name) != before
         until(lambda: not fetched(client).error_code, "the new topic is read")
         assert fetched(client).topics == [], "nothing that a restart takes back"

@@ -37,6 +37,7 @@ from ottla.replication.coordination import (
     CoordinationError,
     NoNode,
     SessionState,
+    Watch,
     each,
 )
 from ottla.replication.election import Election, Term
@@ -161,6 +162,8 @@ class Controller:
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
                 pass
+            # Known before clients ask: a level that is raised above what a broker supports ends it.
+            await self._registered()
         except BaseException:
             if self.metadata.term is term:
                 self.metadata.end_term()            # and the next look resigns
@@ -187,8 +190,11 @@ class Controller:
             self.looking = None
         self.look()
 
-    async def _look_at_brokers(self) -> None:
-        found_there = await self.coordination.children(IDS, self.look)
+    async def _registered(
+        self, watch: Watch | None = None
+    ) -> dict[int, tuple[BrokerImage, Registration]]:
+        """The brokers that ZooKeeper has, and what their code supports."""
+        found_there = await self.coordination.children(IDS, watch)
         names = [n for n in found_there if len(n) <= NODE_DIGITS_MAX and n.isdecimal()]
         answers = await each([self.coordination.get(path_of(int(name))) for name in names])
         there: dict[int, tuple[BrokerImage, Registration]] = {}
@@ -204,6 +210,10 @@ class Controller:
             except UnreadableRegistration as error:
                 log.error("%s", error)
         self.features = {node_id: found.features for node_id, (_, found) in there.items()}
+        return there
+
+    async def _look_at_brokers(self) -> None:
+        there = await self._registered(self.look)
         image = self.metadata.decided
         await self._gone({
             node_id: known.epoch for node_id, known in image.brokers.items()

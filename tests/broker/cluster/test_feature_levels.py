@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,13 @@ from ottla.broker.cluster import member
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.controller.features import UpgradeType
+from ottla.replication.coordination import Watch
 from ottla.replication.metadata import Decision, FeatureSet
+from ottla.replication.registration import IDS
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import UpdateFeaturesRequest
 from tests.broker.cluster.running_cluster import RunningCluster
+from tests.simulation.zookeeper import MemoryCoordination
 
 NAME = "transaction.version"
 OLDER = SUPPORTED_FEATURES | {NAME: (0, 1)}
@@ -103,3 +107,37 @@ def test_a_broker_that_meets_a_level_that_it_does_not_support_ends_with_the_reas
     assert "does not know it" in failure.result()
     failure = cluster.servers[controller].failure
     assert failure is not None and not failure.done()
+
+
+def test_a_new_controller_raises_no_level_before_it_knows_what_the_brokers_support(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert update(cluster, 1, UpgradeType.SAFE_DOWNGRADE) == (0, None)
+    former = cluster.controller
+    newer, older = (node for node in (1, 2, 3) if node != former)
+    cluster.stop(older)
+    start_older(cluster, older, monkeypatch)
+    asked: list[asyncio.Future[None]] = []
+    children = MemoryCoordination.children
+
+    async def held(self: MemoryCoordination, path: str, watch: Watch | None = None) -> list[str]:
+        if path == IDS:
+            asked.append(cluster.loop.create_future())
+            await asked[-1]
+        return await children(self, path, watch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryCoordination, "children", held)
+        cluster.run(cluster.servers[former].metadata_log.settle())
+        cluster.expire(former)
+        cluster.until(lambda: asked, "a new controller looks for the brokers")
+        looking = [n for n in (newer, older) if cluster.servers[n].metadata_log.is_controller]
+        assert not looking, "it decides before it knows them"
+    for each in asked:
+        cluster.loop.call_soon_threadsafe(each.set_result, None)
+    cluster.until(
+        lambda: any(s.metadata_log.is_controller for s in cluster.servers.values()), "a controller"
+    )
+    code, message = update(cluster, 2, UpgradeType.UPGRADE)
+    assert code == ErrorCode.INVALID_UPDATE_VERSION
+    assert message is not None and f"Broker {older} only supports versions 0-1" in message

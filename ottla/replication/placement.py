@@ -4,7 +4,7 @@ far as there are racks; or as the client assigns."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from ottla.replication.metadata import NO_LEADER, BrokerImage, PartitionState
@@ -43,20 +43,23 @@ class Rotation:
 
     def replicas(self, turn: int, rounds: int, replication_factor: int) -> Replicas:
         """The replicas of a partition, the one to lead first; at most one on each broker."""
-        nodes, size = self.nodes, len(self.nodes)
-        first = turn % size
-        others = (
-            nodes[(first + 1 + (rounds + step) % (size - 1)) % size] for step in range(size - 1)
-        )
+        first = turn % len(self.nodes)
         if not self.several:
-            return (nodes[first], *islice(others, replication_factor - 1))
-        return self._over_racks(nodes[first], list(others), replication_factor)
+            others = islice(self._others(first, rounds), replication_factor - 1)
+            return (self.nodes[first], *others)
+        return self._over_racks(first, rounds, replication_factor)
 
-    def _over_racks(self, first: int, others: list[int], replication_factor: int) -> Replicas:
-        chosen = [first]
-        used = {self.racks[first]}
+    def _others(self, first: int, rounds: int) -> Iterator[int]:
+        """All nodes but the first one. There may be hundreds, of which few are looked at."""
+        nodes, size = self.nodes, len(self.nodes)
+        for step in range(size - 1):
+            yield nodes[(first + 1 + (rounds + step) % (size - 1)) % size]
+
+    def _over_racks(self, first: int, rounds: int, replication_factor: int) -> Replicas:
+        chosen = [self.nodes[first]]
+        used = {self.racks[chosen[0]]}
         while len(chosen) < replication_factor:
-            for node in others:
+            for node in self._others(first, rounds):
                 rack = self.racks[node]
                 if rack in used or node in chosen:
                     continue

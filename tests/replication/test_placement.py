@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -19,7 +20,7 @@ from ottla.replication.controller.topics import (
     create_topics,
 )
 from ottla.replication.metadata import BrokerImage, BrokerRegistered, MetadataImage
-from ottla.replication.placement import InvalidReplicationFactor, spread
+from ottla.replication.placement import InvalidReplicationFactor, Rotation, spread
 from tests.replication.images import numbered_ids
 
 Racks = Mapping[int, str | None]
@@ -49,6 +50,25 @@ def test_a_partition_is_on_as_many_racks_as_it_can_be(
         assert len(of) == min(len(sizes), factor)
         with_room = [of[rack] for rack in sizes if of[rack] < sizes[rack]]
         assert max(of.values()) - min(with_room, default=factor) <= 1, "racks are used evenly"
+
+
+class CountedNodes(list[int]):
+    """Nodes, and how often one of them was looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_few_of_many_brokers_are_looked_at_for_a_partition() -> None:
+    """Thousands of partitions of a topic are placed at a time, and others wait meanwhile."""
+    rotation = Rotation({node: "abc"[node % 3] for node in range(900)})
+    nodes = rotation.nodes = CountedNodes(rotation.nodes)
+    for turn in range(1000):
+        rotation.replicas(turn, turn // 900, 3)
+    assert nodes.looks < 10 * 1000
 
 
 @given(RACKS, st.integers(1, 40), st.integers(1, 12), STARTS)

@@ -266,7 +266,8 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
             if node_id not in state.isr:
                 continue
             leader, isr = state.leader, state.isr
-            if leader in (node_id, NO_LEADER):
+            if leader == node_id or leader not in available(image, state, isr):
+                # Nobody leaves for a leader that is gone, which `repair` has not come to yet.
                 leader, isr = elect(image, state, isr)
             if leader not in (node_id, NO_LEADER):
                 isr = tuple(node for node in isr if node != node_id)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.replication.controller.brokers import controlled_shutdown, distrust
+from ottla.replication.controller.brokers import controlled_shutdown, distrust, repair
 from ottla.replication.controller.elections import (
     LogEnd,
     leaderless,
@@ -91,6 +91,18 @@ def test_the_stop_of_a_follower_moves_no_leader() -> None:
     assert decision.result
     state = world.image.apply(decision.records).topics["t"].partitions[0]
     assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (1, 2))
+
+
+def test_a_stop_leaves_no_gone_leader_alone_in_sync() -> None:
+    """What a gone broker led is repaired in several decisions if it is much; one may come before
+    that in which another stops, the last that has everything."""
+    world = World(THREE._replace(isr=(1, 3)), min_isr=1)
+    others = {node: broker for node, broker in world.image.brokers.items() if node != 1}
+    world.image = replace(world.image, brokers=others)
+    image = world.image.apply(controlled_shutdown(world.image, 3, 1).records)
+    assert 3 in image.topics["t"].partitions[0].isr
+    image = image.apply(repair(image).records)
+    assert image.topics["t"].partitions[0].isr == (3,)
 
 
 def test_one_trusted_replica_is_better_than_any_long_log() -> None:

@@ -191,6 +191,24 @@ def test_a_consumer_goes_back_to_the_leader_from_a_follower_that_does_not_hear_i
     assert reader.answer().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_a_consumer_in_a_session_goes_back_from_a_follower_that_does_not_hear_its_leader(
+    make: Make,
+) -> None:
+    """It has read all that there was, so that no answer before had news of the partition."""
+    cluster = make(selector=None)
+    committed(cluster, 1)
+    reader = Reader(cluster.nodes[2])
+    reader.ask(1, session=(0, 0))
+    first = reader.response()
+    assert first is not None and first.session_id > 0
+    elect(cluster, 3)
+    cluster.catch_up(2)
+    reader.ask(1, session=(first.session_id, 1), wait_ms=500)
+    assert reader.response() is None
+    cluster.time.now += 0.6
+    assert reader.answer().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_records_that_a_follower_gives_up_are_shown_to_nobody(make: Make) -> None:
     cluster = make(selector=None)
     committed(cluster, 1)

@@ -188,8 +188,10 @@ cdef class Fetching:
             if item.slice is not None and item.slice.ends_segment:
                 due = True                      # waiting adds nothing: a read stays in one segment
             if fetch.incremental and got == 0 and self.as_told(item):
-                # No news: listed again when it changes. A partition that waits for room stays.
-                if item.partition is not None and item.fetch_offset >= self.readable(fetch, item):
+                # No news: listed again when it changes. A partition that waits for room stays, or
+                # that does not hear its leader, of which the end of the wait is news.
+                if item.partition is not None and item.fetch_offset >= self.readable(
+                        fetch, item) and (item.partition.in_step or item.partition.led_here):
                     fetch.session.changed.pop((item.topic, item.index), None)
                 continue
             told.append(item)

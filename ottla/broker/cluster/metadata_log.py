@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import Slices, begun, in_slices, run
+from ottla.replication.entries import EntryTooLarge
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
@@ -126,10 +127,10 @@ class Metadata:
         *arguments: Any,
     ) -> Result:
         """The same for an API without a top-level error code: `refused` turns an error of the
-        store, such as a full disk, into an error for each item."""
+        store, such as a full disk or an entry that is too large, into an error for each item."""
         try:
             return await self.decide(function, *arguments)
-        except (StorageFailed, NotController) as error:
+        except (StorageFailed, NotController, EntryTooLarge) as error:
             return refused(error)
 
     async def _write(self) -> None:

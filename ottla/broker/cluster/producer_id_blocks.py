@@ -31,16 +31,23 @@ class ProducerIds:
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
         self.block: Iterator[int] = iter(())
-        self.refilling = asyncio.Lock()
+        self.refilling: asyncio.Task[None] | None = None
 
     async def take(self) -> int:
-        """An id that no producer has had before."""
-        async with self.refilling:
+        """An id that no producer has had before. Raises NoProducerIds to all who wait for the same
+        block: each of their clients waits for no longer than the first one."""
+        while True:
             for producer_id in self.block:
                 return producer_id
-            block = await self._take_block()
-            self.block = iter(block)
-            return next(self.block)
+            if self.refilling is None:
+                self.refilling = asyncio.create_task(self._refill())
+            await asyncio.shield(self.refilling)
+
+    async def _refill(self) -> None:
+        try:
+            self.block = iter(await self._take_block())
+        finally:
+            self.refilling = None
 
     async def _take_block(self) -> range:
         """A block from the controller, which may be this broker. Raises NoProducerIds."""

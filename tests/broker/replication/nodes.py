@@ -213,6 +213,8 @@ class Side:
 class Node:
     """One process of a broker, from its start to its death."""
 
+    leader_throttle: Any = None
+
     def __init__(
         self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig,
         wait_ms: int = 0, selector: str | None = None,
@@ -230,9 +232,9 @@ class Node:
         self.storage.started = True
         self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
-            image=self.image, replicas=self.replicas, authorizer=None, leader_throttle=None,
-            request_elements_max=50_000, doubt=lambda *_: None,
-            clock=self.loop.poller.clock, counts=Counts(),
+            image=self.image, replicas=self.replicas, authorizer=None,
+            leader_throttle=self.leader_throttle, request_elements_max=50_000,
+            doubt=lambda *_: None, clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=10,

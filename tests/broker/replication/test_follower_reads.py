@@ -15,7 +15,7 @@ from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.records import ControlType, Record, build_batch, build_marker
 from tests.broker.produce_fetch import values
-from tests.broker.replication.nodes import TOPIC, Cluster, Reader, elected
+from tests.broker.replication.nodes import TOPIC, Cluster, Node, Reader, elected
 
 Make = Callable[..., Cluster]
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -363,3 +363,35 @@ def test_a_follower_that_knows_what_is_committed_waits(make: Make) -> None:
     link.ask()
     assert link.fetcher.outstanding == 1 and not link.receive()
     assert part(cluster, 2).high_watermark == 2
+
+
+class UsedUp:
+    """A quota of replication, with nothing left for one replica."""
+
+    def __init__(self, replica_id: int) -> None:
+        self.replica_id = replica_id
+
+    def wait_for(self, partition: Partition, replica_id: int) -> float:
+        return 1.0 if replica_id == self.replica_id else 0.0
+
+    def record(self, topic: str, index: int, size: int) -> None:
+        """What the others get is counted nowhere."""
+
+
+def test_a_follower_is_told_of_no_high_watermark_beyond_what_it_has(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While replication is throttled it would ask again for each, and learn nothing by that."""
+    monkeypatch.setattr(Node, "leader_throttle", UsedUp(3))
+    cluster = make(wait_ms=60_000)
+    committed(cluster, 0)
+    link = cluster.link(3, 1)
+    assert link is not None and link.fetcher.outstanding == 1
+    cluster.append(1)
+    for _ in range(2):
+        cluster.fetch(2, 1)                     # the record; the next request acknowledges it
+    cluster.time.now += 11
+    cluster.propose(1)
+    cluster.catch_up(1)                         # 3 has left the in-sync set
+    assert part(cluster, 1).isr == (1, 2) and part(cluster, 1).high_watermark == 1
+    assert not link.receive()

@@ -183,8 +183,9 @@ cdef class Fetching:
                     room = 0
             if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
                 due = True
-            elif fetch.hurries and item.high_watermark > item.told_high_watermark:
-                due = True                      # consumers wait for it at this replica
+            elif fetch.hurries and item.told_high_watermark < min(
+                    item.high_watermark, item.fetch_offset):
+                due = True                      # consumers wait for what this replica has
             if item.slice is not None and item.slice.ends_segment:
                 due = True                      # waiting adds nothing: a read stays in one segment
             if fetch.incremental and got == 0 and self.as_told(item):

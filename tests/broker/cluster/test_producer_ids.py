@@ -8,7 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS all clients ask again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,41 +89,35 @@ def test_there_is_no_controller(cluster: RunningCluster) -> None:
 
 def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() -> None:
     """One after the other each would have asked for as long: longer than its client waits."""
-    asked: list[asyncio.Future[Any]] = []
-
-    async def ask(*_: object) -> Any:
-        asked.append(asyncio.get_running_loop().create_future())
-        return await asked[-1]
+    refusal = RequestTimedOut("no controller")
+    blocks = [
+        AllocateProducerIdsResponse(error_code=0, producer_id_start=start, producer_id_len=2)
+        for start in (20, 7)
+    ]
+    asked = []
 
     async def told() -> list[Any]:
+        began, over = asyncio.Event(), asyncio.Event()
+
+        async def ask(*_: object) -> Any:
+            asked.append(over.is_set())
+            began.set()
+            await over.wait()
+            if len(asked) == 1:
+                raise refusal
+            return blocks.pop()
+
         forwarding = SimpleNamespace(deciding=lambda: False, ask=ask)
         image = SimpleNamespace(brokers={})
         ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, forwarding=forwarding)))
         waiting = [asyncio.create_task(ids.take()) for _ in range(3)]
-        await turns(lambda: bool(asked))
-        asked[0].set_exception(RequestTimedOut("no controller"))
-        await turns(lambda: all(task.done() for task in waiting))
+        await began.wait()
+        over.set()
         refused = await asyncio.gather(*waiting, return_exceptions=True)
-        later = [asyncio.create_task(ids.take()) for _ in range(3)]
-        await turns(lambda: len(asked) == 2)
-        asked[1].set_result(AllocateProducerIdsResponse(
-            error_code=0, producer_id_start=7, producer_id_len=2
-        ))
-        await turns(lambda: len(asked) == 3)
-        asked[2].set_result(AllocateProducerIdsResponse(
-            error_code=0, producer_id_start=20, producer_id_len=2
-        ))
-        return [*refused, *await asyncio.gather(*later)]
+        later = await asyncio.gather(*[ids.take() for _ in range(3)])
+        return [*refused, *later]
 
     *refused, first, second, third = asyncio.run(told())
     assert [type(error) for error in refused] == [NoProducerIds] * 3
     assert (first, second, third) == (7, 8, 20)
-
-
-async def turns(true: Callable[[], bool]) -> None:
-    """Let others go on until a condition is true."""
-    for _ in range(100):
-        if true():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it does not come true")
+    assert len(asked) == 3

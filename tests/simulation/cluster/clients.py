@@ -272,7 +272,7 @@ class Consumer(Client):
 
     async def _read(self, part: Part, offset: int) -> None:
         def request() -> FetchRequest:
-            return fetch_of(part, offset, self.epochs[part.topic, part.index])
+            return fetch_of(part, offset, self.newest_epoch(part))
 
         asked_at = self.world.now
         answer = await self.at_leader(part, request, 12)
@@ -294,6 +294,12 @@ class Consumer(Client):
                     part.saw(record.offset, record.value or b"")
                     part.epochs[record.offset] = view.leader_epoch
 
+    def newest_epoch(self, part: Part) -> int:
+        """The newest leader epoch of Metadata and of what was read: one that reads from followers
+        may have records of an epoch that a replaced leader has not heard of."""
+        told = self.epochs.get((part.topic, part.index), -1)
+        return max(told, *part.epochs.values()) if part.epochs else told
+
     async def _validate(self, part: Part) -> None:
         """Ask where the epoch of the newest record ends, as consumers do when the leader has
         changed (KIP-320): before that record, they would take the log for truncated."""
@@ -303,7 +309,10 @@ class Consumer(Client):
 
         def request() -> OffsetForLeaderEpochRequest:
             return OffsetForLeaderEpochRequest(topics=[made(topic=part.topic, partitions=[
-                made.Partition(partition=part.index, leader_epoch=epoch)
+                made.Partition(
+                    partition=part.index, leader_epoch=epoch,
+                    current_leader_epoch=self.newest_epoch(part),
+                )
             ])])
 
         answer = await self.at_leader(part, request, 4)

@@ -18,9 +18,9 @@ EXAMPLES = {
 }
 COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
-    "cluster create", "cluster start", "server stop", "server dev", "server connections",
-    "completion", "install-kafka-scripts", "topic browse", "kafka-storage", "kafka-dump-log",
-    "kafka-server-start", "kafka-server-stop",
+    "cluster accept-backup", "cluster create", "cluster start", "server stop", "server dev",
+    "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
+    "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
 """Those that connect to no broker, to one of their own, or need a terminal."""
 REMOTE = [words for words in EXAMPLES if words not in LOCAL]

@@ -93,9 +93,9 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 FILTERED = {
-    "topic list", "topic offsets", "group list", "cluster info", "cluster apis", "server status",
-    "transaction list", "transaction hanging", "group describe", "group reset", "reassign list",
-    "acl list", "user list", "quota list", "feature list", "config show",
+    "topic list", "topic offsets", "group list", "cluster info", "cluster apis", "cluster check",
+    "server status", "transaction list", "transaction hanging", "group describe", "group reset",
+    "reassign list", "acl list", "user list", "quota list", "feature list", "config show",
     "kafka-topics", "kafka-groups", "kafka-consumer-groups", "kafka-get-offsets", "kafka-cluster",
     "kafka-broker-api-versions", "kafka-features", "kafka-transactions",
     "kafka-console-producer", "kafka-verifiable-producer",

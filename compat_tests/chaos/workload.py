@@ -181,7 +181,7 @@ class Workload:
             process.end("ok", [["poll", key, found] for key, found in read.items()])
 
     def consumer(
-        self, isolation: str, group: str = "nobody", settings: dict[str, str] | None = None
+        self, isolation: str, group: str = "nobody", settings: dict[str, Any] | None = None
     ) -> Consumer:
         """A reader; it is a member of its group only if it subscribes. It is left without `close`,
         which in librdkafka 2.16 can wait for ever for a coordinator whose connection broke.
@@ -231,8 +231,10 @@ class Workload:
 
     def be_new_member(self, name: str) -> None:
         """A member of a KIP-848 group of librdkafka: it reads committed records, and commits."""
-        process, moved = Process(self.history), Moved()
-        consumer = self.consumer("read_committed", NEW_GROUP, {"group.protocol": "consumer"})
+        process, moved, commits = Process(self.history), Moved(), Commits(self.history)
+        consumer = self.consumer("read_committed", NEW_GROUP, {
+            "group.protocol": "consumer", "on_commit": commits.answered,
+        })
         self.consumers.append(consumer)
         consumer.subscribe([TRANSACTED], on_assign=moved.by, on_revoke=moved.by, on_lost=moved.by)
         while not self.over.is_set():
@@ -247,17 +249,10 @@ class Workload:
                 "ok", [["poll", key_of(*at), found] for at, found in read.items()],
                 rebalance=moved.take(),
             )
-            if not read:
-                continue
-            offsets = [TopicPartition(*at, found[-1][0] + 1) for at, found in read.items()]
-            commits = [["commit", NEW_GROUP, key_of(each.topic, each.partition), each.offset]
-                       for each in offsets]
-            process.invoke("commit_offsets", commits)
-            try:
-                done = consumer.commit(offsets=offsets, asynchronous=False)
-                process.end("info" if any(each.error for each in done) else "ok", commits)
-            except KafkaException:
-                process.end("info", commits)
+            if read:
+                commits.begin(consumer, [
+                    TopicPartition(*at, found[-1][0] + 1) for at, found in read.items()
+                ])
 
     def ask_offsets(self, name: str, group: str) -> None:
         """What a group has committed, now and then."""
@@ -346,6 +341,43 @@ class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
     def take(self) -> list[str]:
         keys, self.keys = sorted(self.keys), set()
         return keys
+
+
+class Commits:
+    """Commits of a librdkafka member, one after the other. They are answered in later polls: a
+    commit that waits can wait for ever, where librdkafka 2.16 has lost its coordinator."""
+
+    def __init__(self, history: History) -> None:
+        self.process = Process(history)
+        self.open: list[Any] = []
+
+    def begin(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
+        """Commit; of one without an answer so far the outcome is unknown."""
+        self.end("info")
+        self.open = self.mops(offsets)
+        self.process.invoke("commit_offsets", self.open)
+        try:
+            consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException:
+            self.end("info")
+
+    def answered(self, error: Any, offsets: list[TopicPartition]) -> None:
+        """What `on_commit` calls."""
+        if self.open and self.open == self.mops(offsets):
+            failed = error is not None or any(each.error for each in offsets)
+            self.end("info" if failed else "ok")
+
+    def end(self, kind: str) -> None:
+        """End the operation that is open, if one is."""
+        if self.open:
+            mops, self.open = self.open, []
+            self.process.end(kind, mops)
+
+    @staticmethod
+    def mops(offsets: list[TopicPartition]) -> list[Any]:
+        """What a history says of them."""
+        return sorted(["commit", NEW_GROUP, key_of(each.topic, each.partition), each.offset]
+                      for each in offsets)
 
 
 def end_of(consumer: Consumer, at: TopicPartition) -> int:

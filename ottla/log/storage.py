@@ -476,6 +476,7 @@ class Storage:
                 self.fail(self.homes[key], str(error))
             if log.damage is not None:
                 failed.add(self.homes[key].path)
+        self.deletions.remove_files()
         checkpoint = self.begin_checkpoint(high_watermarks)
         checkpoint.run()
         for directory, failure in checkpoint.failures:

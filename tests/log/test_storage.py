@@ -144,6 +144,17 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_when_due(tmp_path: Path) -
     assert values_of(fresh) == [b"new"]
 
 
+def test_a_clean_stop_removes_the_files_that_wait_for_their_removal(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
+    log.append_bytes(batch(b"a"), 0)
+    left = [f"{tmp_path}/events-0/{base:020d}.log.deleted" for base in range(2)]
+    Path(left[0]).touch()
+    storage.deletions.add_files(left, CONFIG.file_delete_delay_ms)      # one is gone already
+    storage.close()
+    assert not list(tmp_path.glob("events-0/*.deleted"))
+
+
 def test_a_deletion_that_a_crash_interrupted_is_finished(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     storage.get_or_create("events", 0, TOPIC_ID, CONFIG).append_bytes(batch(b"a"), 0)

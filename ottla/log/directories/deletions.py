@@ -6,6 +6,7 @@ finish, in any thread: what is due is handed out once, and given back if its rem
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -100,6 +101,16 @@ class Deletions:
         if due:
             self.files = [entry for entry in self.files if entry[0] > now_ms]
         return due
+
+    def remove_files(self) -> None:
+        """Unlink all files now: nobody reads them any more. Blocks.
+
+        What is left of a log that stays at rest would be left until somebody uses it.
+        """
+        for _, path in self.files:
+            with suppress(OSError):     # whoever opens the log tries again
+                self.disk.unlink(path)
+        self.files.clear()
 
     def remove(self) -> None:
         """Delete the directories that are due. Blocks; raises OSError."""

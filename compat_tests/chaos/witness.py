@@ -74,7 +74,7 @@ class Witness:
                     yield "leader", key, each.leader_epoch, self.node
 
     def _leaders(self, connection: Connection) -> Iterator[tuple[Any, ...]]:
-        """Who leads in which epoch, as this broker tells its clients."""
+        """The leaders in this broker's Metadata, with their epochs."""
         topics = [MetadataRequest.Topic(name=name) for name in self.partitions]
         for topic in connection.call(MetadataRequest(topics=topics)).topics:
             for each in topic.partitions:

@@ -172,13 +172,7 @@ class Workload:
         consumer.assign(everything())
         while not self.over.is_set():
             process.invoke("poll", [], isolation=isolation)
-            read: dict[str, list[Any]] = {}
-            for message in consumer.consume(500, 0.5):
-                if message.error() is None:
-                    read.setdefault(key_of(message.topic(), message.partition()), []).append(
-                        [message.offset(), message.value().decode()]
-                    )
-            process.end("ok", [["poll", key, found] for key, found in read.items()])
+            process.end("ok", polls(taken(consumer)))
 
     def consumer(
         self, isolation: str, group: str = "nobody", settings: dict[str, Any] | None = None
@@ -239,16 +233,8 @@ class Workload:
         consumer.subscribe([TRANSACTED], on_assign=moved.by, on_revoke=moved.by, on_lost=moved.by)
         while not self.over.is_set():
             process.invoke("poll", [], isolation="read_committed")
-            read: dict[tuple[str, int], list[Any]] = {}
-            for message in consumer.consume(500, 0.5):
-                if message.error() is None:
-                    read.setdefault((message.topic(), message.partition()), []).append(
-                        [message.offset(), message.value().decode()]
-                    )
-            process.end(
-                "ok", [["poll", key_of(*at), found] for at, found in read.items()],
-                rebalance=moved.take(),
-            )
+            read = taken(consumer)
+            process.end("ok", polls(read), rebalance=moved.take())
             if read:
                 commits.begin(consumer, [
                     TopicPartition(*at, found[-1][0] + 1) for at, found in read.items()
@@ -335,7 +321,7 @@ class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
         self.keys |= {key_of(at.topic, at.partition) for at in assigned}
 
     def by(self, _: Consumer, moved: list[TopicPartition]) -> None:
-        """librdkafka's members are told so."""
+        """librdkafka calls this with partitions that were assigned, revoked or lost."""
         self.keys |= {key_of(at.topic, at.partition) for at in moved}
 
     def take(self) -> list[str]:
@@ -378,6 +364,26 @@ class Commits:
         """What a history says of them."""
         return sorted(["commit", NEW_GROUP, key_of(each.topic, each.partition), each.offset]
                       for each in offsets)
+
+
+Read = dict[tuple[str, int], list[Any]]
+"""Offsets and values, by topic and partition."""
+
+
+def taken(consumer: Consumer) -> Read:
+    """What a consumer of librdkafka has now."""
+    read: Read = {}
+    for message in consumer.consume(500, 0.5):
+        if message.error() is None:
+            read.setdefault((message.topic(), message.partition()), []).append(
+                [message.offset(), message.value().decode()]
+            )
+    return read
+
+
+def polls(read: Read) -> list[Any]:
+    """What a history says of it."""
+    return [["poll", key_of(*at), found] for at, found in read.items()]
 
 
 def end_of(consumer: Consumer, at: TopicPartition) -> int:

@@ -137,8 +137,8 @@ class ShardRuntime(Generic[S]):
         later: Later = lambda function: function(),
     ) -> None:
         self.patience_ms: int | None = None
-        """How long clients wait for the replicas before they are told to ask again, None for as
-        long as it takes. What was appended stays, and who asks again waits for it, too."""
+        """The longest time that a request waits for the replicas, None for no limit. After it the
+        client gets an error that it retries; the record stays, and the retry waits for it, too."""
         self.lost: Callable[[int], None] = lambda partition: None
         """Called with a partition that was unloaded because an append to it was lost."""
         self.partitions = partitions

@@ -541,8 +541,8 @@ cdef class Partition:
         return self.log.log_end_offset < known
 
     def shortened(self, int64_t high_watermark_max):
-        """Records were removed from the end of a follower's log: consumers that wait behind it have
-        to ask the leader."""
+        """Lower the high watermark after a follower's log was cut. Consumers that wait here are
+        answered: until the log was compared with the leader's again they have to read there."""
         self.high_watermark = min(self.high_watermark, high_watermark_max)
         self.in_step = False
         self.wake()

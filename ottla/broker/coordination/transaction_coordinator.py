@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.answers import begin_answer
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
+from ottla.broker.coordination.transaction_verifier import later_marker
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -156,13 +157,11 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
         replica = self.broker.replicas.partition(*partition)
-        state = None if replica is None else replica.log.producers.get(producer.producer_id)
-        if state is not None and state.coordinator_epoch > shard.coordinator_epoch:
-            # Also where the batch was permitted before: a thread may have prepared it since.
-            raise ProtocolError(
-                f"{replica!r} has a marker of a later coordinator; send it again",
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-            )
+        # Also where the batch was permitted before: a thread may have prepared it since.
+        if replica is not None and (
+            refusal := later_marker(replica, producer, shard.coordinator_epoch)
+        ):
+            raise refusal
 
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicIndex]

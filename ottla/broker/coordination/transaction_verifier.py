@@ -147,20 +147,31 @@ class TransactionVerifier:
 def _guard(
     partition: Partition, transactional_id: str, producer: Producer, coordinator_epoch: int
 ) -> Guard | ProtocolError:
-    """The state of a partition with which an answer about a producer's transaction is stored.
-
-    A marker of a later coordinator has ended a transaction here. The one that would be asked may
-    still take that transaction for open, and a late batch of it would begin another one.
-    """
+    """The state of a partition with which an answer about a producer's transaction is stored, or
+    why no answer would be of use."""
+    if refusal := later_marker(partition, producer, coordinator_epoch):
+        return refusal
     state = partition.log.producers.get(producer.producer_id)
-    if state is not None and state.coordinator_epoch > coordinator_epoch:
-        return ProtocolError(
-            f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
-            " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
-        )
     marked_at = -1 if state is None else state.marked_at
     return Guard(
         transactional_id, producer, partition.leader_epoch, marked_at, coordinator_epoch
+    )
+
+
+def later_marker(
+    partition: Partition, producer: Producer, coordinator_epoch: int
+) -> ProtocolError | None:
+    """The refusal of a batch where a later coordinator than this one has written a marker.
+
+    It has ended a transaction here. The earlier one may still take that transaction for open, and a
+    late batch of it would begin another one.
+    """
+    state = partition.log.producers.get(producer.producer_id)
+    if state is None or state.coordinator_epoch <= coordinator_epoch:
+        return None
+    return ProtocolError(
+        f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
+        " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
     )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.peers.fetch_link import FetchLink
 from ottla.broker.peers.peers import Peers, PeerUnavailable
-from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.replication.fetch_settings import FetchSettings
 from ottla.replication.fetcher import Fetcher
 from ottla.wire.errors import StorageFailed
@@ -65,7 +64,7 @@ class ReplicaFetchers:
             backoff_ms_max=config.replica_fetch_backoff_ms,
             client_id=f"broker-{config.node_id}-fetcher",
             throttle=throttle,
-            tells_high_watermark=config.replica_selector_class == RACK_AWARE_SELECTOR,
+            tells_high_watermark=config.redirects_consumers,
         )
         self.backoff_seconds_max = config.replica_fetch_backoff_ms / 1000
         self.silence_seconds = config.replica_socket_timeout_ms / 1000

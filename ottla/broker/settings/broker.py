@@ -168,7 +168,7 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of the metadata of a committed offset.")
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms", GroupSettings, at_least=1,
-        help="A group's client whose request the replicas have not taken by then is told to retry.")
+        help="How long a group's request waits for the replicas in sync; then its client retries.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
         help="How long offsets are kept after their last use.")

@@ -80,6 +80,12 @@ class Reloaded:
 class BrokerConfig(BrokerSettings):
     """The settings of a broker. `static` is what was set, `warnings` are to be logged."""
 
+    @property
+    def redirects_consumers(self) -> bool:
+        """Whether brokers send consumers to replicas in their racks (KIP-392), and so followers
+        learn of every high watermark at once."""
+        return self.replica_selector_class == RACK_AWARE_SELECTOR
+
     def __init__(self, texts: Mapping[str, str]) -> None:
         """Take properties by name; `load` is the usual way. Raises SettingsError."""
         self.static = dict(texts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
@@ -33,17 +33,17 @@ class Checkpoints:
 
     async def write(self, high_watermarks: Iterable[tuple[PartitionKey, int]] = ()) -> None:
         """Write the files of every directory. Raises StorageFailed, as `end_checkpoint` does."""
-        async with self.writer:
-            task = CheckpointTask(self.storage.disk)
-            await in_slices(self.storage.checkpoint_steps(task, high_watermarks))
-            await self.loop.run_in_executor(self.thread, task.run)
-            self.storage.end_checkpoint(task)
+        task = CheckpointTask(self.storage.disk)
+        await self._write(task, self.storage.checkpoint_steps(task, high_watermarks))
 
     async def write_of(self, directory: LogDirectory) -> None:
         """The same for one directory, whatever becomes of the others."""
+        task = CheckpointTask(self.storage.disk)
+        await self._write(task, directory_steps(self.storage, task, directory))
+
+    async def _write(self, task: CheckpointTask, steps: Iterator[None]) -> None:
         async with self.writer:
-            task = CheckpointTask(self.storage.disk)
-            await in_slices(directory_steps(self.storage, task, directory))
+            await in_slices(steps)
             await self.loop.run_in_executor(self.thread, task.run)
             self.storage.end_checkpoint(task)
 

@@ -6,12 +6,11 @@ import sys
 from argparse import Namespace
 
 from ottla.client.errors import ClientError
+from ottla.replication.controller.elections import MIN_ISR
 from ottla.tools.admin import configs, topics
 from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import show
-
-MIN_ISR = "min.insync.replicas"
 
 
 def check(options: Namespace) -> int:

@@ -55,6 +55,20 @@ def move_to(client: WireClient, path: Path, topic: str = "t") -> int:
     return code
 
 
+async def move_to_the_other(storage: Storage, config: BrokerConfig) -> None:
+    """Move t-0 to the other one of two log directories."""
+    loop = asyncio.get_running_loop()
+    checkpoints = Checkpoints(storage, loop)
+    moving = Moving(storage, checkpoints, config, loop)
+    (target,) = {*storage.directories} - {storage.homes["t", 0]}
+    moving.put(("t", 0), target)
+    assert moving.task is not None
+    await moving.task
+    assert storage.homes["t", 0] is target and not storage.moves
+    moving.close()
+    checkpoints.close()
+
+
 def told(client: WireClient) -> list[tuple[str, bool]]:
     """The directories that DescribeLogDirs names for the topic `t`, and whether as a future one."""
     answer = client.call(DescribeLogDirsRequest(topics=None), 4)
@@ -91,17 +105,8 @@ def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
         config.replica_alter_log_dirs_io_max_bytes_per_second = rates[min(len(pauses), 3)]
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", lambda: 5.0)
-        checkpoints = Checkpoints(storage, loop)
-        moving = Moving(storage, checkpoints, config, loop)
-        (target,) = {*storage.directories} - {storage.homes["t", 0]}
-        moving.put(("t", 0), target)
-        assert moving.task is not None
-        await moving.task
-        assert storage.homes["t", 0] is target and not storage.moves
-        moving.close()
-        checkpoints.close()
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 5.0)
+        await move_to_the_other(storage, config)
 
     monkeypatch.setattr(log_moving, "SWAP_BYTES", 0)
     monkeypatch.setattr(Moving, "pause", staticmethod(pause))
@@ -129,22 +134,11 @@ def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
             for number in range(kept, 6):
                 topic_log.append_bytes(stored_batch(b"new %d " % number + bytes(200)), 1)
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        checkpoints = Checkpoints(storage, loop)
-        moving = Moving(storage, checkpoints, config, loop)
-        (target,) = {*storage.directories} - {storage.homes["t", 0]}
-        moving.put(("t", 0), target)
-        assert moving.task is not None
-        await moving.task
-        assert storage.homes["t", 0] is target and not storage.moves
-        moving.close()
-        checkpoints.close()
 
     monkeypatch.setattr(log_moving, "SWAP_BYTES", 0)
     monkeypatch.setattr(Moving, "pause", staticmethod(pause))
     expected = [b"old"] * kept + [b"new"] * (6 - kept)
-    asyncio.run(run())
+    asyncio.run(move_to_the_other(storage, config))
     assert [value[:3] for value in values_of(topic_log)] == expected
     storage.close()
     topic_log = Storage.open(disk, FakeClock(), ["/a", "/b"]).get_or_create(

@@ -29,7 +29,7 @@ class RackedCluster(RunningCluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackedCluster]:
-    # Followers' fetches wait longer than a test: what is told at once does not wait for their end.
+    # A follower's fetch may wait for a minute, so a test passes only if news end it at once.
     with RackedCluster(
         tmp_path_factory.mktemp("racks"), 3, replica_selector_class=RACK_AWARE_SELECTOR,
         replica_fetch_wait_max_ms=60_000,

@@ -82,7 +82,7 @@ def test_below_min_isr_offsets_are_read_and_not_written(tmp_path: Path) -> None:
 def test_a_commit_that_no_replica_takes_holds_its_connection_for_a_while_only(
     tmp_path: Path,
 ) -> None:
-    """The heartbeats of its member come behind it on the same connection."""
+    """On one connection a heartbeat is answered only after the request before it."""
     with RunningCluster(tmp_path, **SETTINGS) as cluster:
         assert create(cluster, 1, "t", 1, 3) == 0
         node = coordinator(cluster, 1)

@@ -50,8 +50,8 @@ def in_order(cluster: RunningCluster) -> None:
 
 
 class BusyProducer:
-    """Sends numbers in a thread of its own until it is told to stop, as fast as it can be told
-    that they are acknowledged."""
+    """Sends ascending numbers in a thread of its own, with a bounded number of them without an
+    acknowledgement, until its end."""
 
     def __init__(self, addresses: str, topic: str) -> None:
         self.producer = Producer({

@@ -32,7 +32,7 @@ def create(client: WireClient, name: str, partitions: int, version: int) -> Any:
 
 
 def muted(cluster: RunningCluster, node_id: int) -> int:
-    """The connections of a broker that are not read from for now."""
+    """How many connections of a broker are throttled, so that it does not read from them."""
 
     async def held() -> int:
         return sum(each.held() for each in cluster.servers[node_id].listeners[0].connections)

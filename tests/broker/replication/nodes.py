@@ -19,6 +19,7 @@ from ottla.broker.network.counts import Counts
 from ottla.broker.network.transport import Transport
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.security.client import Client
+from ottla.broker.settings.config import BrokerConfig
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
@@ -219,7 +220,9 @@ class Node:
         self, time: Time, node_id: int, path: Path, incarnation: str, config: LogConfig,
         wait_ms: int = 0, selector: str | None = None,
     ) -> None:
-        self.wait_ms, self.selector = wait_ms, selector
+        self.wait_ms = wait_ms
+        told = {} if selector is None else {"replica.selector.class": selector}
+        self.redirects = BrokerConfig(told).redirects_consumers
         self.node_id, self.incarnation, self.image = node_id, incarnation, MetadataImage.empty()
         self.loop = SimLoop(time)  # type: ignore[arg-type]
         self.side, self.links = Side(), list[Link | Reader]()
@@ -238,7 +241,7 @@ class Node:
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=10,
-                replica_selector_class=selector, broker_rack=RACKS[node_id - 1],
+                redirects_consumers=self.redirects, broker_rack=RACKS[node_id - 1],
             ),
         )
         self.sessions, self.broker = 0, broker
@@ -275,7 +278,7 @@ class Node:
                         self.node_id, source, self.loop.poller.clock,
                         FetchSettings(
                             wait_ms_max=self.wait_ms, partition_size_max=300,
-                            tells_high_watermark=self.selector is not None,
+                            tells_high_watermark=self.redirects,
                         ),
                     )
                 self.fetchers[source].follow(partition)

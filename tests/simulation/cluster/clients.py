@@ -75,10 +75,11 @@ class Part:
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
 
-    def saw(self, offset: int, value: bytes) -> None:
+    def saw(self, offset: int, value: bytes, epoch: int) -> None:
         """A consumer has read this: every later read must return the same."""
         if self.seen.setdefault(offset, value) != value:
             raise Violation(f"{self}: offset {offset} was {self.seen[offset]!r}, and is {value!r}")
+        self.epochs[offset] = epoch
 
 
 class Client:
@@ -291,8 +292,7 @@ class Consumer(Client):
         for view in batches(found.records or b""):
             for record in view.records():
                 if record.offset >= offset:
-                    part.saw(record.offset, record.value or b"")
-                    part.epochs[record.offset] = view.leader_epoch
+                    part.saw(record.offset, record.value or b"", view.leader_epoch)
 
     def newest_epoch(self, part: Part) -> int:
         """The newest leader epoch of Metadata and of what was read: one that reads from followers

@@ -86,8 +86,7 @@ class NearConsumer(Client):
                 if record.offset >= found.high_watermark:
                     raise Violation(f"{part}: {node_id} shows {record.offset}, not committed there")
                 if record.offset >= offset:
-                    part.saw(record.offset, record.value or b"")
-                    part.epochs[record.offset] = view.leader_epoch
+                    part.saw(record.offset, record.value or b"", view.leader_epoch)
 
 
 class FollowerRouter(Router):

@@ -56,8 +56,6 @@ class Router:
     def __init__(self, story: ClusterStory, name: str) -> None:
         self.client, self.story, self.world = Client(story, name), story, story.world
         self.places: dict[Any, int] = {}
-        self.epochs: dict[Any, int] = {}
-        """The leader epochs of partitions."""
 
     async def call(self, request: Any, version: int, link: None = None) -> Any:
         """Send a request. Broken: there was no answer, and the outcome is unknown."""
@@ -68,7 +66,8 @@ class Router:
             if node_id is not None:
                 if isinstance(request, FetchRequest):
                     # Without it a broker that follows would answer as well, by what it has.
-                    request.topics[0].partitions[0].current_leader_epoch = self.epochs[key]
+                    epoch = self.client.epochs[key]
+                    request.topics[0].partitions[0].current_leader_epoch = epoch
                 try:
                     answer = await self.client.call(node_id, request, version)
                 except Broken:
@@ -134,11 +133,9 @@ class Router:
                 _, answer = await self.client.ask_any(MetadataRequest(
                     topics=[MetadataRequest.Topic(name=key[0])], allow_auto_topic_creation=False,
                 ), 12)
-                parts = [part for topic in answer.topics for part in topic.partitions
+                found = [part.leader_id for topic in answer.topics for part in topic.partitions
                          if part.partition_index == key[1]
                          and self.client.is_news(key[0], part)]
-                found = [part.leader_id for part in parts]
-                self.epochs.update((key, part.leader_epoch) for part in parts)
             else:
                 _, answer = await self.client.ask_any(FindCoordinatorRequest(
                     key_type=key[0], coordinator_keys=[key[1]]

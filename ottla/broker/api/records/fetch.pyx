@@ -34,7 +34,6 @@ from ottla.wire.codec cimport Cursor, Writer
 import logging
 
 from ottla.broker.security.decisions import by_item
-from ottla.broker.api.records.follower_reads import redirects
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
 from ottla.log.index.index_file import RebuildNeeded
@@ -82,7 +81,7 @@ cdef class Fetching:
         self.authorizer, self.throttle = broker.authorizer, broker.leader_throttle
         # Lengths in a reply have 31 bits, and a reply contains more than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
-        self.redirects, self.rack = redirects(broker.config), broker.config.broker_rack
+        self.redirects, self.rack = broker.config.redirects_consumers, broker.config.broker_rack
         self.sessions = FetchSessionCache(
             broker.config.max_incremental_fetch_session_cache_slots, choose_session_id)
 
@@ -107,7 +106,7 @@ cdef class Fetching:
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # otherwise it is served without one
-                    fetch.hurries = session.hurries = self.redirects and fetch.by_replica
+                    session.hurries = self.redirects and fetch.by_replica
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
@@ -126,7 +125,7 @@ cdef class Fetching:
             if not self.put(fetch, session):
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
-            fetch.session, fetch.incremental, fetch.hurries = session, True, session.hurries
+            fetch.session, fetch.incremental = session, True
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
@@ -151,6 +150,7 @@ cdef class Fetching:
         cdef Py_ssize_t served = 0, unfit = 0
         cdef double began
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
+        cdef bint hurries = fetch.session is not None and fetch.session.hurries
         cdef list told = []
         fetch.told, fetch.at_once = told, due
         fetch.conversion_left, fetch.converting, fetch.waits = CONVERSION_SIZE_MAX, None, False
@@ -183,7 +183,7 @@ cdef class Fetching:
                     room = 0
             if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
                 due = True
-            elif fetch.hurries and item.told_high_watermark < min(
+            elif hurries and item.told_high_watermark < min(
                     item.high_watermark, item.fetch_offset):
                 due = True                      # consumers wait for what this replica has
             if item.slice is not None and item.slice.ends_segment:

@@ -22,7 +22,6 @@ cdef class Fetch:
     cdef bint by_replica                # reads to the log's end and moves the high watermark
     cdef bint from_any                  # a follower may answer, too (KIP-392)
     cdef bint at_once                   # this look is answered, whatever it finds
-    cdef bint hurries                   # a replica that learns of every high watermark at once
     cdef str rack                       # where the consumer is, if that may redirect it, or None
     cdef bint committed_only
     cdef int32_t session_id, session_epoch

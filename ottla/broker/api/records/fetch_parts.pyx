@@ -15,7 +15,7 @@ cdef enum:
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
     ANYWHERE_SINCE = 11                 # these clients know that a follower may answer (KIP-392)
-    HIGH_WATERMARK_SINCE = 18           # the version from which a replica tells its own (KIP-1166)
+    HIGH_WATERMARK_SINCE = 18           # a replica sends its high watermark (KIP-1166)
 
 cdef int64_t NOT_TOLD = 0x7fffffffffffffff
 
@@ -126,18 +126,9 @@ cdef FetchItem read_item(Cursor request, int version, object topic):
 
 cdef int read_item_tags(FetchItem item, Cursor request) except -1:
     """Read the tagged fields of a partition: a replica's high watermark matters (tag 1)."""
-    cdef uint32_t left = request.read_unsigned_varint()
-    cdef uint32_t tag, size
-    cdef const uint8_t *after
-    while left > 0:
-        left -= 1
-        tag = request.read_unsigned_varint()
-        size = request.read_unsigned_varint()
-        after = request.take(size, "tagged field") + size
-        if tag == 1 and size == 8:
-            request.at -= size
-            item.told_high_watermark = request.read_int64()
-            request.at = after
+    cdef Cursor field = tagged(request, 1)
+    if field is not None and field.end - field.at == 8:
+        item.told_high_watermark = field.read_int64()
     if item.told_high_watermark == NOT_TOLD:
         item.told_high_watermark = -1
     return 0
@@ -163,19 +154,27 @@ cdef int read_forgotten(Fetch fetch, Cursor request) except -1:
 
 cdef int read_tags(Fetch fetch, Cursor request) except -1:
     """Read tagged fields: only replica_state matters (tag 1, from version 15): the replica."""
+    cdef Cursor field = tagged(request, 1)
+    if field is not None and fetch.version >= 15:
+        fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()
+    return 0
+
+
+cdef Cursor tagged(Cursor request, uint32_t wanted):
+    """Pass over tagged fields; returns the one with this tag, None if there is none."""
     cdef uint32_t left = request.read_unsigned_varint()
     cdef uint32_t tag, size
-    cdef Cursor field
+    cdef const uint8_t *at
+    cdef Cursor found = None
     while left > 0:
         left -= 1
-        field = Cursor()
         tag = request.read_unsigned_varint()
         size = request.read_unsigned_varint()
-        field.at = request.take(size, "tagged field")
-        field.end = field.at + size
-        if tag == 1 and fetch.version >= 15:
-            fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()
-    return 0
+        at = request.take(size, "tagged field")
+        if tag == wanted:
+            found = Cursor()
+            found.at, found.end = at, at + size
+    return found
 
 
 cdef Py_ssize_t required(Py_ssize_t count, str what) except -1:

@@ -1,5 +1,1 @@
-"""Consumers that read from the closest replica (KIP-392)."""
-
-from ottla.broker.settings.config import BrokerConfig
-
-def redirects(config: BrokerConfig) -> bool: ...
+"""Consumers that read from the closest replica (KIP-392). Used from Cython only."""

@@ -13,13 +13,7 @@ from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition
 
-from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.wire.errors import NotLeaderOrFollower
-
-
-def redirects(config):
-    """Whether this broker sends consumers of what it leads to replicas in their racks."""
-    return config.replica_selector_class == RACK_AWARE_SELECTOR
 
 
 cdef bint check_reader(FetchItem item, bint at_once) except -1:
@@ -34,8 +28,9 @@ cdef bint check_reader(FetchItem item, bint at_once) except -1:
 
 
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
-    """Whether a follower may tell a consumer that an epoch ended at `end`. It may lack records of
-    that epoch, or have ones that nobody else has, unless a later record is committed."""
+    """Whether `end` in a follower's log is where an epoch ends for everybody. It is if a later
+    record is committed; otherwise this log may lack records of the epoch, or have ones that no
+    other replica has."""
     return partition.in_step and end < partition.high_watermark
 
 

@@ -25,7 +25,7 @@ from compat_tests.chaos.disks import Disks
 from compat_tests.chaos.faults import Chaos
 from compat_tests.chaos.history import History
 from compat_tests.chaos.network import Network, why_not
-from compat_tests.chaos.workload import PARTITIONS, Workload
+from compat_tests.chaos.workload import PARTITIONS, Workload, rack_of
 from ottla.spark_interop import history_rules
 from ottla.tools.cli.local_cluster import LocalCluster
 
@@ -68,8 +68,11 @@ def run(
     settings = [
         "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
         "log.segment.bytes=1048576", "group.min.session.timeout.ms=1000",
+        "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector",
     ]
     cluster = LocalCluster(directory / "cluster", 3, settings=settings)
+    for node, broker in cluster.brokers.items():
+        broker.settings.append(f"broker.rack={rack_of(node)}")
     with contextlib.ExitStack() as world:
         network = None
         if missing := why_not():

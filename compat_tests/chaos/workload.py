@@ -48,6 +48,9 @@ class Workload:
         self._begin("transactional-1", self.transact)
         self._begin("committed", lambda name: self.poll(name, "read_committed"))
         self._begin("uncommitted", lambda name: self.poll(name, "read_uncommitted"))
+        # Each broker is a rack of its own: they read two thirds from followers (KIP-392).
+        self._begin("near-1", lambda name: self.poll(name, "read_committed", rack_of(1)))
+        self._begin("near-2", lambda name: self.poll(name, "read_uncommitted", rack_of(2)))
         self._begin("member-0", self.be_member)
         self._begin("member-1", self.be_member)
         self._begin("new-member-0", self.be_new_member)
@@ -164,10 +167,10 @@ class Workload:
 
     # Consumers
 
-    def poll(self, name: str, isolation: str) -> None:
-        """Read every partition from the beginning."""
+    def poll(self, name: str, isolation: str, rack: str = "") -> None:
+        """Read every partition from the beginning, from the replica in `rack` if there is one."""
         process = Process(self.history)
-        consumer = self.consumer(isolation)
+        consumer = self.consumer(isolation, settings={"client.rack": rack})
         self.consumers.append(consumer)
         consumer.assign(everything())
         while not self.over.is_set():
@@ -396,6 +399,10 @@ def end_of(consumer: Consumer, at: TopicPartition) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
+
+
+def rack_of(node: int) -> str:
+    return f"rack-{node}"
 
 
 def key_of(topic: str, index: int) -> str:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
+from ottla.broker.settings.config import AUTHORIZERS
 from tests.simulation.options import LONG_SHARE, Options
 
 FAULTS = (
@@ -29,6 +30,9 @@ SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
 FOLLOWER_READS_SHARE = 0.2
 """How many seeds have consumers that read from followers."""
+AUTHORIZER_SHARE = 0.2
+"""How many seeds have an authorizer, which allows everything: most requests ask it about a topic,
+a group or a transactional id, and take another path where it is absent."""
 MOVES_SHARE = 0.5
 """How many of the seeds with two log directories move replicas between them."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
@@ -141,6 +145,9 @@ class ClusterOptions(Options):
         if near.random() < FOLLOWER_READS_SHARE:
             options.follower_reads = True
             options.settings["replica.selector.class"] = RACK_AWARE_SELECTOR
+        if random.Random(f"cluster authorizer {seed}").random() < AUTHORIZER_SHARE:
+            options.settings["authorizer.class.name"] = AUTHORIZERS[0]
+            options.settings["allow.everyone.if.no.acl.found"] = "true"
         if len(options.directories) > 1:
             options.draw_moves(random.Random(f"cluster directory moves {seed}"))
         return options

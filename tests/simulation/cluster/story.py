@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.wire.errors import ErrorCode
+from tests.simulation.cluster.afterwards import commit_everywhere
 from tests.simulation.cluster.checker import Leaders, check_contents, differences, unsettled
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
 from tests.simulation.cluster.damage import Damage
@@ -150,6 +151,9 @@ class ClusterStory:
             _end(waits)
         self.heal()
         await self.settle()
+        if options.transactions and not self.cancelled:
+            await commit_everywhere(self)
+            await self.settle()
         check_contents(world, self.parts)
         if not self.cancelled:
             await check_transactional(self)

@@ -1,0 +1,81 @@
+"""What must work again once everything is healed: nothing may be refused for good.
+
+Clients of a run give a transaction up that does not get on, as stock ones do, so one that no broker
+would ever accept is not noticed by them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.wire.errors import ErrorCode
+from tests.simulation.model import ABORTED, COMMITTED, UNKNOWN, Transaction
+from tests.simulation.network import Broken
+from tests.simulation.producers import Transactional
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.model import PartitionModel
+
+ATTEMPTS = 5
+"""Leaders may still go back to the preferred replicas."""
+COMMIT_SECONDS = 60.0
+
+
+async def commit_everywhere(story: ClusterStory) -> None:
+    """By each of the two protocols, a transaction that writes to every partition commits."""
+    story.over = False                      # the other clients have ended
+    for second in (False, True):
+        last = Last(story, second)
+        task = asyncio.ensure_future(last.work())
+        await story.world.until(task.done, f"{last.name} ends", COMMIT_SECONDS)
+        task.result()
+    story.over = True
+
+
+class Last(Transactional):
+    """A producer that commits one transaction, with a batch for every partition."""
+
+    def __init__(self, story: ClusterStory, second: bool) -> None:
+        super().__init__(story, f"last {'second' if second else 'first'}")  # type: ignore[arg-type]
+        self.second = second
+        self.partition: PartitionModel | None = None
+
+    def choose(self) -> PartitionModel | None:
+        return self.partition
+
+    async def work(self) -> None:
+        """Raises Violation if it does not commit."""
+        trouble = ""
+        for _ in range(ATTEMPTS):
+            transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
+            self.model.transactions.append(transaction)
+            if not await self.begin():
+                raise Violation(f"{self.name} gets no producer id")
+            try:
+                trouble = await self.try_commit(transaction)
+            except Broken as error:
+                trouble = f"a connection ended: {error}"
+            if not trouble:
+                return
+            # Another InitProducerId ends it, either way.
+            self.decided(transaction, ABORTED if transaction.fate == "to abort" else UNKNOWN)
+            await asyncio.sleep(1.0)
+        raise Violation(f"{self.name} cannot commit with every broker well: {trouble}")
+
+    async def try_commit(self, transaction: Transaction) -> str:
+        """What was refused, or nothing."""
+        self.added.clear()
+        transaction.fate = "to abort"
+        for topic in self.model.live():
+            for self.partition in topic.partitions:
+                if not await self.write(transaction):
+                    return f"a batch for {self.partition!r} is refused"
+        transaction.fate = UNKNOWN
+        code = await self.end(True)
+        if code != ErrorCode.NONE:
+            return f"EndTxn: {code.name}"
+        self.decided(transaction, COMMITTED)
+        return ""

@@ -1,4 +1,4 @@
-"""Listeners as `NAME://host:port`, and the security protocols of listener names."""
+"""Listeners as `NAME://host:port`, the security protocols of their names; ZooKeeper's addresses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterable
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from ottla.broker.settings.declaration import SettingsError
 
@@ -72,6 +73,29 @@ def parse_http_address(text: str) -> tuple[str, int]:
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or "/" in host:
         raise SettingsError("ottla.http.listener", f"{text!r} is not of the form host:port")
     return host.strip("[]"), int(port)
+
+
+def check_zookeeper(text: str) -> None:
+    """zookeeper.connect: `host:port,host:port/chroot`. Raises SettingsError."""
+    servers, _, chroot = text.partition("/")
+    for server in servers.split(","):
+        try:
+            found = urlsplit(f"//{server.strip()}")
+            wrong = not found.hostname or found.port == 0
+        except ValueError:                          # a port that is none, or half of a bracket
+            wrong = True
+        if wrong:
+            raise SettingsError(
+                "zookeeper.connect",
+                f"{server.strip()!r} in {text!r} is not of the form host:port, an IPv6 address in"
+                " brackets",
+            )
+    if "," in chroot or not {".", ".."}.isdisjoint(chroot.split("/")):
+        raise SettingsError(
+            "zookeeper.connect",
+            f"{'/' + chroot!r} is no chroot: there is one, after the last server, as in"
+            " host:port,host:port/chroot",
+        )
 
 
 def parse_protocols(text: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ottla.broker.settings.addresses import (
     check_advertised,
     check_ports,
     check_protocols,
+    check_zookeeper,
     is_everywhere,
     parse_addresses,
     parse_http_address,
@@ -102,6 +103,8 @@ class BrokerConfig(BrokerSettings):
         self.warnings += check_group_settings(self)
         if self.zookeeper_connect and self.broker_id < 0 and "node.id" not in texts:
             raise SettingsError("node.id", "has to be set where zookeeper.connect is")
+        if self.zookeeper_connect:
+            check_zookeeper(self.zookeeper_connect)
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
             raise SettingsError(
                 "authorizer.class.name",

@@ -86,6 +86,31 @@ def test_a_member_of_a_cluster_needs_a_number() -> None:
     assert BrokerConfig({"zookeeper.connect": "z:2181", "broker.id": "7"}).node_id == 7
 
 
+@pytest.mark.parametrize(("connect", "reason"), [
+    ("z:2181:2181", "'z:2181:2181' in .* is not of the form host:port"),
+    ("z:port/ottla", "'z:port' in .* is not of the form host:port"),
+    ("::1/ottla", "an IPv6 address in brackets"),
+    ("[::1/ottla", "an IPv6 address in brackets"),
+    ("a:1,,b:2", "'' in 'a:1,,b:2' is not of the form"),
+    ("/ottla", "'' in '/ottla' is not of the form"),
+    ("a:2181/ottla,b:2181/ottla", "there is one, after the last server"),
+    ("a:2181/ottla/../x", "'/ottla/../x' is no chroot"),
+])
+def test_zookeepers_addresses_are_checked_before_anything_is_connected(
+    connect: str, reason: str
+) -> None:
+    """A chroot after each server would be one with a strange name, at the first server alone."""
+    with pytest.raises(SettingsError, match=reason):
+        BrokerConfig({"zookeeper.connect": connect, "node.id": "1"})
+
+
+@pytest.mark.parametrize("connect", [
+    "z", "z:2181", "a:2181, b:2181/ottla", "[::1]:2181,[fe80::1]:2181/a/b", "in-memory:1", "z/",
+])
+def test_zookeepers_addresses_that_are_understood(connect: str) -> None:
+    assert BrokerConfig({"zookeeper.connect": connect, "node.id": "1"}).zookeeper_connect == connect
+
+
 def test_an_unknown_property_is_warned_about_with_the_nearest_name() -> None:
     [warning] = config("log.retentoin.ms=1").warnings
     assert "log.retentoin.ms" in warning and "log.retention.ms" in warning

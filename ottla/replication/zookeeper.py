@@ -7,7 +7,8 @@ they pass their result to the event loop. kazoo's blocking methods are called on
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
 connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; and one attempt without an answer lasts as long as the session.
+attempts to connect; one attempt without an answer lasts as long as the session; and it keeps to
+itself which session timeout the server has granted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
@@ -126,6 +128,30 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return ready
 
 
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connections, which tell `granted` the session timeout that the server has granted. It
+    bounds what is asked for by its tickTime; kazoo itself only logs it."""
+
+    granted: Callable[[int], None]
+
+    def _invoke(self, *arguments: Any, **named: Any) -> Any:
+        """The answer to one of the first requests of a connection."""
+        answer = super()._invoke(*arguments, **named)
+        # Only the answer to a connect request has the field. Nobody knows of the connection yet.
+        first = answer[0] if isinstance(answer, tuple) else None
+        self.granted(max(0, getattr(first, "time_out", 0)))
+        return answer
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """kazoo's client with these connections."""
+
+    def __init__(self, granted: Callable[[int], None], hosts: str, **settings: Any) -> None:
+        super().__init__(hosts, **settings)
+        self._connection = Connection(self, self._conn_retry.copy(), logger=self.logger)
+        self._connection.granted = granted
+
+
 class ZooKeeper:
     """A session with an ensemble; `connect` is ZooKeeper's `host:port,host:port/chroot`."""
 
@@ -150,7 +176,8 @@ class ZooKeeper:
         """Watches that kazoo forgot: they are called once the connection is back."""
         answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
         self.handler = Handler(tls, answer_seconds)
-        self.client = KazooClient(
+        self.client = Client(
+            self._granted,
             self.hosts,
             timeout=session_timeout_ms / 1000,
             handler=self.handler,
@@ -166,6 +193,13 @@ class ZooKeeper:
         """As in `Stat.owner`; 0 before the first connection."""
         client_id = self.client.client_id
         return int(client_id[0]) if client_id else 0
+
+    def _granted(self, timeout_ms: int) -> None:        # in kazoo's thread
+        if timeout_ms not in (0, self.session_timeout_ms):
+            log.warning(
+                "ZooKeeper grants sessions of %d ms, not of %d ms: its tickTime bounds"
+                " zookeeper.session.timeout.ms", timeout_ms, self.session_timeout_ms)
+            self.session_timeout_ms = timeout_ms
 
     async def start(self) -> None:
         """Connect, and create the chroot if it is missing."""

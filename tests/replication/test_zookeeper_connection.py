@@ -1,15 +1,17 @@
-"""The handler under kazoo: an attempt to connect that nobody answers is given up in time."""
+"""kazoo's connection: an attempt that nobody answers is given up in time, and what the server grants is known."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from ottla.replication.zookeeper import Handler
+from ottla.replication.zookeeper import Handler, ZooKeeper
+from tests.replication.scripted_zookeeper import OK, Answer, ScriptedZooKeeper
 
 ANSWER_SECONDS = 3.0
 
@@ -69,3 +71,36 @@ def test_a_shorter_wait_stays_as_it_is(server: socket.socket, timeouts: list[flo
     with handler.create_connection(server.getsockname(), "localhost", 9.0) as client:
         assert handler.select([client], [], [], 0.5)[0] == []
     assert timeouts == [0.5]
+
+
+def with_session(
+    act: Callable[[ZooKeeper], Awaitable[None]],
+    answer: Answer = lambda operation, path: OK,
+    granted_ms: int = 9000,
+    root: str = "",
+) -> ScriptedZooKeeper:
+    """Do something with a session at a server that answers so; returns the server."""
+    server = ScriptedZooKeeper(granted_ms, answer)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        session = ZooKeeper(server.connect + root, 9000, 10_000, loop)
+        await session.start()
+        try:
+            await act(session)
+        finally:
+            await session.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        server.close()
+    return server
+
+
+def test_the_session_timeout_is_the_one_that_the_server_grants() -> None:
+    """It bounds what is asked for by its tickTime; how long others count as alive rests on it."""
+    async def granted(session: ZooKeeper) -> None:
+        assert session.session_timeout_ms == 40_000
+
+    with_session(granted, granted_ms=40_000)

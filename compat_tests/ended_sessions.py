@@ -28,6 +28,8 @@ async def keep(promise: Promise, a: ZooKeeper, b: ZooKeeper, hosts: str) -> None
 
     await a.start()
     await b.start()
+    await a.make_root()
+    await b.make_root()
     try:
         await promise(a, b, end)
     finally:

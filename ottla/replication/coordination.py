@@ -63,6 +63,11 @@ class NotEmpty(Refused):
     """The node has children."""
 
 
+class Forbidden(CoordinationError):
+    """ZooKeeper's access rules do not allow the request: no part of it was done. Not one of the
+    refusals that are met in normal operation, after which others go on."""
+
+
 class NotConnected(CoordinationError):
     """There is no connection; the request was not sent."""
 
@@ -177,6 +182,10 @@ class Coordination(Protocol):
 
     async def start(self) -> None:
         """Connect. Raises ConnectionLost if that takes too long."""
+        ...
+
+    async def make_root(self) -> None:
+        """Create the chroot if it is missing."""
         ...
 
     async def stop(self) -> None:

@@ -25,6 +25,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -43,6 +44,7 @@ from ottla.replication.coordination import (
     ConnectionLost,
     CoordinationError,
     Create,
+    Forbidden,
     Latencies,
     Listener,
     NodeExists,
@@ -202,10 +204,10 @@ class ZooKeeper:
             self.session_timeout_ms = timeout_ms
 
     async def start(self) -> None:
-        """Connect, and create the chroot if it is missing."""
+        """Connect."""
         try:
             await self.loop.run_in_executor(None, self._start)
-        except self.client.handler.timeout_exception as error:
+        except (self.client.handler.timeout_exception, KazooException) as error:
             raise ConnectionLost(
                 f"zookeeper.connect={self.hosts}{self.root}: no server answered within"
                 f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
@@ -215,8 +217,16 @@ class ZooKeeper:
 
     def _start(self) -> None:
         self.client.start(timeout=self.connection_timeout_ms / 1000)
-        if self.root:
-            self.client.ensure_path(self.root)
+
+    async def make_root(self) -> None:
+        """Create the chroot if it is missing."""
+        path = ""
+        for name in filter(None, self.root.split("/")):
+            path += f"/{name}"
+            # Who may not create children of the parent is refused even where the node exists.
+            if await self._ask(self.client.exists_async, _stat, path) is None:
+                with suppress(NodeExists):
+                    await self._ask(self.client.create_async, lambda made: None, path, b"")
 
     async def stop(self) -> None:
         """End the session."""
@@ -292,6 +302,11 @@ class ZooKeeper:
             future.set_result(read(result.get_nowait()))
         except CoordinationError as error:
             future.set_exception(error)
+        except NoAuthError:
+            future.set_exception(Forbidden(
+                f"ZooKeeper at {self.hosts} refuses access (NoAuth): every broker has to be allowed"
+                f" to read, write, create and delete everything below {self.root or '/'}"
+            ))
         except Exception as error:
             kind = REFUSALS.get(type(error), ConnectionLost)
             future.set_exception(kind(f"{type(error).__name__} {error}".rstrip()))

@@ -1,4 +1,5 @@
-"""kazoo's connection: an attempt that nobody answers is given up in time, and what the server grants is known."""
+"""kazoo's connection: an attempt that nobody answers is given up in time, what the server grants is
+known, and what it refuses has a name."""
 
 from __future__ import annotations
 
@@ -10,8 +11,19 @@ from typing import Any
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from ottla.replication.coordination import ConnectionLost, Create, Forbidden
 from ottla.replication.zookeeper import Handler, ZooKeeper
-from tests.replication.scripted_zookeeper import OK, Answer, ScriptedZooKeeper
+from tests.replication.scripted_zookeeper import (
+    CONNECTION_BREAKS,
+    CREATE,
+    EXISTS,
+    MULTI,
+    NO_AUTH,
+    NO_NODE,
+    OK,
+    Answer,
+    ScriptedZooKeeper,
+)
 
 ANSWER_SECONDS = 3.0
 
@@ -104,3 +116,43 @@ def test_the_session_timeout_is_the_one_that_the_server_grants() -> None:
         assert session.session_timeout_ms == 40_000
 
     with_session(granted, granted_ms=40_000)
+
+
+def test_connecting_makes_no_chroot_and_what_is_there_is_not_made_again() -> None:
+    async def nothing(session: ZooKeeper) -> None:
+        pass
+
+    async def made(session: ZooKeeper) -> None:
+        await session.make_root()
+
+    assert with_session(nothing, root="/there/missing").asked == []
+    there = with_session(
+        made, lambda operation, path: NO_NODE if path == "/there/missing" and operation == EXISTS
+        else NO_AUTH if operation == CREATE and path == "/there" else OK,
+        root="/there/missing/",
+    )
+    assert there.asked == [
+        (EXISTS, "/there"), (EXISTS, "/there/missing"), (CREATE, "/there/missing")
+    ]
+
+
+def test_what_acls_forbid_is_said_and_is_no_lost_connection() -> None:
+    """A lost connection leaves the outcome of a write open, and a controller resigns for it."""
+    async def forbidden(session: ZooKeeper) -> None:
+        for asked in (
+            session.make_root(), session.get("/x"), session.exists("/x"), session.children("/x"),
+            session.multi([Create("/x")]), session.sync(),
+        ):
+            with pytest.raises(Forbidden, match=r"refuses access .*below /root"):
+                await asked
+
+    server = with_session(forbidden, lambda operation, path: NO_AUTH, root="/root")
+    assert (MULTI, "") in server.asked
+
+
+def test_a_connection_that_breaks_while_the_chroot_is_made_has_a_name() -> None:
+    async def broken(session: ZooKeeper) -> None:
+        with pytest.raises(ConnectionLost):
+            await session.make_root()
+
+    with_session(broken, lambda operation, path: CONNECTION_BREAKS, root="/root")

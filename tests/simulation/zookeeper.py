@@ -203,6 +203,9 @@ class MemoryCoordination:
         self.session_id = self.server.connect(self)
         self.state = SessionState.CONNECTED
 
+    async def make_root(self) -> None:
+        """There is no chroot."""
+
     async def stop(self) -> None:
         """End it."""
         self.connection += 1

@@ -124,6 +124,8 @@ class ClusterLog(Metadata):
             except CoordinationError as error:
                 if isinstance(error, Refused):
                     log.warning("entry %d: another broker is the controller", write.number)
+                else:
+                    log.warning("entry %d could not be written: %s", write.number, error)
                 self.deposed()
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch

@@ -108,6 +108,7 @@ class Member:
         member = cls(config, coordination, disk, loop)
         await coordination.start()
         try:
+            await coordination.make_root()
             await member._join()
         except BaseException:
             await coordination.stop()

@@ -152,6 +152,7 @@ class Creation:
         await self._look(first)                     # the answer may have taken long
         wanted = self.image is not None
         if self.image is not None:
+            await coordination.make_root()
             await first.prepare(self.image)
             member_marks.begin(self.directories, self.config.zookeeper_connect)
         try:

@@ -348,6 +348,24 @@ def test_a_zookeeper_that_lost_everything_at_the_end_is_not_filled_again() -> No
     refused(disk, ZooKeeperServer(), "has it lost its data")
 
 
+class WithRoot(MemoryCoordination):
+    """Counts how often its chroot would have been made."""
+
+    made = 0
+
+    async def make_root(self) -> None:
+        self.made += 1
+
+
+def test_a_missing_chroot_is_made_once_it_is_agreed_to_and_not_by_a_dry_run() -> None:
+    disk, session = standalone(), WithRoot(ZooKeeperServer())
+    created(disk, session, lambda: False, dry_run=True)
+    created(disk, session, lambda: False)
+    assert session.made == 0
+    created(disk, session)
+    assert session.made == 1
+
+
 def test_a_dry_run_changes_nothing() -> None:
     disk, server = standalone(), ZooKeeperServer()
     before = contents(disk)

@@ -101,9 +101,13 @@ class Behind(Exception):
     """The next entry has been deleted: a snapshot contains it."""
 
 
-def is_number(name: str) -> bool:
-    """Whether a node is named as an entry or a snapshot is; what else is there is left alone."""
-    return name.isdecimal() and len(name) <= ENTRY_DIGITS
+def number_of(name: str, digits: int = 0) -> int | None:
+    """The number of an entry, or of a snapshot, which has no leading zeros. None for a node that is
+    named in any other way: it is left alone, and not taken for the one of its number."""
+    if len(name) > ENTRY_DIGITS or not (name.isascii() and name.isdecimal()):
+        return None
+    number = int(name)
+    return number if name == f"{number:0{digits}d}" else None
 
 
 def entry_path(number: int) -> str:
@@ -307,10 +311,12 @@ class ClusterStore:
             fence, Create(NEWEST, body) if newest is None else Set(NEWEST, body)
         ])
         for name in await self.coordination.children(SNAPSHOTS):
-            if is_number(name) and name not in (str(image.entry), str(before)):
-                await self._remove_snapshot(int(name), fence)
+            entry = number_of(name)
+            if entry is not None and entry not in (image.entry, before):
+                await self._remove_snapshot(entry, fence)
         names = await self.coordination.children(LOG)
-        old = [int(name) for name in names if is_number(name) and int(name) < before]
+        numbers = [number_of(name, ENTRY_DIGITS) for name in names]
+        old = [number for number in numbers if number is not None and number < before]
         for at in range(0, len(old), DELETED_AT_A_TIME):
             some = old[at : at + DELETED_AT_A_TIME]
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])

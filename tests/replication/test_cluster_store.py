@@ -171,6 +171,25 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
 
 
 @on_a_cluster
+async def test_nodes_of_similar_names_are_left_alone_and_take_nothing_with_them(
+    cluster: Cluster,
+) -> None:
+    """Read as a number, they would be the present snapshot, or an entry that is gone: then the
+    rest of what is too old would never be deleted."""
+    strange = [f"{cluster_store.LOG}/1", f"{cluster_store.LOG}/{'٣' * 13}",
+               f"{cluster_store.SNAPSHOTS}/02", f"{cluster_store.SNAPSHOTS}/٢"]
+    for path in strange:
+        await make(cluster.coordination, path)
+    for _ in range(3):
+        await cluster.write(setting("a"))
+        await cluster.store.write_snapshot(cluster.image, cluster.term.version)
+    assert set(strange) <= set(cluster.server.nodes)
+    assert entry_path(1) not in cluster.server.nodes
+    assert await cluster.store.load("c") == cluster.image
+    assert await cluster.store.coordination.children(f"{cluster_store.SNAPSHOTS}/2")
+
+
+@on_a_cluster
 async def test_a_snapshot_that_was_not_finished_is_not_read_and_made_anew(cluster: Cluster) -> None:
     await cluster.write(setting("1"))
     directory = f"{cluster_store.SNAPSHOTS}/1"

@@ -191,7 +191,9 @@ class Member:
         )
         try:
             await register(self.coordination, self.registration)
-        except (DuplicateBroker, UnreadableRegistration, CoordinationError) as error:
+        except (
+            DuplicateBroker, UnreadableRegistration, UnreadableMetadata, CoordinationError
+        ) as error:
             raise StorageRefused(str(error)) from error
         self.metadata.read_on()
         self.controller.look()

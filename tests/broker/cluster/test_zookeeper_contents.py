@@ -17,6 +17,7 @@ from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.replication.election import CONTROLLER
 from ottla.replication.entries import Header, decode_entry
 from ottla.replication.metadata import PartitionState
+from ottla.replication.registration import path_of
 from ottla.tools.command import main
 from ottla.wire.compression import Codec, compress
 from ottla.wire.messages import InitProducerIdRequest
@@ -107,6 +108,17 @@ def test_a_controller_that_nobody_can_read_ends_whoever_reads_it(
 ) -> None:
     write(cluster, Delete(CONTROLLER), Create(CONTROLLER, data))
     all_end(cluster, "/controller is not readable")
+
+
+def test_a_start_says_that_nobody_can_read_the_controller_where_it_replaces_its_former_self(
+    cluster: RunningCluster,
+) -> None:
+    """Its former process may have been the controller, whose office it would end."""
+    former = cluster.zookeeper.nodes[path_of(3)].data
+    cluster.stop(3)
+    write(cluster, Create(path_of(3), former), Delete(CONTROLLER), Create(CONTROLLER, b"?"))
+    with pytest.raises(StorageRefused, match="/controller is not readable"):
+        cluster.start(3)
 
 
 @pytest.mark.parametrize("newest", [

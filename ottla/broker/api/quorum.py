@@ -3,9 +3,9 @@
 
 A single broker has its own metadata log: one voter, always the leader, and everything that it has
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
-live broker is a voter, since it may become the controller; the progress of brokers other than this
-one is unknown (-1). Offsets count metadata records, as does the epoch of the finalised
-features.
+live broker is a voter, since it may become the controller. The leader has at least what this broker
+has read; the progress of the others is unknown (-1). Offsets count metadata records, as does the
+epoch of the finalised features.
 """
 
 from __future__ import annotations
@@ -80,13 +80,18 @@ def _metadata_partition(
         me.last_fetch_timestamp = me.last_caught_up_timestamp = now_ms
     if version >= 2:
         me.replica_directory_id = _directory_id(broker)
-    others = [node for node in image.brokers if node != broker.node_id and broker.member]
+    leader_id = image.controller_id if broker.member else broker.node_id
+    # A leader that is about to be registered is one of them: Kafka's tools look for it there.
+    others = {*image.brokers, leader_id} - {broker.node_id, -1} if broker.member else ()
     unknown = [
-        DescribeQuorumResponse.ReplicaState(replica_id=node, log_end_offset=-1) for node in others
+        DescribeQuorumResponse.ReplicaState(
+            replica_id=node, log_end_offset=offset if node == leader_id else -1
+        )
+        for node in others
     ]
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
-        leader_id=image.controller_id if broker.member else broker.node_id,
+        leader_id=leader_id,
         # A single broker has always been the only leader.
         leader_epoch=image.controller_epoch,
         high_watermark=offset,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,26 @@ def test_every_broker_says_the_same_of_the_cluster(cluster: RunningCluster) -> N
             (answer,) = client.call(DescribeQuorumRequest(topics=[topic]), 2).topics
             (part,) = answer.partitions
             assert part.leader_id == cluster.controller and part.leader_epoch == 1
-            assert [voter.replica_id for voter in part.current_voters] == [1, 2, 3]
+            ends = {voter.replica_id: voter.log_end_offset for voter in part.current_voters}
+            assert list(ends) == [1, 2, 3]
+            # Whoever is asked: kafka-metadata-quorum computes lags from the leader's.
+            assert ends[part.leader_id] == ends[node_id] == part.high_watermark > 0
+
+
+def test_a_controller_that_is_not_registered_is_among_the_voters_of_the_quorum(
+    cluster: RunningCluster,
+) -> None:
+    """kafka-metadata-quorum ends with NoSuchElementException if the leader is none of them."""
+    other = next(node for node in cluster.servers if node != cluster.controller)
+    log = cluster.servers[other].metadata_log
+    there = {node: each for node, each in log.image.brokers.items() if node != cluster.controller}
+    log.image = replace(log.image, brokers=there)
+    asked = DescribeQuorumRequest.Topic.Partition(partition_index=0)
+    topic = DescribeQuorumRequest.Topic(topic_name="__cluster_metadata", partitions=[asked])
+    with cluster.client(other) as client:
+        (part,) = client.call(DescribeQuorumRequest(topics=[topic]), 2).topics[0].partitions
+    assert part.leader_id == cluster.controller
+    assert part.leader_id in [voter.replica_id for voter in part.current_voters]
 
 
 def test_a_broker_that_stops_hands_over_and_gets_back_what_it_led(cluster: RunningCluster) -> None:

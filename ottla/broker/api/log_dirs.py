@@ -178,11 +178,18 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
         return ErrorCode.LOG_DIR_NOT_FOUND
     if directory.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    home = storage.homes.get((topic, index))
-    if home is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The metadata log has a home, and is not a client's.
     if context.broker.replicas.partition(topic, index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION     # the metadata log is not a client's
+        return _why_absent(context, topic, index)
     if (topic, index) not in storage.logs:
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return context.broker.moving.put((topic, index), directory)
+
+
+def _why_absent(context: RequestContext, topic: str, index: int) -> ErrorCode:
+    """A replica may be on its way: kafka-reassign-partitions asks for its directory right after it
+    has started to move it here, and goes on asking only after REPLICA_NOT_AVAILABLE."""
+    code = context.broker.replicas.absent(topic, index).code
+    if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return code

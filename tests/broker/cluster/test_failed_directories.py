@@ -12,7 +12,11 @@ import pytest
 from ottla.log.disk import Disk
 from ottla.replication.metadata import PartitionState
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import DescribeLogDirsRequest, FindCoordinatorRequest
+from ottla.wire.messages import (
+    AlterReplicaLogDirsRequest,
+    DescribeLogDirsRequest,
+    FindCoordinatorRequest,
+)
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.topics import metadata
@@ -201,3 +205,25 @@ def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
             lambda: all(len(state(cluster, 1, n).isr) == 3 for n in range(PARTITIONS)), "it is back"
         )
         assert all(state(cluster, 1, n).extra is None for n in range(PARTITIONS))
+
+
+def test_a_directory_may_be_asked_for_before_the_replica_is_there(
+    cluster: RunningCluster,
+) -> None:
+    """kafka-reassign-partitions moves a replica to a broker and into a directory with one plan: it
+    goes on asking for the directory after REPLICA_NOT_AVAILABLE only, and fails otherwise."""
+    assert create(cluster, 1, "t", 1, 1) == 0
+    cluster.until(lambda: all("t" in s.metadata_log.image.topics
+                              for s in cluster.servers.values()), "all know the topic")
+    others = {1, 2, 3} - {state(cluster, 1, 0).leader}
+    for node_id, topic, index, code in (
+        *((node, "t", 0, ErrorCode.REPLICA_NOT_AVAILABLE) for node in others),
+        (1, "t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, "nobody", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        wanted = AlterReplicaLogDirsRequest.Dir(path="/a", topics=[
+            AlterReplicaLogDirsRequest.Dir.Topic(name=topic, partitions=[index])
+        ])
+        with cluster.client(node_id) as client:
+            answer = client.call(AlterReplicaLogDirsRequest(dirs=[wanted]), 2)
+        assert answer.results[0].partitions[0].error_code == code

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ottla.replication.metadata import NO_LEADER, BrokerImage, PartitionState
+from ottla.replication.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionState
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 Replicas = tuple[int, ...]
@@ -94,9 +94,10 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
 
 
 def spread(
-    brokers: Mapping[int, BrokerImage], count: int, replication_factor: int, start: int
+    image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
     """Place `count` new partitions. `start` is the position in the rotation to begin at."""
+    brokers = image.brokers
     size = len(brokers)
     if replication_factor > size:
         raise InvalidReplicationFactor(
@@ -105,7 +106,7 @@ def spread(
         )
     rotation = _rotation(brokers)
     if size == 1:
-        return (new_partition(tuple(rotation.nodes), brokers),) * count
+        return (new_partition(tuple(rotation.nodes), image),) * count
     # With racks a round begins with the topic, so that whole rounds are spread evenly.
     first_round, offset = divmod(start, size)
     return tuple(
@@ -115,15 +116,17 @@ def spread(
                 first_round + (index if rotation.several else offset + index) // size,
                 replication_factor,
             ),
-            brokers,
+            image,
         )
         for index in range(count)
     )
 
 
-def new_partition(replicas: Replicas, brokers: Mapping[int, BrokerImage]) -> PartitionState:
-    """The state of a partition at its creation: every live replica is in sync."""
-    isr = tuple(node for node in replicas if node in brokers)
+def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
+    """The state of a partition at its creation: every live replica is in sync. One that is shutting
+    down leads and counts only where nobody else does: it may be gone before it has heard of it."""
+    live = tuple(node for node in replicas if node in image.brokers)
+    isr = tuple(node for node in live if node not in image.leaving) or live
     return PartitionState(isr[0] if isr else NO_LEADER, 0, replicas, isr)
 
 

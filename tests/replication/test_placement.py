@@ -30,8 +30,10 @@ RACKS = st.dictionaries(
 STARTS = st.integers(0, 10_000)
 
 
-def registered(racks: Racks) -> dict[int, BrokerImage]:
-    return {node: BrokerImage(node, 1, (), rack) for node, rack in racks.items()}
+def registered(racks: Racks) -> MetadataImage:
+    return MetadataImage(brokers={
+        node: BrokerImage(node, 1, (), rack) for node, rack in racks.items()
+    })
 
 
 def placed(racks: Racks, count: int, factor: int, start: int) -> list[tuple[int, ...]]:
@@ -135,7 +137,7 @@ def test_a_factor_above_the_number_of_brokers_is_refused() -> None:
 def test_topics_and_their_later_partitions_go_over_the_racks() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"}
     image = MetadataImage.empty("cluster").apply(
-        BrokerRegistered(broker) for broker in registered(racks).values()
+        BrokerRegistered(broker) for broker in registered(racks).brokers.values()
     )
     wanted = [NewTopic("t", 6, 3)]
     made = create_topics(image, wanted, TopicDefaults(), numbered_ids())

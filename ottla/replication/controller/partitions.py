@@ -136,7 +136,8 @@ def _new_leader(
         preferred = state.replicas[0]
         if state.leader == preferred:
             raise _not_needed()
-        if preferred not in trusted(state, available(image, state, state.isr)):
+        there = trusted(state, available(image, state, state.isr))
+        if preferred not in there or preferred in image.leaving:
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
         return preferred
     if kind != ElectionType.UNCLEAN:

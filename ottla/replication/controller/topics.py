@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ottla.replication.controller.elections import NONE
 from ottla.replication.metadata import (
     ConfigSet,
     Decision,
@@ -171,7 +172,7 @@ def _plan_topic(
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     count = defaults.num_partitions if count == -1 else count
     factor = defaults.replication_factor if factor == -1 else factor
-    return spread(image.brokers, count, factor, start), configs
+    return spread(image, count, factor, start), configs
 
 
 def _require_configs(topic: NewTopic, check: CheckConfigs) -> dict[str, str]:
@@ -202,7 +203,7 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ..
             )
         require_assignment(replicas, image.brokers, factor)
         factor = len(replicas)
-        placed[index] = new_partition(replicas, image.brokers)
+        placed[index] = new_partition(replicas, image)
     if sorted(placed) != list(range(len(placed))):
         raise InvalidReplicaAssignment(
             "partitions should be a consecutive 0-based integer sequence"
@@ -330,10 +331,12 @@ def _plan_partitions(
         )
     if added > left:
         raise TooManyPartitions(TOO_MANY)
-    factor = len(topic.partitions[0].replicas)
+    # While partition 0 is being moved it has more replicas than it will have.
+    moving = (topic.partitions[0].extra or NONE).removing
+    factor = len([node for node in topic.partitions[0].replicas if node not in moving])
     if wanted.assignments is None:
         start = turn_of(image.brokers, topic.partitions[0].replicas[0]) + current
-        return spread(image.brokers, added, factor, start)
+        return spread(image, added, factor, start)
     for replicas in wanted.assignments:
         require_assignment(replicas, image.brokers, factor)
-    return tuple(new_partition(replicas, image.brokers) for replicas in wanted.assignments)
+    return tuple(new_partition(replicas, image) for replicas in wanted.assignments)

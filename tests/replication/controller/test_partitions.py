@@ -18,6 +18,7 @@ from ottla.replication.controller.reassignment import (
     reassign_partitions,
 )
 from ottla.replication.metadata import (
+    BrokerLeaving,
     MetadataImage,
     PartitionExtra,
     PartitionState,
@@ -56,6 +57,15 @@ def test_the_preferred_replica_leads_where_it_is_in_sync() -> None:
     assert image.topics[TOPIC].partitions == (
         LED_BY_1, PartitionState(1, 5, (1, 2), (1, 2), 8), BEHIND
     )
+
+
+def test_a_preferred_replica_that_is_shutting_down_is_not_elected() -> None:
+    """It has handed over already, and may be gone before it hears that it leads again."""
+    image = image_of(LED_BY_2).apply([BrokerLeaving(1)])
+    decision = elect_leaders(image, ElectionType.PREFERRED, [(TOPIC, 0)])
+    [error] = decision.result
+    assert error is not None and error.code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert not decision.records
 
 
 def test_an_unclean_election_takes_whoever_is_there() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.controller.topics import (
     NO_ID,
     MorePartitions,
@@ -17,7 +18,7 @@ from ottla.replication.controller.topics import (
     create_topics,
     delete_topics,
 )
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import BrokerLeaving, MetadataImage
 from ottla.wire.errors import ErrorCode, InvalidConfig
 from tests.replication.images import brokers, numbered_ids, with_topics
 
@@ -124,6 +125,21 @@ def test_an_assignment_is_followed_to_the_letter() -> None:
     assert [state.replicas for state in answer.partitions] == [(1, 2), (2, 1)]
 
 
+@pytest.mark.parametrize("assigned", [True, False])
+def test_a_broker_that_is_shutting_down_does_not_lead_new_partitions(assigned: bool) -> None:
+    """It has handed over what it led, and is gone before it would lead these."""
+    image = brokers(1, 2).apply([BrokerLeaving(1)])
+    topic = NewTopic("t", 2, 2)
+    if assigned:
+        topic = NewTopic("t", assignments=[(0, (1, 2)), (1, (2, 1))])
+    [answer] = create(image, topic).result
+    assert {state.replicas[0] for state in answer.partitions} == {1, 2}
+    assert all((state.leader, state.isr) == (2, (2,)) for state in answer.partitions)
+    alone = brokers(1).apply([BrokerLeaving(1)])
+    [answer] = create(alone, NewTopic("t", 1, 1)).result
+    assert [(state.leader, state.isr) for state in answer.partitions] == [(1, (1,))]
+
+
 def test_a_name_given_twice_is_refused_once_and_the_others_are_made() -> None:
     decision = create(brokers(1, 2), NewTopic("t"), NewTopic("u"), NewTopic("t"))
     assert [(a.name, a.error and a.error.code) for a in decision.result] == [
@@ -194,6 +210,19 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
     assert after.topics["t"].partitions[:2] == image.topics["t"].partitions
     assert len(after.topics["t"].partitions) == 5
     assert {len(state.replicas) for state in after.topics["t"].partitions} == {1}
+
+
+@pytest.mark.parametrize("replicas", [None, [(3, 4)]])
+def test_added_partitions_have_the_replicas_that_a_moving_topic_will_have(
+    replicas: list[tuple[int, ...]] | None
+) -> None:
+    image = brokers(1, 2, 3, 4)
+    image = image.apply(create(image, NewTopic("t", assignments=[(0, (1, 2))])).records)
+    image = image.apply(reassign_partitions(image, [Reassignment("t", 0, (3, 4))]).records)
+    assert len(image.topics["t"].partitions[0].replicas) == 4
+    [answer] = create_partitions(image, [MorePartitions("t", 2, replicas)]).result
+    assert answer.error is None
+    assert [len(state.replicas) for state in answer.partitions] == [2]
 
 
 def test_added_partitions_follow_an_assignment() -> None:

@@ -4,7 +4,7 @@ far as there are racks; or as the client assigns."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import islice
 
 from ottla.replication.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionState
@@ -131,7 +131,7 @@ def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
 
 
 def require_assignment(
-    replicas: Replicas, brokers: Mapping[int, BrokerImage], replication_factor: int | None
+    replicas: Replicas, brokers: Container[int], replication_factor: int | None
 ) -> None:
     """Raise if a client's assignment of one partition is not possible.
 

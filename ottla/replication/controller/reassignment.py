@@ -106,7 +106,8 @@ def _begun(
     may_change_factor: bool,
     least: int,
 ) -> PartitionState:
-    require_assignment(target, image.brokers, None)
+    # Who has a replica may keep it while it is away, as in Apache Kafka, which knows such brokers.
+    require_assignment(target, {*image.brokers, *state.replicas}, None)
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
         raise InvalidReplicationFactor(

@@ -146,6 +146,19 @@ def test_a_new_replica_is_waited_for_and_the_old_one_stays_until_then() -> None:
     assert reassigned(moves, (2,)) == moves, "it is in progress already"
 
 
+def test_a_replica_that_is_away_may_stay_and_no_other_absent_broker_may_come() -> None:
+    """Otherwise nothing of a partition could move while one of its brokers is restarted."""
+    away = PartitionState(1, 4, (1, 9), (1,), 7)
+    assert reassigned(away, (9, 1)) == PartitionState(1, 4, (9, 1), (1,), 8)
+    grows = reassigned(away, (2, 9))
+    assert isinstance(grows, PartitionState)
+    assert (grows.replicas, grows.extra) == (
+        (2, 9, 1), PartitionExtra(adding=(2,), removing=(1,))
+    )
+    assert reassigned(away, (1, 8)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassigned(away, (9,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it has not everything"
+
+
 def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
     moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
     assert reassigned(moves, None) == PartitionState(1, 2, (1,), (1,), 2)

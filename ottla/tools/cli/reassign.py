@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused, check
-from ottla.tools.admin import partitions, topics
+from ottla.tools.admin import partitions, retirement, topics
 from ottla.tools.admin.offsets import Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
@@ -37,6 +38,41 @@ def show(options: Namespace) -> None:
             for place, move in sorted(found.items())
         ),
     )
+
+
+def plan(options: Namespace) -> None:
+    leaving = set(options.without)
+    if not leaving:
+        raise ClientError("--without is needed: the broker that is to be retired")
+    with connect(options) as cluster:
+        described = topics.describe(cluster, options.topic or None)
+        moving = partitions.reassignments(cluster)
+        cluster.refresh()
+        racks = dict(cluster.racks)
+    for topic in described:
+        # Without names, one that has been deleted meanwhile is passed over.
+        if options.topic:
+            check(topic.error, what=f"topic {topic.name!r}")
+    assigned = {
+        (topic.name, part.index): wanted_replicas(part, moving.get((topic.name, part.index)))
+        for topic in described for part in topic.partitions
+    }
+    known = {*racks, *(node for nodes in assigned.values() for node in nodes)}
+    if strange := sorted(leaving - known):
+        raise ClientError(f"broker {strange[0]} does not run, and no replica is assigned to it")
+    moved = retirement.moved_off(assigned, racks, leaving)
+    named = ",".join(map(str, sorted(leaving)))
+    if not moved:
+        print(f"no replica is assigned to broker {named}", file=sys.stderr)
+        return
+    print(json.dumps(reassignment_plan.as_json(moved, {}), separators=(",", ":")))
+    print(f"planned to move {len(moved)} partitions off broker {named}", file=sys.stderr)
+
+
+def wanted_replicas(part: topics.Partition, moving: partitions.Moving | None) -> list[int]:
+    """A partition's replicas once it has moved, if it is being moved."""
+    going = moving.removing if moving is not None else []
+    return [node for node in part.replicas if node not in going]
 
 
 def start(options: Namespace) -> None:

@@ -13,9 +13,9 @@ import pytest
 from ottla.tools.command import main
 
 EXAMPLES_APART = {
-    "cluster accept-backup", "cluster create", "cluster start", "topic browse", "server stop",
-    "server dev", "server connections", "mirror", "kafka-server-start", "kafka-server-stop",
-    "kafka-mirror-maker", "kafka-delegation-tokens",
+    "cluster accept-backup", "cluster create", "cluster start", "reassign plan", "topic browse",
+    "server stop", "server dev", "server connections", "mirror", "kafka-server-start",
+    "kafka-server-stop", "kafka-mirror-maker", "kafka-delegation-tokens",
 }
 """Commands whose examples need more than one broker: they end or start one, wait, want a terminal,
 a second cluster, a login or a cluster's directory. test_examples_apart.py runs them."""

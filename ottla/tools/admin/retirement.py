@@ -1,0 +1,51 @@
+"""Which brokers take the replicas of brokers that are to be retired: nothing else moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
+
+Assignment = Mapping["Place", Sequence[int]]
+
+
+def moved_off(
+    assigned: Assignment, racks: Mapping[int, str | None], leaving: Collection[int]
+) -> dict[Place, list[int]]:
+    """The partitions with a replica on a broker that is `leaving`, and their replicas without them.
+
+    `racks` are those of all live brokers. Each replica that leaves is replaced where it is, so the
+    order of preference stays: by a broker of a rack that has the fewest replicas of the partition,
+    of these by the one with the fewest replicas, or, for the preferred leader, the one that
+    most seldom is it. Raises ClientError where too few brokers stay.
+    """
+    staying = {node: rack for node, rack in racks.items() if node not in leaving}
+    replicas = Counter(node for nodes in assigned.values() for node in nodes)
+    preferred = Counter(nodes[0] for nodes in assigned.values())
+    plan = {}
+    for place, before in sorted(assigned.items()):
+        after = list(before)
+        for at, node in enumerate(before):
+            if node not in leaving:
+                continue
+            free = staying.keys() - {*after}
+            if not free:
+                raise ClientError(
+                    f"{place[0]}:{place[1]} has {len(before)} replicas, too many for the brokers"
+                    f" that stay: {','.join(map(str, sorted(staying))) or 'none'}"
+                )
+            kept = [each for each in after if each not in leaving]
+            used = Counter(racks.get(each) for each in kept)
+            after[at] = min(free, key=lambda each: (
+                used[racks[each]], preferred[each] if at == 0 else 0, replicas[each], each,
+            ))
+            replicas[after[at]] += 1
+        if after != before:
+            preferred[after[0]] += after[0] != before[0]
+            plan[place] = after
+    return plan

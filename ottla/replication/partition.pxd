@@ -49,6 +49,7 @@ cdef class Partition:
     cdef Followers followers                # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
     cdef readonly tuple offline             # replicas in failed log directories
+    cdef readonly int adding                # how many replicas a reassignment adds
     cdef readonly int32_t partition_epoch
     cdef readonly int64_t epoch_start       # the log's end when this leader epoch began here
     cdef readonly bint under_min_isr        # acks=all is refused, the high watermark does not move

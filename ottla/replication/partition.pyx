@@ -253,9 +253,10 @@ cdef class Partition:
     # A role among several replicas
 
     def assume(self, int leader_id, int leader_epoch, int node_id, tuple replicas, tuple isr,
-               int partition_epoch, tuple offline=()):
+               int partition_epoch, tuple offline=(), int adding=0):
         """Lead or follow, as the image says; `node_id` is this broker. An older one is ignored.
-        `offline` are replicas in failed log directories: they do not count."""
+        `offline` are replicas in failed log directories: they do not count. `adding` is how many
+        replicas a reassignment adds."""
         cdef bint led = leader_id == node_id, was_led = self.led_here
         cdef bint counts_again
         if self.replicated and (
@@ -279,7 +280,7 @@ cdef class Partition:
         self.replicated = True
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led
         self.following = not led and leader_id >= 0
-        self.replicas, self.offline = replicas, offline
+        self.replicas, self.offline, self.adding = replicas, offline, adding
         if not led:
             self.followers = None
             self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None

@@ -178,9 +178,11 @@ class Replicas:
             if before != (state.leader, epoch):
                 partition.lead(state.leader, epoch, state.leader == self.node_id)
             return
+        extra = state.extra
         partition.assume(
             state.leader, epoch, self.node_id, state.replicas, state.isr, state.partition_epoch,
-            state.extra.offline if state.extra is not None else (),
+            extra.offline if extra is not None else (),
+            len(extra.adding) if extra is not None else 0,
         )
         if before != (partition.leader_id, partition.leader_epoch):
             self.changed[partition] = None

@@ -36,15 +36,17 @@ def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
 
 def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
     """What this broker has a copy of."""
-    offline = len(monitor.broker.replicas.offline)
+    replicas = monitor.broker.replicas
+    offline = [replicas.partition(*key) for key in replicas.offline]
+    led_offline = sum(each is not None and each.led_here for each in offline)
     for name, help_text, value in (
         ("partitioncount", "Partitions here.", len(found.rows)),
-        ("leadercount", "Partitions that are led here.", found.led() - offline),
+        ("leadercount", "Partitions that are led here.", found.led() - led_offline),
         ("underreplicatedpartitions", "Led partitions with replicas missing.",
          found.sum("under_replicated")),
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
          found.sum("under_min_isr")),
-        ("offlinereplicacount", "Replicas in failed log directories.", offline),
+        ("offlinereplicacount", "Replicas in failed log directories.", len(offline)),
     ):
         yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)
 

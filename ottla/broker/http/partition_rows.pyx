@@ -254,6 +254,7 @@ cdef class Reading:
         row.values[11] = partition.leader_id
         row.values[12] = not partition.replicated or partition.replicas[0] == partition.leader_id
         row.values[13] = replicas
-        row.values[14] = in_sync < replicas
+        # As in Kafka, what a reassignment adds is not missing.
+        row.values[14] = in_sync < replicas - partition.adding
         row.values[15] = in_sync == min(<int64_t>log.config.min_insync_replicas, replicas)
         return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.http.server import all_metrics
 from ottla.log.disk import Disk
 from ottla.replication.metadata import PartitionState
 from ottla.wire.errors import ErrorCode
@@ -227,3 +228,28 @@ def test_a_directory_may_be_asked_for_before_the_replica_is_there(
         with cluster.client(node_id) as client:
             answer = client.call(AlterReplicaLogDirsRequest(dirs=[wanted]), 2)
         assert answer.results[0].partitions[0].error_code == code
+
+
+def test_replicas_in_a_failed_directory_are_taken_off_the_leaders_only_where_they_lead(
+    tmp_path: Path, disks: dict[int, FaultyDisk]
+) -> None:
+    settings: dict[str, object] = {"log.dirs": "/a,/b", "ottla.http.listener": "127.0.0.1:0"}
+    with RunningCluster(tmp_path, 3, dict(disks), **settings) as cluster:
+        assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+        fill(cluster, b"before")
+        fail(cluster, disks[2], 2, "/b")
+        gone = in_directory(cluster, 2, "/b")
+        cluster.until(
+            lambda: all(state(cluster, 2, index).leader != 2 for index in gone), "others lead"
+        )
+        server = cluster.servers[2]
+        led = [index for index in range(PARTITIONS) if state(cluster, 2, index).leader == 2]
+        assert led and server.http is not None
+        monitor = server.http.monitor
+
+        async def metrics() -> str:
+            return "".join(all_metrics(monitor))
+
+        found = cluster.run(metrics())
+        assert f"\nkafka_server_replicamanager_leadercount {len(led)}\n" in found
+        assert f"\nkafka_server_replicamanager_offlinereplicacount {len(gone)}\n" in found

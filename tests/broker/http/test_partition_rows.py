@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
 from ottla.broker.http.partition_rows import FIGURES, LED, TRAFFIC
-from ottla.replication.metadata import PartitionChanged
+from ottla.replication.metadata import PartitionChanged, PartitionExtra
 from ottla.replication.replicas import COUNTED
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, produce
@@ -95,6 +95,29 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
             "led_replicas": [3, 0], "led_in_sync": [2, 0], "under_replicated": [1, 0],
             "under_min_isr": [1, 0], "at_min_isr": [0, 0], "isr_shrinks": [1, 0]}
         assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    finally:
+        cluster.close()
+
+
+def test_what_a_reassignment_adds_is_not_missing(tmp_path: Path) -> None:
+    """As in Apache Kafka: nobody is to be woken because replicas move as they were told to."""
+    cluster = Cluster(tmp_path)
+    try:
+        state = cluster.image.topics[TOPIC].partitions[0]
+
+        def under_replicated(isr: tuple[int, ...]) -> int:
+            """While replica 3 is being added to 1 and 2."""
+            nonlocal state
+            state = state._replace(
+                isr=isr, leader_epoch=state.leader_epoch + 1,
+                partition_epoch=state.partition_epoch + 1, extra=PartitionExtra(adding=(3,)),
+            )
+            cluster.decide([PartitionChanged(TOPIC, 0, state)])
+            cluster.catch_up(1)
+            return read(SimpleNamespace(replicas=cluster.nodes[1].replicas)).sum("under_replicated")
+
+        assert under_replicated((1, 2)) == 0
+        assert under_replicated((1,)) == 1
     finally:
         cluster.close()
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import for_each
@@ -39,8 +40,10 @@ from ottla.replication.controller.access import Operation as AclOperation
 from ottla.replication.controller.configs import (
     Alteration,
     ConfigChange,
+    ConfigRules,
     Operation,
     alter_configs,
+    forget_eligible,
 )
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
@@ -321,12 +324,27 @@ async def _alter(
             broker.config.static,
             lambda texts: listeners_security(broker.config, texts),
         )
+        if not validate_only and broker.member is not None:
+            await _forget_eligible(context, alterations, rules)
         found = await broker.metadata_log.decide_each(
             for_each(places), alter_configs.steps, alterations, rules, validate_only
         )
         for place, error in zip(places, found, strict=True):
             errors[place] = error
     return errors
+
+
+async def _forget_eligible(
+    context: RequestContext,
+    alterations: Sequence[Alteration],
+    rules: Mapping[str, ConfigRules],
+) -> None:
+    """Do what changes of min.insync.replicas bring with them in parts that fit into entries of the
+    metadata log each. What fails here fails again with the changes themselves."""
+    with suppress(ProtocolError):
+        for each in alterations:
+            while await context.broker.metadata_log.decide(forget_eligible, each, rules):
+                pass
 
 
 def _alter_loggers(

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 
+from ottla.replication.controller.brokers import PARTITIONS_AT_A_TIME, by_topic
 from ottla.replication.controller.elections import MIN_ISR, without_eligible
 from ottla.replication.metadata import (
     ConfigSet,
@@ -133,7 +135,7 @@ def _require_one_min_isr(
 
 def _without_eligible(
     image: MetadataImage, alteration: Alteration, changed: Sequence[MetadataRecord]
-) -> Iterator[MetadataRecord]:
+) -> Iterator[PartitionsChanged]:
     """Where min.insync.replicas changes nobody outside in-sync sets is eligible any more: with a
     lower one the high watermark may move without them."""
     if not any(isinstance(each, ConfigSet) and each.name == MIN_ISR for each in changed):
@@ -146,6 +148,27 @@ def _without_eligible(
         ]
         if rows:
             yield PartitionsChanged(name, tuple(rows))
+
+
+def forget_eligible(
+    image: MetadataImage, alteration: Alteration, rules: Mapping[str, ConfigRules]
+) -> Decision[bool]:
+    """Do a part of what the change of min.insync.replicas by an alteration brings with it, ahead of
+    that: of a large cluster it is more than one entry of the log can have. Returns whether there is
+    more. Where nobody is eligible fewer can lead, so it is harmless in itself."""
+    try:
+        changed = _alter(image, alteration, rules[alteration.resource_type])
+    except ProtocolError:
+        return Decision((), False)
+    changes = list(islice(
+        (
+            (record.topic, *row)
+            for record in _without_eligible(image, alteration, changed) for row in record.rows
+        ),
+        PARTITIONS_AT_A_TIME + 1,
+    ))
+    more = len(changes) > PARTITIONS_AT_A_TIME
+    return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)
 
 
 def adopt_min_isr(image: MetadataImage, value: int) -> Decision[None]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from ottla.replication import entries
+from ottla.replication.controller import brokers, configs
+from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.wire.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
 
 
@@ -32,3 +34,40 @@ def test_each_item_of_a_request_that_fits_into_no_entry_is_refused(
         assert {each.error_code for each in answers} == {ErrorCode.POLICY_VIOLATION}
         assert all("ask for it in several requests" in each.error_message for each in answers)
         assert create(cluster, node_id, "small", 1, 1) == 0
+
+
+def test_a_change_of_min_isr_takes_several_entries_where_many_are_eligible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves nobody eligible in any partition, and a client cannot ask for less than that."""
+    settings: dict[str, object] = {"min.insync.replicas": 2}
+    with RunningCluster(tmp_path, 2, **settings) as cluster:
+        node_id = cluster.controller
+        assert create(cluster, node_id, "t", 300, 2) == 0
+        assert create(cluster, node_id, "u", 300, 2) == 0
+        cluster.stop(3 - node_id)
+        log = cluster.servers[node_id].metadata_log
+        cluster.until(lambda: sum(eligible(log.image)) == 600, "the other one is eligible")
+        monkeypatch.setattr(brokers, "PARTITIONS_AT_A_TIME", 100)
+        monkeypatch.setattr(configs, "PARTITIONS_AT_A_TIME", 100)
+        monkeypatch.setattr(entries, "ENTRY_RAW_SIZE_MAX", 10_000)
+        kind = IncrementalAlterConfigsRequest.Resource
+        changes = [kind.Config(name="min.insync.replicas", config_operation=0, value="1")]
+        asked = IncrementalAlterConfigsRequest(
+            resources=[kind(resource_type=4, resource_name="", configs=changes)],
+        )
+        before = log.image.entry
+        with cluster.client(node_id) as client:
+            assert [r.error_code for r in client.call(asked, 1).responses] == [0]
+        assert log.image.config_of("broker", "")["min.insync.replicas"] == "1"
+        assert not any(eligible(log.image)) and log.image.entry >= before + 7
+        changes[0].value = "-1"
+        with cluster.client(node_id) as client:
+            assert [r.error_code for r in client.call(asked, 1).responses] != [0]
+
+
+def eligible(image: MetadataImage) -> list[bool]:
+    return [
+        bool(state.extra and state.extra.elr)
+        for topic in image.topics.values() for state in topic.partitions
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
@@ -11,12 +12,15 @@ from ottla.tools.kafka_names.common import compact_json, connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import ERRORS, exception_of
 from ottla.tools.kafka_names.main import Failed
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.admin.offsets import Place
     from ottla.tools.kafka_names.reassignment_plan import Plan
 
+TIMEOUT_MS = 10_000
+AGAIN_SECONDS = 0.1
 BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 DIRECTORY_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 TOPIC_LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -151,30 +155,52 @@ def execute(options: Options, cluster: Cluster) -> None:
         f"Successfully started partition reassignment{'s' * (len(plan) > 1)} for "
         + ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
     )
-    move_directories(cluster, plan)
+    move_directories(cluster, plan, options.number("timeout", TIMEOUT_MS) / 1000)
 
 
-def move_directories(cluster: Cluster, plan: Plan) -> None:
-    """Starts the moves between log directories in the plan."""
-    by_broker: dict[int, dict[Place, str]] = {}
+def move_directories(cluster: Cluster, plan: Plan, seconds: float) -> None:
+    """Starts the moves between log directories in the plan; a replica that is only on its way to
+    its broker is waited for."""
+    pending: dict[int, dict[Place, str]] = {}
     for place, item in plan.items():
         for broker, path in zip(item.replicas, item.directories, strict=False):
             if path != "any":
-                by_broker.setdefault(broker, {})[place] = path
+                pending.setdefault(broker, {})[place] = path
+    deadline = time.monotonic() + seconds
+    while pending:
+        started = start_moves(cluster, pending)
+        if started:
+            print(
+                f"Successfully started log directory move{'s' * (len(started) > 1)} for: "
+                + ",".join(started)
+            )
+        if pending and time.monotonic() >= deadline:
+            left = [f"{p[0]}-{p[1]}-{broker}" for broker in pending for p in pending[broker]]
+            raise ClientError(
+                f"Timed out before log directory move{'s' * (len(left) > 1)} could be started for "
+                + ",".join(left)
+            )
+        if pending:
+            time.sleep(AGAIN_SECONDS)
+
+
+def start_moves(cluster: Cluster, pending: dict[int, dict[Place, str]]) -> list[str]:
+    """Starts the moves that can be started, and takes them out of `pending`."""
     started = []
-    for broker, wanted in sorted(by_broker.items()):
+    for broker, wanted in sorted(pending.items()):
         for place, code in partitions.move_directories(cluster, broker, wanted).items():
+            if code == ErrorCode.REPLICA_NOT_AVAILABLE:
+                continue
             if code:
                 raise ClientError(
                     f"Failed to move {place[0]}-{place[1]} to another directory on "
                     f"broker {broker}: {exception_of(code)}"
                 )
             started.append(f"{place[0]}-{place[1]}-{broker}")
-    if started:
-        print(
-            f"Successfully started log directory move{'s' * (len(started) > 1)} for: "
-            + ",".join(started)
-        )
+            del wanted[place]
+        if not wanted:
+            del pending[broker]
+    return started
 
 
 def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, list[int]]) -> None:

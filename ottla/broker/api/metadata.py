@@ -5,7 +5,7 @@ A client gets every broker's endpoint of the listener that it uses itself.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
@@ -14,7 +14,13 @@ from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import create_missing, is_internal
 from ottla.replication.controller.access import CLUSTER_NAME, Operation, Resource
-from ottla.replication.metadata import Endpoint, MetadataImage, PartitionState, TopicImage
+from ottla.replication.metadata import (
+    BrokerImage,
+    Endpoint,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -43,6 +49,7 @@ CLUSTER_OPERATIONS = (
     Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
 )
 BROKER_ENDPOINTS = 1
+FENCED_SINCE = 2
 
 
 @handles(ApiKey.METADATA, versions=range(0, 14), access=by_item)
@@ -159,9 +166,9 @@ def _cluster_operations(access: Access, asked: bool) -> int:
 
 
 def _reachable(
-    image: MetadataImage, listener: str
+    brokers: Mapping[int, BrokerImage], listener: str
 ) -> Iterator[tuple[int, Endpoint, str | None]]:
-    for node_id, broker in sorted(image.brokers.items()):
+    for node_id, broker in sorted(brokers.items()):
         endpoint = broker.endpoint(listener)
         if endpoint is not None:
             yield node_id, endpoint, broker.rack
@@ -172,7 +179,7 @@ class _Brokers:
     and never modified."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
-        found = list(_reachable(image, listener))
+        found = list(_reachable(image.brokers, listener))
         self.registered, self.node_ids = image.brokers, frozenset(image.brokers)
         self.reachable = frozenset(node_id for node_id, _, _ in found)
         self.answers = [
@@ -368,16 +375,24 @@ def describe_cluster(
             f"unsupported endpoint type {request.endpoint_type}: ask a broker for brokers, type 1",
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
         )
-    image = context.broker.image
+    image, listener = context.broker.image, context.client.listener
+    made = DescribeClusterResponse.Broker
+    brokers = [
+        made(broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack)
+        for node_id, endpoint, rack in _reachable(image.brokers, listener)
+    ]
+    if context.version >= FENCED_SINCE and request.include_fenced_brokers:
+        # Those that have stopped, until they are unregistered; Kafka calls them fenced.
+        brokers += [
+            made(broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack,
+                 is_fenced=True)
+            for node_id, endpoint, rack in _reachable(image.former, listener)
+        ]
+        brokers.sort(key=lambda broker: broker.broker_id)
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=_controller_id(image),
-        brokers=[
-            DescribeClusterResponse.Broker(
-                broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
-            )
-            for node_id, endpoint, rack in _reachable(image, context.client.listener)
-        ],
+        brokers=brokers,
         cluster_authorized_operations=_cluster_operations(
             context.access, request.include_cluster_authorized_operations
         ),
@@ -453,7 +468,8 @@ async def _described(
     topic: TopicImage, indexes: range, context: RequestContext, slices: Slices
 ) -> DescribeTopicPartitionsResponse.Topic:
     image = context.broker.image
-    reachable = frozenset(node_id for node_id, _, _ in _reachable(image, context.client.listener))
+    found = _reachable(image.brokers, context.client.listener)
+    reachable = frozenset(node_id for node_id, _, _ in found)
     alive = _alive(topic, reachable, context.broker)
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,

@@ -76,11 +76,19 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     """Forget a broker that will not return; `serving_id`, which serves this, is registered.
 
     In a cluster nobody waits any longer for one that is gone because it may have more than a
-    doubtful replica. Should it return nevertheless, its former registration is still known.
+    doubtful replica. Should it return nevertheless, its former registration is still known, without
+    its addresses: by that it is not listed among those that are away.
     """
     broker = image.brokers.get(node_id)
     if broker is None and node_id in image.former:
-        return Decision(list(_not_awaited(image, node_id)), None)
+        records = list(_not_awaited(image, node_id))
+        former = image.former[node_id]
+        if former.endpoints:
+            records += [
+                BrokerRegistered(former._replace(endpoints=())),
+                BrokerGone(node_id, image.company.get(node_id, ())),
+            ]
+        return Decision(records, None)
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
     if node_id == serving_id or broker.incarnation:

@@ -180,7 +180,14 @@ def test_a_broker_is_retired_by_the_documented_steps(
         lambda: all(4 not in each.metadata_log.image.brokers for each in cluster.servers.values()),
         "all have heard that broker 4 has stopped",
     )
+    listed = f"kafka-cluster list-endpoints --bootstrap-server {ottla.address}"
+    assert [line.split()[4] for line in ottla.ok(listed).splitlines()[1:]] == ["unfenced"] * 3
+    fenced = ottla.ok(f"{listed} --include-fenced-brokers").splitlines()[1:]
+    assert [(line.split()[0], line.split()[4]) for line in fenced] == [
+        ("1", "unfenced"), ("2", "unfenced"), ("3", "unfenced"), ("4", "fenced")
+    ]
     assert ottla.ok(unregister) == "Broker 4 is no longer registered.\n"
+    assert ottla.ok(f"{listed} --include-fenced-brokers") == ottla.ok(listed)
     in_order(cluster)
     ottla.ok("cluster check")
     read = ottla.ok("consume orders -o beginning -e").split()

@@ -29,7 +29,9 @@ cdef class Fetcher:
     cdef public int64_t broker_epoch    # of this node, as of the image
     cdef readonly FetchSettings settings
     cdef readonly bint news             # send a request although one waits
-    cdef readonly dict cut              # Partition → None: truncated; `checkpointed` must follow
+    # Partition → None: truncated; `checkpointed` must follow. All fetchers of a broker share it: a
+    # partition may have another leader before its checkpoint is written.
+    cdef readonly dict cut
     cdef readonly int outstanding       # replies that are due
     cdef readonly Py_ssize_t wanted     # bytes that `take` needs to go on
     cdef readonly int64_t bytes_fetched

@@ -18,7 +18,8 @@ class Fetcher:
     wanted: int
     bytes_fetched: int
     def __init__(
-        self, node_id: int, source_id: int, clock: Clock, settings: FetchSettings
+        self, node_id: int, source_id: int, clock: Clock, settings: FetchSettings,
+        cut: dict[Partition, None],
     ) -> None: ...
     def __len__(self) -> int: ...
     def follow(self, partition: Partition) -> None: ...

@@ -63,11 +63,11 @@ cdef class FetchedPartition:
 cdef class Fetcher:
     """Copies partitions from the broker `source_id` to this one, `node_id`."""
 
-    def __init__(self, int node_id, int source_id, Clock clock, FetchSettings settings):
+    def __init__(self, int node_id, int source_id, Clock clock, FetchSettings settings, dict cut):
         self.node_id, self.source_id, self.clock, self.settings = (
             node_id, source_id, clock, settings)
-        self.broker_epoch = -1
-        self.items, self.changed, self.resting, self.removed, self.cut = {}, {}, {}, {}, {}
+        self.broker_epoch, self.cut = -1, cut
+        self.items, self.changed, self.resting, self.removed = {}, {}, {}, {}
         self.cursor = Cursor()
         self.reset()
 
@@ -90,8 +90,7 @@ cdef class Fetcher:
         item.is_cut = partition in self.cut
         # The session may still have it: name it again.
         item.named = self.removed.pop(key, False)
-        item.told_epoch = -1
-        item.told_in = self.requests + 1
+        item.told_epoch, item.told_in = -1, self.requests + 1
         self.items[key] = self.changed[key] = item
         self.news = True
 

@@ -70,6 +70,8 @@ class ReplicaFetchers:
         self.silence_seconds = config.replica_socket_timeout_ms / 1000
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
+        self.cut: dict[Partition, None] = {}
+        """Truncated partitions whose checkpoint is not written yet, whoever leads them."""
         self.broker_epoch = -1
         self.cutting: asyncio.Task[None] | None = None
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -114,14 +116,15 @@ class ReplicaFetchers:
 
     def repaired(self, partition: Partition) -> None:
         """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
-        self._source(partition.leader_id).fetcher.cut[partition] = None
+        self.cut[partition] = None
         self.changed([partition])
         self._write_cuts()
 
     def _source(self, node_id: int) -> Source:
         source = self.sources.get(node_id)
         if source is None:
-            fetcher = Fetcher(self.node_id, node_id, self.loop.poller.clock, self.settings)
+            clock = self.loop.poller.clock
+            fetcher = Fetcher(self.node_id, node_id, clock, self.settings, self.cut)
             fetcher.broker_epoch = self.broker_epoch
             source = self.sources[node_id] = Source(fetcher)
         return source
@@ -219,24 +222,16 @@ class ReplicaFetchers:
         lower one has been written; one write serves all that were truncated meanwhile. A full log
         directory holds up its own only."""
         try:
-            while any(source.fetcher.cut for source in self.sources.values()):
-                homes = self.checkpoints.storage.homes
-                cut = {
-                    source.node_id: {
-                        each: homes.get((each.topic, each.index)) for each in source.fetcher.cut
-                    }
-                    for source in self.sources.values() if source.fetcher.cut
-                }
-                full = await self._refusing(
-                    home for known in cut.values() for home in known.values()
-                )
-                for node_id, known in cut.items():
-                    source = self.sources.get(node_id)
-                    if source is not None:
-                        source.fetcher.checkpointed(
-                            [each for each, home in known.items() if home not in full]
-                        )
-                        self._go_on(source)
+            while self.cut:
+                storage = self.checkpoints.storage
+                known = {each: storage.homes.get((each.topic, each.index)) for each in self.cut}
+                full = await self._refusing(known.values())
+                written = [each for each, home in known.items() if home not in full]
+                for partition in written:
+                    self.cut.pop(partition, None)
+                for source in list(self.sources.values()):
+                    source.fetcher.checkpointed(written)
+                    self._go_on(source)
                 if full:
                     await asyncio.sleep(CUT_AGAIN_SECONDS)
         finally:

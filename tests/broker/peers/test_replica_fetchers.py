@@ -19,6 +19,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
+from ottla.log.directories.checkpoints import HIGH_WATERMARKS
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
@@ -254,3 +255,30 @@ def test_a_full_log_directory_holds_up_what_was_cut_in_it_and_nothing_else(
     assert first.log.log_end_offset == 0
     following.disk.full = "nowhere"
     following.until(lambda: same(leader, first))
+
+
+def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
+    leader: RunningBroker, following: Following
+) -> None:
+    """What is appended below the recovery point on the disk would be trusted after a power cut."""
+    for topic in ("t", "u"):
+        create_shared(leader, topic)
+        with WireClient(leader.address) as client:
+            fill(client, topic, [100, 200])
+    cut, other = following.partition("t"), following.partition("u")
+    home, epoch = following.storage.homes["t", 0], cut.leader_epoch
+    assert home is not following.storage.homes["u", 0]
+    following.disk.full = home.path
+
+    async def cut_and_led_anew() -> None:
+        following.fetchers.repaired(cut)
+        for partition_epoch, leader_id in ((1, -1), (2, THERE)):
+            cut.assume(leader_id, epoch, HERE, (THERE, HERE), (THERE,), partition_epoch)
+            following.fetchers.changed([cut])
+        following.fetchers.changed([other])
+
+    following.run(cut_and_led_anew())
+    following.until(lambda: same(leader, other))
+    assert cut.log.log_end_offset == 0
+    following.disk.full = "nowhere"
+    following.until(lambda: same(leader, cut))

@@ -190,6 +190,7 @@ class Side:
     flushes: dict[Partition, None] = field(default_factory=dict)
     synced_logs: dict[Partition, None] = field(default_factory=dict)
     doubts: list[tuple[Partition, int]] = field(default_factory=list)
+    fetchers: dict[int, Fetcher] = field(default_factory=dict)
 
     def follow(self, image: MetadataImage) -> None:
         self.image = image
@@ -206,6 +207,10 @@ class Side:
 
     def synced(self, partition: Partition) -> None:
         self.synced_logs[partition] = None
+
+    def start_moved(self, partition: Partition) -> None:
+        for fetcher in self.fetchers.values():
+            fetcher.tell(partition)
 
     def doubted(self, partition: Partition, offset: int) -> None:
         self.doubts.append((partition, offset))
@@ -251,6 +256,8 @@ class Node:
             closed=lambda connection: None, refused=self.refused,
         )
         self.fetchers: dict[int, Fetcher] = {}
+        self.cut: dict[Partition, None] = {}
+        self.side.fetchers = self.fetchers
         self.connections: dict[int, Link] = {}
 
     def session_id(self) -> int:
@@ -279,7 +286,7 @@ class Node:
                         FetchSettings(
                             wait_ms_max=self.wait_ms, partition_size_max=300,
                             tells_high_watermark=self.redirects,
-                        ),
+                        ), self.cut,
                     )
                 self.fetchers[source].follow(partition)
 
@@ -296,8 +303,9 @@ class Node:
         self.storage.checkpoint(
             [((TOPIC, each.index), each.high_watermark) for each in self.replicas]
         )
+        cut = list(self.cut)
         for fetcher in self.fetchers.values():
-            fetcher.checkpointed(list(fetcher.cut))
+            fetcher.checkpointed(cut)
 
     def kill(self) -> None:
         """The process dies; what it wrote is in the page cache."""
@@ -400,6 +408,14 @@ class Cluster:
             link = node.connections.pop(node_id, None)
             if link is not None:
                 link.close()
+
+    def stop(self, node_id: int) -> None:
+        """A clean stop, of which the others hear when `gone` says so."""
+        node = self.nodes[node_id]
+        node.storage.close({
+            (TOPIC, each.index): each.high_watermark for each in node.replicas
+        })
+        self.kill(node_id)
 
     def gone(self, node_id: int) -> None:
         """The controller notices that a process is dead."""

@@ -74,5 +74,6 @@ cdef class Partition:
     cdef int raise_high_watermark(self, int64_t now_ms) except -1
     cdef bint replica_fetched(
         self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start) except -1
+    cdef int64_t compacted_end(self) except -1
     cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1

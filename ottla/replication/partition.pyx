@@ -529,10 +529,17 @@ cdef class Partition:
             cut = min(cut, own_end)
         elif self.log.latest_epoch < 0:
             cut = min(cut, self.high_watermark)
-        if cut < self.log.log_start_offset or cut < self.log.first_dirty_offset:
+        if cut < self.log.log_start_offset or cut < self.compacted_end():
             # The leader may have records that deletion or compaction has removed here.
             return self.start_anew(leader_start)
         return self.cut_to(cut)
+
+    cdef int64_t compacted_end(self) except -1:
+        """Up to where compaction may have removed older records of the same keys. A pass that has
+        not come to its end may have used all that is committed, and replaced some segments."""
+        if self.log.config.compacts:
+            return max(self.log.first_dirty_offset, self.high_watermark)
+        return self.log.first_dirty_offset
 
     def cut_to(self, int64_t offset):
         """Remove everything from `offset` on; returns as `diverged` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
@@ -41,13 +42,16 @@ class Cluster:
     def synced(self, partition: Partition) -> None:
         """Nobody fetches here."""
 
+    def start_moved(self, partition: Partition) -> None:
+        """Nobody fetches here."""
+
     def doubted(self, partition: Partition, offset: int) -> None:
         self.doubts.append(offset)
 
 
 def make_partition(
     path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,
-    high_watermark: int = -1, **config: int,
+    high_watermark: int = -1, **config: Any,
 ) -> Partition:
     """A partition of a cluster over the log in `path`."""
     log = PartitionLog.open(Disk(), clock, str(path / "t-0"), LogConfig(**config))

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.coordination.commits import when_committed
+from ottla.log.compaction.choice import cleanable
+from ottla.log.compaction.cleaner import Cleaner
 from ottla.log.recovery.rebuild import Damage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
+from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
 
@@ -30,7 +34,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: FakeClock, cluster: Cluster) -> Make:
-    def made(isr: tuple[int, ...] = (1, 2, 3), **settings: int) -> Partition:
+    def made(isr: tuple[int, ...] = (1, 2, 3), **settings: Any) -> Partition:
         part = make_partition(tmp_path, clock, cluster, **settings)
         part.assume(1, 5, 1, (1, 2, 3), isr, 10)
         return part
@@ -304,6 +308,30 @@ def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make)
     assert part.cut_to(0) is True
     assert part.start_anew(17) is True
     assert (part.log.log_start_offset, part.high_watermark) == (17, 17)
+
+
+def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun_anew(
+    make: Make,
+) -> None:
+    """The records for which older ones were removed are among those that are cut off; the leader
+    has the older ones."""
+    part = make((1,), cleanup_policy=frozenset({"compact"}), segment_bytes=150)
+    for value in range(6):
+        part.append_bytes(build_batch([Record(-1, 1, b"k", b"%d" % value)]))
+    flush(part)
+    target = cleanable(part.log, part.high_watermark, 1)
+    assert target is not None
+    steps = Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps()
+    for task in steps:
+        if task is not None:
+            task.run()
+        if b"k" not in part.log.read_bytes(0, 1):
+            break                               # it has replaced the first segment
+    steps.close()
+    assert part.log.first_dirty_offset == 0
+    part.assume(2, 6, 1, (1, 2, 3), (2,), 11)
+    assert part.diverged(5, 3, 0) is True       # an unclean election: the leader ends at 3
+    assert (part.log.log_start_offset, part.log.log_end_offset) == (0, 0)
 
 
 def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(

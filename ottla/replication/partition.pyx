@@ -520,8 +520,8 @@ cdef class Partition:
         leader's epoch up to the one that was fetched last is `epoch`, and ends at `end`.
 
         Never by the high watermark, unless no epochs are known. The next fetch checks again, until
-        both agree. True: the truncation must be in a checkpoint before the next append. Raises
-        StorageFailed.
+        both agree. True: the truncation must be in the checkpoints before the next append, as a
+        restart goes by their recovery point and high watermark. Raises StorageFailed.
         """
         cdef int64_t cut = min(end, self.log.log_end_offset)
         own_epoch, own_end = self.log.end_offset_for_epoch(epoch)
@@ -543,7 +543,7 @@ cdef class Partition:
 
     def cut_to(self, int64_t offset):
         """Remove everything from `offset` on; returns as `diverged` does."""
-        cdef int64_t known = self.log.checkpoint_offset
+        cdef int64_t known = max(self.log.checkpoint_offset, self.high_watermark)
         self.log.truncate_to(offset)
         self.shortened(self.log.log_end_offset)
         return self.log.log_end_offset < known

@@ -310,6 +310,16 @@ def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make)
     assert (part.log.log_start_offset, part.high_watermark) == (17, 17)
 
 
+def test_a_cut_below_the_high_watermark_has_to_be_checkpointed_first(make: Make) -> None:
+    part = make((1, 2))
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    part.append_bytes(batch())
+    assert (part.high_watermark, part.log.recovery_point) == (1, 0)
+    assert part.cut_to(1) is False
+    assert part.cut_to(0) is True
+
+
 def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun_anew(
     make: Make,
 ) -> None:

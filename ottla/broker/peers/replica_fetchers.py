@@ -218,13 +218,18 @@ class ReplicaFetchers:
             self.cutting = self.loop.create_task(self._checkpoint())
 
     async def _checkpoint(self) -> None:
-        """Logs that were truncated below their recovery point on disk are appended to only after a
-        lower one has been written; one write serves all that were truncated meanwhile. A full log
-        directory holds up its own only."""
+        """Logs that were truncated below their recovery point or high watermark on disk are
+        appended to only after lower ones have been written: new records would be trusted, or shown
+        to consumers. One write serves all that were truncated meanwhile. A full log directory holds
+        up its own only."""
         try:
             while self.cut:
                 storage = self.checkpoints.storage
                 known = {each: storage.homes.get((each.topic, each.index)) for each in self.cut}
+                for partition, home in known.items():
+                    key = partition.topic, partition.index
+                    if home is not None and storage.logs.get(key) is partition.log:
+                        home.high_watermarks[key] = partition.high_watermark
                 full = await self._refusing(known.values())
                 written = [each for each, home in known.items() if home not in full]
                 for partition in written:

@@ -282,3 +282,26 @@ def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
     assert cut.log.log_end_offset == 0
     following.disk.full = "nowhere"
     following.until(lambda: same(leader, cut))
+
+
+def test_after_a_cut_no_high_watermark_on_the_disk_is_above_it(
+    leader: RunningBroker, following: Following
+) -> None:
+    """After a restart it would be of the records that came instead, committed or not."""
+    create_shared(leader, "t")
+    with WireClient(leader.address) as client:
+        fill(client, "t", [100, 200])
+    part, storage = following.partition("t"), following.storage
+    following.loop.call_soon(following.fetchers.changed, [part])
+    following.until(lambda: part.high_watermark == 2)
+    following.run(following.checkpoints.write([(("t", 0), 2)]))
+    path = f"{storage.homes['t', 0].path}/{HIGH_WATERMARKS}"
+    assert following.disk.read_bytes(path).endswith(b"\nt 0 2\n")
+
+    async def cut() -> None:
+        assert part.cut_to(1)
+        following.fetchers.repaired(part)
+
+    following.run(cut())
+    following.until(lambda: part.high_watermark == 2)
+    assert following.disk.read_bytes(path).endswith(b"\nt 0 1\n")

@@ -30,5 +30,8 @@ class ClusterSide(Protocol):
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""
 
+    def start_moved(self, partition: Partition) -> None:
+        """Retention has moved the log start of a followed partition."""
+
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower asks for the same records for seconds: check the bytes that it is sent."""

@@ -117,8 +117,7 @@ cdef class Fetcher:
             item = self.items.get((partition.topic_id, partition.index))
             if item is not None and item.is_cut:
                 item.is_cut = False
-                self.changed[item.key] = item
-                self.news = True
+                self.tell(partition)
 
     def synced(self, Partition partition not None):
         """A flush of its log has ended; returns whether it is fetched again."""
@@ -126,9 +125,15 @@ cdef class Fetcher:
         if item is None or not item.is_syncing:
             return False
         item.is_syncing = False
-        self.changed[item.key] = item
-        self.news = True
-        return True
+        return self.tell(partition)
+
+    def tell(self, Partition partition not None):
+        """Have the leader told of its log's offsets; returns whether it is fetched here."""
+        cdef FetchedPartition item = self.items.get((partition.topic_id, partition.index))
+        if item is not None:
+            self.changed[item.key] = item
+            self.news = True
+        return item is not None
 
     def reset(self):
         """The connection broke or is new: replies to earlier requests will not arrive."""
@@ -157,8 +162,7 @@ cdef class Fetcher:
 
     @property
     def due_ms(self):
-        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before something
-        changes."""
+        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before news."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
         if self.changed or self.removed or self.names_any():
@@ -255,8 +259,7 @@ cdef class Fetcher:
             item.told_offset = partition.log.log_end_offset
             item.told_start = partition.log.log_start_offset
             item.told_epoch, item.told_last_epoch = item.epoch, partition.log.latest_epoch
-            item.told_in = self.requests + 1
-            item.named = True
+            item.told_in, item.named = self.requests + 1, True
             named.append(item)
         return named, forgotten
 
@@ -344,8 +347,7 @@ cdef class Fetcher:
         return cursor.at - data
 
     cdef int read_unit(self, Cursor cursor) except -1:
-        """Parse what `state` says; `state` and the other fields change only if all of it has
-        arrived."""
+        """Parse what `state` says; the fields change only if all of it has arrived."""
         cdef const uint8_t *began = cursor.at
         cdef int state = self.state
         if state == FRAME:
@@ -497,8 +499,7 @@ cdef class Fetcher:
         return 0
 
     cdef int read_tags(self, Cursor cursor) except -1:
-        """The fields after the records of a partition: tag 0 is where the logs diverge
-        (KIP-595)."""
+        """The fields after a partition's records: tag 0 is where the logs diverge (KIP-595)."""
         cdef uint32_t left = cursor.read_unsigned_varint(), tag, size
         cdef const uint8_t *after
         cdef int32_t epoch = -1

@@ -472,6 +472,13 @@ cdef class Partition:
         for called in list(self.start_watchers):
             called()
 
+    def start_moved(self):
+        """Retention has moved the log start: readers, and the other replicas, hear of it."""
+        self.wake()
+        self.wake_followers()
+        if self.following:
+            self.cluster.start_moved(self)
+
     def low_watermark(self):
         """The least log start of all live replicas (KIP-107); -1 while one is not known."""
         least = self.log.log_start_offset

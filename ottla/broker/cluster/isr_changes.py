@@ -87,6 +87,11 @@ class IsrChanges:
         if self.broker.fetchers is not None:
             self.broker.fetchers.synced(partition)
 
+    def start_moved(self, partition: Partition) -> None:
+        """Retention has moved the log start of a followed partition."""
+        if self.broker.fetchers is not None:
+            self.broker.fetchers.start_moved(partition)
+
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower has asked for the records at an offset for seconds."""
         if self.broker.check_segment is not None:

@@ -114,6 +114,12 @@ class ReplicaFetchers:
         if source is not None and source.fetcher.synced(partition):
             self._go_on(source)
 
+    def start_moved(self, partition: Partition) -> None:
+        """Retention has moved a log's start: its leader sends no consumer here for what is gone."""
+        source = self.sources.get(self.source_of.get(partition, -1))
+        if source is not None and source.fetcher.tell(partition):
+            self._go_on(source)
+
     def repaired(self, partition: Partition) -> None:
         """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
         self.cut[partition] = None

@@ -43,6 +43,6 @@ async def apply_retention(
             storage.deletions.add_files(paths, partition.log.config.file_delete_delay_ms)
         if partition.log.log_start_offset != before:
             log.info("%r begins at offset %d now", partition, partition.log.log_start_offset)
-            partition.wake()
+            partition.start_moved()
         if slices.over:
             await slices.pause()

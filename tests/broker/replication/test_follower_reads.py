@@ -3,6 +3,7 @@ leader sends them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.records import ControlType, Record, build_batch, build_marker
 from tests.broker.produce_fetch import values
 from tests.broker.replication.nodes import TOPIC, Cluster, Node, Reader, elected
+from tests.broker.upkeep.test_retention import one_round
 
 Make = Callable[..., Cluster]
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -294,6 +296,23 @@ def test_a_leader_sends_nobody_to_a_replica_without_the_offset_or_out_of_sync_or
     cluster.gone(2)
     cluster.settle()
     answer = reader.fetch(0)
+    assert (values(answer), answer.preferred_read_replica) == ([b"1", b"2", b"3"], -1)
+
+
+def test_a_leader_sends_nobody_to_a_replica_whose_retention_has_removed_the_offset(
+    make: Make,
+) -> None:
+    """Its segments end elsewhere than the leader's, so that it may remove more. It refuses the
+    offset, and the leader would name it again, for ever."""
+    cluster = make(nodes=2, retention_bytes=0)
+    committed(cluster, 3)
+    follower = part(cluster, 2)
+    asyncio.run(one_round([follower], cluster.nodes[2].storage))
+    assert follower.log.log_start_offset == 3
+    for _ in range(2):
+        cluster.fetch(2, 1)
+    assert Reader(cluster.nodes[2], "b").fetch(0).error_code == OUT_OF_RANGE
+    answer = Reader(cluster.nodes[1], "b").fetch(0)
     assert (values(answer), answer.preferred_read_replica) == ([b"1", b"2", b"3"], -1)
 
 

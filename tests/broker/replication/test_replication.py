@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster, elected
+from tests.broker.upkeep.test_retention import one_round
 
 Make = Callable[..., Cluster]
 
@@ -247,6 +249,22 @@ def test_a_follower_moves_its_log_start_with_its_leader(make: Make) -> None:
     cluster.append(1)
     cluster.settle()
     assert follower.log.log_start_offset == 6
+
+
+def test_a_follower_hears_of_its_leaders_retention_though_nothing_more_comes(make: Make) -> None:
+    """Its segments may end elsewhere, so that its own removes less: as a new leader it would bring
+    back what is gone."""
+    cluster = make(nodes=2, retention_bytes=0)
+    for _ in range(3):
+        cluster.append(1)
+    cluster.settle()
+    leader, follower = cluster.nodes[1].partition(), cluster.nodes[2].partition()
+    assert leader is not None and follower is not None
+    asyncio.run(one_round([leader], cluster.nodes[1].storage))
+    assert (leader.log.log_start_offset, follower.log.log_start_offset) == (3, 0)
+    for _ in range(2):
+        cluster.fetch(2, 1)
+    assert follower.log.log_start_offset == 3
 
 
 def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:

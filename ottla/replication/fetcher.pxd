@@ -73,6 +73,7 @@ cdef class Fetcher:
     cdef bint is_late(self, FetchedPartition item) noexcept
     cdef int diverged(self, FetchedPartition item, int32_t epoch, int64_t end) except -1
     cdef int refused(self, FetchedPartition item, int16_t code) except -1
+    cdef int failed(self, FetchedPartition item, str what, error) except -1
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1
     cdef int note_cut(self, FetchedPartition item) except -1
     cdef int end_session(self) except -1

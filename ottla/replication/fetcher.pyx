@@ -485,11 +485,7 @@ cdef class Fetcher:
         try:
             item.partition.append_from_leader(data, size)
         except StorageFailed as error:
-            log.error("%r could not be appended to: %s", item.partition, error)
-            # A directory that has failed stays so; a full disk is retried.
-            self.rest(
-                item, -1 if item.partition.log.health.offline is not None
-                else self.settings.backoff_ms_max)
+            self.failed(item, "appended to", error)
             self.item = None
         else:
             self.bytes_fetched += size
@@ -540,8 +536,7 @@ cdef class Fetcher:
             if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
                 self.note_cut(item)
         except StorageFailed as error:
-            log.error("%r could not be truncated: %s", partition, error)
-            return self.rest(item, -1)
+            return self.failed(item, "truncated", error)
         log.info(
             "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition, before,
             partition.log.log_end_offset, self.source_id, epoch, end)
@@ -567,12 +562,17 @@ cdef class Fetcher:
             try:
                 partition.start_anew(self.log_start)
             except StorageFailed as error:
-                log.error("%r could not be restarted: %s", partition, error)
-                return self.rest(item, -1)
+                return self.failed(item, "restarted", error)
             return self.note_cut(item)
         item.backoff_ms = min(
             max(2 * item.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
         return self.rest(item, item.backoff_ms)
+
+    cdef int failed(self, FetchedPartition item, str what, error) except -1:
+        # A directory that has failed stays so; a full disk, or a lack of descriptors, may pass.
+        offline = item.partition.log.health.offline is not None
+        log.error("%r could not be %s: %s", item.partition, what, error)
+        return self.rest(item, -1 if offline else self.settings.backoff_ms_max)
 
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1:
         """Fetch a partition again after this time; -1: only in another leader epoch."""

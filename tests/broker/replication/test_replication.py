@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -265,6 +266,38 @@ def test_a_follower_hears_of_its_leaders_retention_though_nothing_more_comes(mak
     for _ in range(2):
         cluster.fetch(2, 1)
     assert follower.log.log_start_offset == 3
+
+
+def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a log at rest are opened by what cuts it."""
+    cluster = make(nodes=2)
+    cluster.append(1)
+    cluster.settle()
+    old = cluster.nodes[1].partition()
+    assert old is not None
+    cluster.append(1)
+    cluster.stop(1)
+    cluster.gone(1)
+    cluster.catch_up(2)
+    cluster.settle()
+    partition = elected(cluster.image.topics[TOPIC].partitions[0], 2)
+    cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
+    cluster.start(1, "clean")
+    for node_id in (1, 2):
+        cluster.catch_up(node_id)
+    cluster.append(2)
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "no descriptors are left")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr("ottla.log.recovery.rebuild.load", none_left)
+        for _ in range(4):
+            cluster.fetch(1, 2)
+    cluster.settle()
+    assert records_of(cluster, 1) == records_of(cluster, 2) != b""
 
 
 def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:

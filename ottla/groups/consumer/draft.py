@@ -35,6 +35,7 @@ from ottla.groups.records import (
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Cluster, Topic
     from ottla.groups.result import Result
+    from ottla.wire.errors import ProtocolError
 
 
 class Draft:
@@ -144,7 +145,7 @@ class Draft:
         used = {value.pattern for value in self.members.values() if value.pattern}
         mine = used if self._sees is None else used & self._own_if_due()
         names = list(filter(self._sees, self._cluster.topic_names())) if mine else []
-        self._group.resolved |= dict.fromkeys(mine, self._cluster.version)
+        self._once_recorded(mine, self._cluster.version)
         resolved = {name: self.patterns[name] for name in used - mine if name in self.patterns}
         for pattern in sorted(mine):
             topics = matching(pattern, names)
@@ -158,6 +159,16 @@ class Draft:
         for pattern in sorted(self.patterns.keys() - used):
             self._record(Record(RegularExpressionKey(self._id, pattern), None))
         self.patterns = resolved
+
+    def _once_recorded(self, patterns: set[str], version: int) -> None:
+        """Notes that patterns are resolved, unless the log refuses what they match."""
+        group = self._group
+
+        def replayed(error: ProtocolError | None) -> None:
+            if error is None:
+                group.resolved |= dict.fromkeys(patterns, version)
+
+        self._result.after_replay.append(replayed)
 
     def _own_if_due(self) -> set[str]:
         """The sender's pattern, unless a member that has it too has resolved it just now: two that

@@ -54,13 +54,18 @@ def join(
 ) -> Joined:
     """JoinGroup: reports subscription and ownership, takes the next step; does not wait for others.
 
-    Raises InconsistentProtocol, GroupMaxSizeReached, NewMemberId.
+    Raises InconsistentProtocol, GroupMaxSizeReached, NewMemberId, UnknownMember, FencedInstance.
     """
     if settings.group_consumer_migration_policy == "disabled":
         raise InconsistentProtocol("group.consumer.migration.policy does not allow classic members")
     _check_protocols(group, request)
     member_id = request.member_id or new_id()
     owner_id = group.static_members.get(request.instance_id or "")
+    if request.member_id and request.instance_id is not None:
+        # Only a restarted member, which has no member id yet, takes the place of another one.
+        if owner_id is None:
+            raise UnknownMember(f"instance id {request.instance_id} is unknown in this group")
+        _known(group, request.member_id, request.instance_id)
     member = group.members.get(owner_id or member_id)
     if member is None and len(group.members) >= settings.group_consumer_max_size:
         raise GroupMaxSizeReached(f"{group.group_id} has group.consumer.max.size members")

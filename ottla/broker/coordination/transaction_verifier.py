@@ -28,6 +28,9 @@ IMPLICIT_FROM = 12
 """First Produce that adds its partitions to the transaction by itself."""
 VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
+_UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
+"""For partitions that are led here: the coordinator has not heard of one of their topics yet, or
+this broker not of its deletion. The others of the request are merely not attempted."""
 
 
 class Guard(NamedTuple):
@@ -213,6 +216,8 @@ def _refusals(
     for each in partitions:
         where = each.topic, each.index
         code = codes.get(where, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if code in _UNHEARD:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS        # every client sends the batch again
         if code is not ErrorCode.NONE:
             text = f"the transaction's coordinator refuses {each!r}"
             refusals[where] = ProtocolError(text, code)

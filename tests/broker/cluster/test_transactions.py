@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,11 @@ from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError
-from ottla.wire.messages import OffsetFetchRequest
+from ottla.wire.messages import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    OffsetFetchRequest,
+)
 from ottla.wire.records import ControlType, build_marker
 from tests.broker import transactions
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
@@ -156,9 +161,9 @@ def committed_offset(cluster: RunningCluster, node_id: int, group: str) -> int:
     return int(answer.topics[0].partitions[0].committed_offset)
 
 
-def make_partition(path: Path) -> Partition:
-    log = PartitionLog.open(Disk(), FakeClock(), str(path / "t-0"), LogConfig())
-    partition = Partition("t", 0, b"\7" * 16, log, False)
+def make_partition(path: Path, index: int = 0) -> Partition:
+    log = PartitionLog.open(Disk(), FakeClock(), str(path / f"t-{index}"), LogConfig())
+    partition = Partition("t", index, b"\7" * 16, log, False)
     partition.lead(1, 3, True)
     return partition
 
@@ -219,3 +224,34 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
     partition.lead(1, 4, True)
     with pytest.raises(ProtocolError):
         verifier.require(verdicts, partition, producer)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_topic_of_which_the_coordinator_has_not_heard_fails_no_transaction(
+    tmp_path: Path, version: int
+) -> None:
+    """Of two batches, the other one is to be sent again, too: its producer would give up."""
+    made = AddPartitionsToTxnResponse
+    new, known = make_partition(tmp_path / "new"), make_partition(tmp_path / "known", 1)
+
+    async def ask(node_id: int, request: AddPartitionsToTxnRequest, *_: Any) -> Any:
+        codes = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+        return made(results_by_transaction=[made.ResultsByTransaction(
+            transactional_id="x",
+            topic_results=[made.TopicResult(name="t", results_by_partition=[
+                made.TopicResult.ResultsByPartition(
+                    partition_index=index, partition_error_code=int(code)
+                ) for index, code in enumerate(codes)
+            ])],
+        )])
+
+    async def verdicts() -> Any:
+        verifier = make_verifier(coordinator_epoch=0)
+        verifier.peers = SimpleNamespace(      # type: ignore[assignment]
+            ask=ask, loop=asyncio.get_running_loop()
+        )
+        return await verifier.ask(2, "x", Producer(9, 0), [new, known], version)
+
+    refused = asyncio.run(verdicts())
+    assert {each.code for each in refused.values()} == {ErrorCode.NOT_ENOUGH_REPLICAS}
+    assert set(refused) == {new, known}

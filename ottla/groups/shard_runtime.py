@@ -248,8 +248,7 @@ class ShardRuntime(Generic[S]):
         with a member id has assigned that id. Without `answer` the operation has put its replies
         into the result itself.
         """
-        live = self._find(self.partition_of(key))
-        result = self._turn(live)
+        live, result = self._begin_turn(key)
         try:
             reply = operation(live.shard, result)
         except ProtocolError as error:
@@ -267,8 +266,7 @@ class ShardRuntime(Generic[S]):
     ) -> None:
         """The same for an operation that has its answer, and uses it unless it raises. A refusal
         that is not final is raised at once."""
-        live = self._find(self.partition_of(key))
-        result = self._turn(live)
+        live, result = self._begin_turn(key)
         try:
             operation(live.shard, result)
         except ProtocolError as error:
@@ -306,8 +304,7 @@ class ShardRuntime(Generic[S]):
 
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
         """Runs an operation that records nothing but may set timers; returns its result."""
-        live = self._find(self.partition_of(key))
-        result = self._turn(live)
+        live, result = self._begin_turn(key)
         try:
             return operation(live.shard, result)
         finally:
@@ -399,6 +396,18 @@ class ShardRuntime(Generic[S]):
             live.gives_up_ms = waiting.since_ms + self.patience_ms
             live.timers.set(GIVE_UP, live.gives_up_ms)
             self._ask_to_wake(live.gives_up_ms)
+
+    def _begin_turn(self, key: str) -> tuple[Live[S], Result]:
+        """The shard of a group or a transactional id, with the result of a new turn.
+
+        Raises NotCoordinator, CoordinatorLoadInProgress.
+        """
+        partition = self.partition_of(key)
+        self._append_gathered(self._find(partition))
+        # Looked up again: if the log has failed at that append, the shard was unloaded, and nobody
+        # answers those who would wait in it.
+        live = self._find(partition)
+        return live, self._turn(live)
 
     def _turn(self, live: Live[S]) -> Result:
         """The result of a new turn, after everything before it is appended."""

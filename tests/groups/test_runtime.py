@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.groups.classic.messages import Join
 from ottla.groups.consumer.heartbeat import Beat
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
@@ -197,22 +198,33 @@ def test_a_failure_of_ours_is_told_and_does_not_break_what_comes_after() -> None
     assert answers[1] == [ErrorCode.NONE]
 
 
+def fail_at_the_next_append(bench: Workbench) -> None:
+    """The failure of a log directory removes its shards before it is reported."""
+
+    def append(*_: Any) -> None:
+        bench.runtime.unload(bench.partition())
+        raise StorageFailed("the disk is gone")
+
+    bench.append = append
+
+
+def test_nobody_waits_in_a_group_whose_log_fails_at_the_commits_of_the_same_turn() -> None:
+    """A JoinGroup waits until its group is complete: of a group that is no longer here, for
+    ever."""
+    bench, answers = turn_of_commits(5)
+    fail_at_the_next_append(bench)
+    join = Join("g", "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), False)
+    for ask in (bench.runtime.change, bench.runtime.attempt):
+        with pytest.raises(NotCoordinator):
+            ask("g", lambda shard, result: shard.join(join, answers.append, result), answers.append)
+    assert codes(answers) == [ErrorCode.NOT_COORDINATOR], "that of the commit"
+
+
 def test_a_log_directory_that_fails_at_an_append_sends_everybody_away_once() -> None:
     bench, answers = Workbench(), []
     bench.hold_commits = True
     commit(bench, 5, answers)
-
-    class Failing(StorageFailed):
-        """The failure removes the directory's shards before it is reported."""
-
-        def __init__(self) -> None:
-            super().__init__("the disk is gone")
-            bench.runtime.unload(bench.partition())
-
-    def append(*_: Any) -> None:
-        raise Failing
-
-    bench.append = append
+    fail_at_the_next_append(bench)
     commit(bench, 6, answers)
     assert [answer.code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
 

@@ -38,6 +38,7 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
+from ottla.groups.routing import CACHED_CHARS_MAX
 from ottla.wire import messages as wire
 from ottla.wire.errors import MalformedMessage
 
@@ -67,6 +68,8 @@ def _encode_offset_key(key: OffsetKey) -> bytes:
     """The most common key, encoded by hand: type, group and topic with 2-byte lengths,
     partition."""
     group_id, topic, partition = key
+    if len(group_id) > CACHED_CHARS_MAX:
+        return _offset_key_start.__wrapped__(group_id, topic) + _I32.pack(partition)
     return _offset_key_start(group_id, topic) + _I32.pack(partition)
 
 

@@ -22,8 +22,19 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-@lru_cache(maxsize=1 << 14)
+CACHED_CHARS_MAX = 255
+"""What is computed from a longer name is not remembered: a client may send names of 32 KiB, and the
+caches keep thousands of them."""
+
+
 def partition_for(key: str, partitions: int) -> int:
     """Kafka's `abs(hashCode) % partitions`, where abs of the smallest integer counts as 0."""
+    if len(key) > CACHED_CHARS_MAX:
+        return _partition_for.__wrapped__(key, partitions)
+    return _partition_for(key, partitions)
+
+
+@lru_cache(maxsize=1 << 14)
+def _partition_for(key: str, partitions: int) -> int:
     value = java_hash(key)
     return 0 if value == -(1 << 31) else abs(value) % partitions

@@ -24,6 +24,7 @@ from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import GroupIdNotFound, InvalidGroupId
 from ottla.groups.group import Context
 from ottla.groups.records import TopicPartition
+from ottla.groups.routing import CACHED_CHARS_MAX
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ProtocolError, UnsupportedVersion
@@ -85,9 +86,15 @@ def consumer_group_heartbeat(
     )
 
 
-@lru_cache(maxsize=1 << 14)
 def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
     """A cached answer to a heartbeat without changes, never modified."""
+    if len(member_id) > CACHED_CHARS_MAX:
+        return _heartbeat_response(Beaten(member_id, epoch, next_ms))
+    return _cached_answer(member_id, epoch, next_ms)
+
+
+@lru_cache(maxsize=1 << 14)
+def _cached_answer(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
     return _heartbeat_response(Beaten(member_id, epoch, next_ms))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ottla.groups.errors import InvalidRegularExpression
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)                # of up to half a MiB each
 def _compiled(pattern: str) -> Callable[[str], Any]:
     # Imported at the first use: most brokers never see such a subscription.
     import re2

@@ -41,6 +41,8 @@ from ottla.wire.messages import (
 )
 
 NO_PRODUCER_ID = -1
+VERSIONS_FROM = 2
+"""First WriteTxnMarkers that names the version of a transaction (KAFKA-19446)."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=by_item)
@@ -61,6 +63,7 @@ async def write_txn_markers(
             marker.producer_epoch,
             marker.coordinator_epoch,
             marker.transaction_result,
+            marker.transaction_version if context.version >= VERSIONS_FROM else 0,
         )
         answered = made(producer_id=marker.producer_id, topics=[])
         response.markers.append(answered)

@@ -19,7 +19,7 @@ from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
-VERSION = 1
+VERSION = 2
 PARTITIONS_MAX = 1000
 """Markers in one request; the others are sent with the next one."""
 REQUEST_SECONDS = 30.0
@@ -97,6 +97,7 @@ def _marker(
         producer_epoch=marker.epoch,
         transaction_result=marker.commits,
         coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.version,
         topics=[
             made.Topic(name=name, partition_indexes=indexes)
             for name, indexes in by_topic(partitions).items()

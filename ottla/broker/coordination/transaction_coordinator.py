@@ -19,10 +19,13 @@ from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex, decode_record, encode_record
 from ottla.groups.transactions.runtime import TransactionRuntime
 from ottla.groups.transactions.shard import TransactionShard
+from ottla.groups.transactions.transitions import EPOCH_PER_TRANSACTION
 from ottla.replication.metadata import MetadataImage
+from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
 from ottla.wire.errors import (
     ErrorCode,
+    InvalidProducerEpoch,
     NotLeaderOrFollower,
     ProtocolError,
     UnknownTopicOrPartition,
@@ -118,6 +121,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         )
         partition.require_leader()
         partition.log.producers.check_marker(batch)
+        _refuse_late(partition, marker)
         if topic != OFFSETS_TOPIC:
             append_batch(self.broker, partition, batch, written)
             return
@@ -202,6 +206,22 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         except ProtocolError as error:
             answered(error)
         return future
+
+
+def _refuse_late(partition: Partition, marker: TransactionMarker) -> None:
+    """Raise InvalidProducerEpoch if the marker's transaction has ended here and the producer's next
+    one is open, which has the epoch of that marker (KIP-890)."""
+    state = partition.log.producers.get(marker.producer_id)
+    if (
+        marker.version >= EPOCH_PER_TRANSACTION
+        and state is not None
+        and state.transaction_start >= 0
+        and state.epoch == marker.epoch
+    ):
+        raise InvalidProducerEpoch(
+            f"the marker of an earlier transaction: {partition!r} has one with its epoch"
+            f" {marker.epoch} open"
+        )
 
 
 def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:

@@ -4,7 +4,8 @@
                                   '---- failed ones are retried after a delay ----'
 
 The partitions may be on any broker; a function that is passed in writes there. Writing a marker
-twice does no harm: the second one ends nothing.
+twice does no harm: the second one ends nothing. A late one that meets the producer's next
+transaction is refused with version 2 of transactions; with the first one nothing tells them apart.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class TransactionMarker(NamedTuple):
     epoch: int
     coordinator_epoch: int
     commits: bool
+    version: int = 0
+    """2 if the epoch is above that of the transaction, and its own once more for the next one."""
 
 
 MarkerWritten = Callable[[ProtocolError | None], None]
@@ -55,7 +58,7 @@ class Ending:
     ) -> None:
         self.transactional_id = transactional_id
         self.marker = TransactionMarker(
-            value.producer_id, value.epoch, coordinator_epoch, value.commits
+            value.producer_id, value.epoch, coordinator_epoch, value.commits, value.client_version
         )
         self.remaining = set(value.partitions)
         self._untried: list[TopicIndex] = []

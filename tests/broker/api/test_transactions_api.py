@@ -330,6 +330,32 @@ def test_a_hanging_transaction_is_found_and_ended_by_hand(
     assert active.current_txn_start_offset == -1
 
 
+@pytest.mark.parametrize("version", [1, 2], ids=["epoch of its own", "epoch of the next one"])
+def test_a_marker_that_arrives_late_does_not_end_the_next_transaction(
+    client: WireClient, topic: str, key: str, version: int
+) -> None:
+    """Of a coordinator that has sent it again meanwhile, since the answer did not come."""
+    producer = init(client, key)
+    assert write(client, key, producer, topic, b"a", version=12) is OK
+    producer = end(client, key, producer, True, version=5)
+    made = WriteTxnMarkersRequest.Marker
+    late = WriteTxnMarkersRequest(markers=[made(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, coordinator_epoch=0,
+        transaction_result=True, transaction_version=version,
+        topics=[made.Topic(name=topic, partition_indexes=[0])],
+    )])
+    again = client.call(late, 2).markers[0].topics[0].partitions[0].error_code
+    assert again == OK, "the answer to one that was lost"
+    assert write(client, key, producer, topic, b"b", version=12) is OK
+    stable = end_offset(client, topic, READ_COMMITTED)
+    told = client.call(late, 2).markers[0].topics[0].partitions[0].error_code
+    if version < 2:
+        assert told == OK, "the first version's epoch does not tell them apart"
+        return
+    assert told == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end_offset(client, topic, READ_COMMITTED) == stable, "it is still open"
+
+
 def test_the_second_version_of_transactions_is_a_feature(client: WireClient) -> None:
     answer = client.call(
         ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3

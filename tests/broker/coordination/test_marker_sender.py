@@ -93,6 +93,17 @@ def test_markers_go_in_one_request_and_each_is_told_its_own_code() -> None:
     ]
 
 
+def test_a_leader_is_told_whether_a_marker_has_the_epoch_of_the_next_transaction() -> None:
+    versions: list[int] = []
+
+    def answer(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        versions.extend(marker.transaction_version for marker in request.markers)
+        return codes(lambda topic, index: 0)(request)
+
+    run(answer, [("t", 0, COMMIT), ("t", 1, COMMIT._replace(version=2))])
+    assert versions == [0, 2]
+
+
 def test_a_leader_that_does_not_know_the_topic_yet_settles_nothing() -> None:
     unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     outcomes, _ = run(codes(lambda topic, index: unknown), [("t", 0, ABORT), ("gone", 0, ABORT)])

@@ -168,7 +168,7 @@ def test_an_end_is_answered_when_every_partition_has_its_marker(
     epoch = producer.epoch + (v == 2)
     assert {p for p, _ in bench.markers} == {A, B, C}
     assert {m for _, m in bench.markers} == {
-        (producer.producer_id, epoch, COORDINATOR_EPOCH, commit)
+        (producer.producer_id, epoch, COORDINATOR_EPOCH, commit, v)
     }
     assert bench.add(Producer(producer.producer_id, epoch), A) is ErrorCode.CONCURRENT_TRANSACTIONS
     bench.write_held_markers()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.shard_runtime import Append, Clock, Live, ShardRuntime
 from ottla.groups.transactions.shard import (
@@ -76,38 +75,45 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
             elif ending is not None:
                 if due.answer is not None:
                     ending.wait(due.answer, due.reply)
-                ending.drive(self._write_marker, self._settled)
+                ending.drive(self._write_marker, lambda ending: self._settled(shard, ending))
 
         return recorded
 
-    def _settled(self, ending: Ending) -> None:
+    def _settled(self, shard: TransactionShard, ending: Ending) -> None:
         if ending.goes_on:
-            self._try_again(ending, NEXT_SLICE_MS)
+            self._try_again(shard, ending, NEXT_SLICE_MS)
             return
         # The decision is durable. The client waits neither for markers that could not be written
         # nor for the record of the completion.
         ending.release()
         if ending.remaining:
-            self._try_again(ending, MARKER_RETRY_MS)
+            self._try_again(shard, ending, MARKER_RETRY_MS)
             return
 
         def completed(reply: Any) -> None:
             if isinstance(reply, ProtocolError):
                 # For example on a full disk: the id must not stay in the ending state for ever.
-                self._try_again(ending, MARKER_RETRY_MS)
+                self._try_again(shard, ending, MARKER_RETRY_MS)
 
-        self._turn_of(ending, lambda shard, result: shard.complete(ending, result), completed)
+        self._turn_of(shard, lambda result: shard.complete(ending, result), completed)
 
-    def _try_again(self, ending: Ending, after_ms: int) -> None:
-        self._turn_of(ending, lambda shard, result: shard.try_again(ending, after_ms, result))
+    def _try_again(self, shard: TransactionShard, ending: Ending, after_ms: int) -> None:
+        self._turn_of(shard, lambda result: shard.try_again(ending, after_ms, result))
 
     def _turn_of(
         self,
-        ending: Ending,
-        operation: Callable[[TransactionShard, Result], None],
+        shard: TransactionShard,
+        operation: Callable[[Result], None],
         answer: Answer | None = None,
     ) -> None:
-        try:
-            self.change(ending.transactional_id, operation, answer)
-        except (NotCoordinator, CoordinatorLoadInProgress):
-            pass  # its current coordinator continues writing the markers
+        """A turn of the shard that has recorded the end. It is not looked up by its transactional
+        id: if `__transaction_state` has got more partitions meanwhile, that belongs to another
+        one."""
+        live = self._live.get(shard.partition)
+        if live is None or live.shard is not shard:
+            return      # its current coordinator continues writing the markers
+        result = self._turn(live)
+        operation(result)
+        if answer is not None:
+            result.reply(answer, None)
+        self._perform(live, result)

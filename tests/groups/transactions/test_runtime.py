@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from ottla.groups.records import NO_PRODUCER, Producer
+from ottla.groups.transactions.markers import AT_ONCE_MAX
 from ottla.groups.transactions.records import (
     EPOCH_MAX,
     TopicIndex,
@@ -515,3 +516,26 @@ def test_every_moment_is_its_own_tick(bench: TransactionBench) -> None:
     for elapsed_ms in range(10_000):
         bench.clock.elapsed_ms = elapsed_ms
         assert bench.runtime.tick_ms() == elapsed_ms
+
+
+@pytest.mark.parametrize("unreachable", [False, True])
+def test_an_end_goes_on_after_the_internal_topic_has_got_more_partitions(
+    bench: TransactionBench, unreachable: bool
+) -> None:
+    """The transactional id belongs to another one of them then, but its markers are still due."""
+    producer, shard = bench.init(), bench.runtime.shard("t")
+    partitions = [("a", index) for index in range(AT_ONCE_MAX + 1)]
+    bench.add(producer, *partitions)
+    bench.hold_markers = True
+    bench.end_later(producer)
+    bench.runtime.partitions += 1
+    assert bench.runtime.live_shard("t") is not shard
+    bench.hold_markers = False
+    if unreachable:
+        bench.marker_errors[partitions[-1]] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    bench.write_held_markers()
+    bench.wait(1_000)
+    bench.marker_errors.clear()
+    bench.wait(1_000)
+    assert {where for where, _ in bench.markers} == set(partitions)
+    assert shard.transactions["t"].state is TransactionState.COMPLETE_COMMIT

@@ -6,6 +6,7 @@ Markers that are added while a request is in flight are sent with the next one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,15 @@ from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
+log = logging.getLogger("ottla.groups")
+
 VERSION = 2
 PARTITIONS_MAX = 1000
 """Markers in one request; the others are sent with the next one."""
 REQUEST_SECONDS = 30.0
+
+UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
+_CODES = frozenset(map(int, ErrorCode))
 
 Item = tuple[TopicIndex, TransactionMarker, MarkerWritten]
 
@@ -61,18 +67,24 @@ class MarkerSender:
         request = WriteTxnMarkersRequest(
             markers=[_marker(marker, partitions) for marker, partitions in groups.items()]
         )
+        codes: dict[tuple[TransactionMarker, TopicIndex], int] = {}
+        reason = f"broker {leader} has not said whether it has written a marker"
         try:
             response = await self.peers.ask(
                 leader, request, VERSION, REQUEST_SECONDS, lane=MARKERS
             )
+            codes = dict(_codes(groups, response))
         except PeerUnavailable as error:
-            # Perhaps written, perhaps not: it is tried again; a second marker has no effect.
-            for _, _, written in items:
-                written(NotLeaderOrFollower(str(error)))
-            return
-        codes = dict(_codes(groups, response))
+            reason = str(error)
+        except Exception:
+            # Whatever it is, those who wait have to be told, or their transactions never end.
+            log.exception("markers could not be sent to broker %d", leader)
         for where, marker, written in items:
-            written(self._outcome(where, leader, codes[marker, where]))
+            if (code := codes.get((marker, where))) is None:
+                # Perhaps written, perhaps not: it is tried again; a second marker has no effect.
+                written(NotLeaderOrFollower(reason))
+            else:
+                written(self._outcome(where, leader, code))
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""
@@ -85,7 +97,9 @@ class MarkerSender:
             known = self.broker.image.topics.get(topic)
             if known is not None and index < len(known.partitions):
                 return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
-        return ProtocolError(f"broker {leader} refuses a marker", ErrorCode(code))
+        text = f"broker {leader} refuses a marker with code {code}"
+        # A newer broker may have codes that are unknown here.
+        return ProtocolError(text, ErrorCode(code if code in _CODES else UNKNOWN))
 
 
 def _marker(

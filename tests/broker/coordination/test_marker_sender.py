@@ -125,6 +125,18 @@ def test_a_leader_that_cannot_be_asked_is_tried_again() -> None:
     assert told(outcomes) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
+def test_a_leader_that_fails_in_an_unknown_way_is_tried_again() -> None:
+    def broken(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        raise ValueError("a bug of ours")
+
+    outcomes, _ = run(broken, [("t", 0, COMMIT), ("t", 3, COMMIT)])
+    assert told(outcomes) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    outcomes, _ = run(
+        codes(lambda topic, index: 9_999 if index else 0), [("t", 1, COMMIT), ("t", 0, COMMIT)]
+    )
+    assert told(outcomes) == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+
 def test_many_partitions_go_in_several_requests() -> None:
     count = PARTITIONS_MAX + 1
     outcomes, requests = run(

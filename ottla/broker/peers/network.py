@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import Protocol
 
 from ottla.broker.network.transport import Transport
+
+NOTHING_AFTER_CLOSE = struct.pack("ii", 1, 0)
+"""As SO_LINGER: the system forgets what it has not sent when the socket is closed. Otherwise it
+goes on for minutes if the network is broken. A request that was given up, and sent again on another
+connection, could arrive long after that one was served: a transaction's marker in the next one."""
 
 
 class Network(Protocol):
@@ -33,6 +39,7 @@ async def connected(host: str, port: int) -> socket.socket:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NOTHING_AFTER_CLOSE)
             await loop.sock_connect(sock, address)
         except OSError as error:
             sock.close()

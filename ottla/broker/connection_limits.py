@@ -1,7 +1,9 @@
 """The limits on the number of connections, counted over all listeners of a broker; they may change
 at run time. How fast clients may connect is `quotas/connection_rates`.
 
-A lower limit closes no existing connection, as in Kafka.
+A lower limit closes no existing connection, as in Kafka. Other brokers are admitted beyond
+max.connections where they have a listener of their own (KIP-402): clients that take all connections
+must not end replication.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ log = logging.getLogger("ottla.connections")
 UNLIMITED = 2**31 - 1
 DESCRIPTORS_FOR_FILES = 1000
 """Descriptors left for segments and indexes, of which a few hundred are open at a time."""
+DESCRIPTORS_FOR_BROKERS = 100
+"""How many of those other brokers may take; each has a handful of connections."""
 
 
 class ConnectionLimits:
@@ -32,6 +36,7 @@ class ConnectionLimits:
         self.possible = max(1, descriptors // 2, descriptors - DESCRIPTORS_FOR_FILES)
         if descriptors < 0:                 # RLIM_INFINITY
             self.possible = UNLIMITED
+        self.of_brokers = config.listener_of_brokers_alone()
         self.count = 0
         self.per_host: Counter[str] = Counter()
         self.told = UNLIMITED
@@ -54,11 +59,14 @@ class ConnectionLimits:
                 wanted, self.possible, self.descriptors,
             )
 
-    def admits(self, host: str) -> bool:
-        """Whether one more connection from `host` is allowed."""
+    def admits(self, host: str, listener: str) -> bool:
+        """Whether one more connection from `host` to `listener` is allowed."""
         config = self.config
         host_max = config.max_connections_by_host.get(host, config.max_connections_per_ip)
-        return self.per_host[host] < host_max and self.count < self.connections_max
+        count_max = self.connections_max
+        if listener == self.of_brokers:
+            count_max = self.possible + DESCRIPTORS_FOR_BROKERS
+        return self.per_host[host] < host_max and self.count < count_max
 
     def opened(self, host: str) -> None:
         """Count a new connection."""

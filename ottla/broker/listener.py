@@ -143,7 +143,7 @@ class Listener:
         held = self.rates.held(address[0], self.loop.time())
         if held > 0 and len(self.throttled) < THROTTLED_MAX:
             self.throttled[sock] = self.loop.call_later(held, self._close_throttled, sock)
-        elif held <= 0 and self.limits.admits(address[0]):
+        elif held <= 0 and self.limits.admits(address[0], self.name):
             self._open(sock, address)
         else:
             sock.close()

@@ -38,8 +38,7 @@ class ConnectionRates:
         """The limit of each address that has one; of None for all others."""
         self.addresses: OrderedDict[str, Rate] = OrderedDict()
         self.all = self._rate(UNLIMITED)
-        endpoints = config.endpoints()
-        self.exempt = config.inter_broker_listener() if len(endpoints) > 1 else None
+        self.exempt = config.listener_of_brokers_alone()
         """Other brokers do not wait for clients, if they have a listener of their own."""
         self.pauses = self.closed = 0
         self.pause_seconds = 0.0

@@ -234,6 +234,10 @@ class BrokerConfig(BrokerSettings):
         names = [each.name for each in self._listeners]
         return next((name for name in names if self.protocols[name] == wanted), names[0])
 
+    def listener_of_brokers_alone(self) -> str | None:
+        """The same if clients have another one; None where all use one listener."""
+        return self.inter_broker_listener() if len(self._listeners) > 1 else None
+
     def security_texts(self, image: MetadataImage | None = None) -> dict[str, str]:
         """The effective properties, from which a listener's security follows."""
         texts: dict[str, str] = {}

@@ -206,11 +206,11 @@ def test_no_more_connections_are_let_in_than_there_are_descriptors_for(
     assert limits(-1).connections_max == 2**31 - 1, "there is no limit of descriptors"
     few = limits(20)
     for number in range(10):
-        assert few.admits(f"host-{number}")
+        assert few.admits(f"host-{number}", "PLAINTEXT")
         few.opened(f"host-{number}")
-    assert not few.admits("host")
+    assert not few.admits("host", "PLAINTEXT")
     few.closed("host-3")
-    assert few.admits("host")
+    assert few.admits("host", "PLAINTEXT")
 
 
 def test_connections_are_counted_over_all_listeners(data: Path) -> None:

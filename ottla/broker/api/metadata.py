@@ -227,7 +227,7 @@ class _View:
         self.version = context.version
         self.tells_operations = request.include_topic_authorized_operations
         self.circumstances = (
-            self.reachable, self.brokers.node_ids, self.version >= 6,
+            self.reachable, self.brokers.node_ids, self.version >= 6, self.version == 0,
             self.broker.replicas.offline,
         )
         if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
@@ -284,6 +284,7 @@ class _View:
         self, topic: TopicImage, indexes: range
     ) -> list[MetadataResponse.Topic.Partition]:
         partition_class = MetadataResponse.Topic.Partition
+        told = self.reachable if self.version == 0 else None
         alive = _alive(topic, self.reachable, self.broker)[indexes.start : indexes.stop]
         states = topic.partitions[indexes.start : indexes.stop]
         return [
@@ -292,8 +293,8 @@ class _View:
                 partition_index=index,
                 leader_id=state.leader if state.leader in served else -1,
                 leader_epoch=self.image.leader_epoch(topic, state),
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
+                replica_nodes=[n for n in state.replicas if told is None or n in told],
+                isr_nodes=[n for n in state.isr if told is None or n in told],
                 offline_replicas=[n for n in state.replicas if n not in served],
             )
             for index, state, served in zip(indexes, states, alive, strict=True)
@@ -358,6 +359,10 @@ def _leader_error(
     version: int,
 ) -> int:
     if state.leader in alive:
+        if version == 0 and not all(node in reachable for node in (*state.replicas, *state.isr)):
+            # The Scala clients of 0.8 fail on replicas that are no brokers of the same answer:
+            # those are left out, and this code says so, as in Apache Kafka until 3.9.
+            return int(ErrorCode.REPLICA_NOT_AVAILABLE)
         return 0
     if state.leader in image.brokers and state.leader not in reachable and version >= 6:
         return int(ErrorCode.LISTENER_NOT_FOUND)

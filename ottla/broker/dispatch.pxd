@@ -12,6 +12,7 @@ cdef class RequestContext:
     cdef readonly Client client
     cdef readonly object session        # of the connection; None without authentication
     cdef public bint forwarded          # by another broker, whose client it is
+    cdef readonly bytes body            # of a request for the controller, if this broker decides it
     cdef public double seconds          # time for which a coroutine handler has run
     cdef readonly int32_t throttle_ms   # asked for by the handler; quotas may lengthen it
 
@@ -25,6 +26,7 @@ cdef class Handler:
     cdef readonly object access         # security.decisions.Decision
     cdef bint audited                   # an administrative request: its outcome is logged
     cdef bint decided                   # the controller decides it, in a cluster
+    cdef bint asked_again               # of the next controller, if this one is replaced meanwhile
     cdef bint between_brokers           # served on the inter-broker listener only
     cdef bint waits                     # its function is a coroutine
     cdef type request_class

@@ -21,7 +21,7 @@ from ottla.wire.structs cimport EncodedMessage, decode_from
 from ottla.broker.security.access import Access
 from ottla.broker.audit import AUDITED, Act
 from ottla.broker.threads.slices import Slices
-from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED
+from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED, TOKENS
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.parts import is_long
@@ -57,6 +57,7 @@ cdef class Handler:
         self.versions = api.versions
         self.audited = api.key in AUDITED
         self.decided = api.key in DECIDED
+        self.asked_again = api.key in DECIDED | TOKENS
         self.between_brokers = api.key in BETWEEN_BROKERS
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
@@ -118,8 +119,8 @@ cdef object serve(RequestContext context, Cursor body):
             f"{handler.api.name} version {context.version} is not served, {handler.versions} are")
     if handler.request_class is None:
         handler.load()
-    if handler.decided and context.broker.forwarding is not None:
-        return forwarded(handler, context, body.rest())
+    if handler.asked_again and context.broker.forwarding is not None:
+        return for_controller(handler, context, body.rest())
     request = decode_from(handler.request_class, body, context.version)
     return admitted(handler, request, context)
 
@@ -150,13 +151,18 @@ cdef object audited(Handler handler, request, RequestContext context):
     return response
 
 
-cdef object forwarded(Handler handler, RequestContext context, bytes data):
-    """In a cluster: forward a request that only the controller serves, unless this broker is it."""
+cdef object for_controller(Handler handler, RequestContext context, bytes data):
+    """In a cluster: forward a request that only the controller serves, unless this broker is it.
+
+    Who issues tokens is found out by the handlers.
+    """
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
-    if context.broker.forwarding.takes(request):
+    if handler.decided and context.broker.forwarding.takes(request):
         return TaskReply(forward(context, data))
+    if not context.forwarded:               # the broker whose client it is asks the next one itself
+        context.body = data
     return admitted(handler, request, context)
 
 
@@ -277,7 +283,9 @@ async def finish(Handler handler, request, RequestContext context):
 
 async def outcome_of(coroutine, RequestContext context):
     try:
-        response = await coroutine
+        response = await answer_of(coroutine, context)
+        if context.body is not None:
+            response = await context.broker.forwarding.after_all(context, response)
         if is_long(response, context.version):
             response = EncodedInParts(response, context.version)
             slices = Slices()
@@ -289,6 +297,13 @@ async def outcome_of(coroutine, RequestContext context):
         return error_response(context, error)
     except Exception:
         return unexpected(context)
+
+
+async def answer_of(coroutine, RequestContext context):
+    try:
+        return await coroutine
+    except ProtocolError as error:
+        return error_response(context, error)
 
 
 cdef object error_response(RequestContext context, error):

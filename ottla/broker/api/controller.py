@@ -13,7 +13,7 @@ from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
 from ottla.broker.peers.api_roles import DECIDED, TOKENS
-from ottla.broker.peers.envelopes import decode_address, decode_principal
+from ottla.broker.peers.envelopes import decode_address, decode_principal, names_code
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
@@ -36,7 +36,6 @@ from ottla.wire.messages import (
     EnvelopeRequest,
     EnvelopeResponse,
 )
-from ottla.wire.structs import Struct
 
 
 def require_controller(context: RequestContext) -> None:
@@ -73,18 +72,6 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
     return EnvelopeResponse(response_data=head + response.encode(header.version))
-
-
-def names_code(struct: Struct, code: int) -> bool:
-    """Whether a response, or any struct in it, has this error code."""
-    for name in type(struct).__slots__:       # type: ignore[attr-defined]
-        value: Any = getattr(struct, name)
-        if name == "error_code" and value == code:
-            return True
-        for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, Struct) and names_code(each, code):
-                return True
-    return False
 
 
 @handles(

@@ -25,7 +25,7 @@ from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
-from ottla.wire.structs import EncodedMessage, Message
+from ottla.wire.structs import EncodedMessage, Message, Struct
 
 if TYPE_CHECKING:
     from ottla.broker.dispatch import RequestContext
@@ -76,6 +76,18 @@ class Forwarding:
             if context.api_key not in DECIDED:
                 raise
             return await unanswered(context, body, error.kept())
+
+    async def after_all(self, context: RequestContext, response: Message) -> Message:
+        """A response that was decided here, or that of the next controller: it may have turned out
+        only then that this broker is the controller no more. Many clients do not ask again, as
+        Apache Kafka's brokers never tell them NOT_CONTROLLER."""
+        body = context.body
+        if body is None or self.deciding() or not names_code(response, ErrorCode.NOT_CONTROLLER):
+            return response
+        answer = await self.forward(context, body)
+        version = context.version
+        told: Message = APIS[context.api_key].response.decode(answer.encode(version), version)
+        return told
 
     async def _served(self, context: RequestContext, body: bytes) -> Message:
         client = context.client
@@ -144,6 +156,18 @@ class Forwarding:
         if self.loop.time() >= deadline:
             raise RequestTimedOut(f"no controller answered {what} in time; ask again")
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+def names_code(struct: Struct, code: int) -> bool:
+    """Whether a response, or any struct in it, has this error code."""
+    for name in type(struct).__slots__:       # type: ignore[attr-defined]
+        value: Any = getattr(struct, name)
+        if name == "error_code" and value == code:
+            return True
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Struct) and names_code(each, code):
+                return True
+    return False
 
 
 def encode_principal(principal: str) -> bytes:

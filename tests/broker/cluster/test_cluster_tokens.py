@@ -14,7 +14,7 @@ from ottla.wire.messages import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, lose_next_write
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import log_in
 
@@ -94,3 +94,18 @@ def test_a_client_without_sasl_is_refused_by_every_broker(tmp_path: Path) -> Non
                 code = create(client).error_code
                 assert code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         assert cluster.servers[1].metadata_log.image.tokens == {}
+
+
+def test_a_token_is_issued_by_the_next_controller_where_this_one_is_replaced(
+    tmp_path: Path,
+) -> None:
+    """Java's clients take NOT_CONTROLLER for a failure, as Apache Kafka's brokers never say it."""
+    with RunningCluster(tmp_path, **SETTINGS, inter_broker_listener_name="INSIDE") as cluster:
+        former = cluster.controller
+        with client_of(cluster, former) as client:
+            lose_next_write(cluster, cluster.sessions[former])
+            made = create(client)
+            assert made.error_code == 0
+            assert made.token_id in describe(client)
+        image = cluster.servers[former].metadata_log.image
+        assert list(image.tokens) == [made.token_id] and image.controller_epoch > 1

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.api.controller import names_code
 from ottla.broker.peers.envelopes import (
     Forwarding,
     decode_address,
     decode_principal,
     encode_address,
     encode_principal,
+    names_code,
 )
 from ottla.broker.peers.network import TcpNetwork
 from ottla.broker.peers.peers import Peers

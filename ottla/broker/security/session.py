@@ -103,6 +103,8 @@ class Session:
 
     async def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Start a mechanism; after SaslHandshake 0 the tokens are bare."""
+        # By the settings of now, also on an old connection: a user of PLAIN may be gone since.
+        self.security = self.connection.listener.security
         offered = list(self.security.mechanisms)
         if self.state is State.COMPLETE and not self._may_begin_again():
             return SaslHandshakeResponse(

@@ -24,7 +24,8 @@ DYNAMIC_OF_LISTENERS = frozenset({
     "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates",
     "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
 })
-"""Settings of listeners that can be changed on a running broker; later connections use them."""
+"""Settings of listeners that can be changed on a running broker; later connections and logins use
+them."""
 
 
 class ListenerSettings(Settings):

@@ -10,9 +10,18 @@ import pytest
 from ottla.broker import listener as listeners
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest
-from tests.broker.running import WireClient
-from tests.broker.security.logging_in import SaslBroker, log_in, make_user, send_token, shake
+from tests.broker.configs import alter
+from tests.broker.running import NODE_ID, WireClient
+from tests.broker.security.logging_in import (
+    JAAS,
+    SaslBroker,
+    log_in,
+    make_user,
+    send_token,
+    shake,
+)
 
+BROKER, SET = 4, 0
 LIFETIME_MS = 60_000
 
 
@@ -81,6 +90,25 @@ def test_a_wrong_password_when_renewing_ends_the_connection(client: WireClient) 
     log_in(client, "PLAIN", "bob", "bob-secret")
     assert log_in(client, "PLAIN", "bob", "wrong").error_code != 0
     assert client.is_closed()
+
+
+def test_a_session_is_renewed_by_the_users_that_there_are_then(
+    broker: SaslBroker, client: WireClient
+) -> None:
+    """Who was removed keeps what the session has left, and no more."""
+    with WireClient(broker.inside) as other:
+        log_in(client, "PLAIN", "bob", "bob-secret")
+        log_in(other, "PLAIN", "alice", "alice-secret")
+        with WireClient(broker.address) as admin:
+            without_bob = JAAS.replace('user_bob="bob-secret"', 'user_carol="c"')
+            name = "listener.name.inside.plain.sasl.jaas.config"
+            assert alter(admin, BROKER, str(NODE_ID), (name, SET, without_bob)) == 0
+        assert served(client) and served(other)
+        passes(broker, 30)
+        refused = log_in(client, "PLAIN", "bob", "bob-secret")
+        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.is_closed()
+        assert log_in(other, "PLAIN", "alice", "alice-secret").error_code == 0
 
 
 def test_a_connection_renews_its_session_once_a_second_at_most(

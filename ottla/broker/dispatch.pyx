@@ -21,7 +21,7 @@ from ottla.wire.structs cimport EncodedMessage, decode_from
 from ottla.broker.security.access import Access
 from ottla.broker.audit import AUDITED, Act
 from ottla.broker.threads.slices import Slices
-from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED, TOKENS
+from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED, IN_PARTS, TOKENS
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.parts import is_long
@@ -56,8 +56,8 @@ cdef class Handler:
         self.api, self.module = api, module
         self.versions = api.versions
         self.audited = api.key in AUDITED
-        self.decided = api.key in DECIDED
-        self.asked_again = api.key in DECIDED | TOKENS
+        self.decided = api.key in DECIDED - IN_PARTS
+        self.asked_again = self.decided or api.key in TOKENS
         self.between_brokers = api.key in BETWEEN_BROKERS
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
@@ -154,12 +154,12 @@ cdef object audited(Handler handler, request, RequestContext context):
 cdef object for_controller(Handler handler, RequestContext context, bytes data):
     """In a cluster: forward a request that only the controller serves, unless this broker is it.
 
-    Who issues tokens is found out by the handlers.
+    Who issues tokens, and which settings are this broker's own, the handlers find out.
     """
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
-    if handler.decided and context.broker.forwarding.takes(request):
+    if handler.decided and not context.broker.forwarding.deciding():
         return TaskReply(forward(context, data))
     if not context.forwarded:               # the broker whose client it is asks the next one itself
         context.body = data

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ottla.broker.cluster.metadata_log import for_each
+from ottla.broker.cluster.metadata_log import NotController, for_each
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import (
@@ -35,7 +35,7 @@ from ottla.broker.settings.entries import (
     topic_entries,
 )
 from ottla.broker.settings.loggers import alter_levels
-from ottla.broker.threads.slices import Slices
+from ottla.broker.threads.slices import Slices, run
 from ottla.replication.controller.access import Operation as AclOperation
 from ottla.replication.controller.configs import (
     Alteration,
@@ -67,6 +67,10 @@ from ottla.wire.messages import (
 
 log = logging.getLogger("ottla.config")
 
+AnyAlter = AlterConfigsRequest | IncrementalAlterConfigsRequest
+Rules = Mapping[str, ConfigRules]
+Errors = list[ProtocolError | None]
+Decide = Callable[[RequestContext, Sequence[Alteration], Rules, bool], Awaitable[Errors]]
 
 KINDS = {
     ResourceType.TOPIC: "topic",
@@ -206,34 +210,8 @@ async def alter_configs_api(
     request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     """Replace all settings of resources. ALTER_CONFIGS as for DescribeConfigs."""
-    access = context.access
-    asked, refused = await access.divide(
-        request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
-    )
-    errors = await _alter(
-        (
-            (
-                resource.resource_type,
-                resource.resource_name,
-                [ConfigChange(each.name, Operation.SET, each.value) for each in resource.configs],
-            )
-            for resource in asked
-        ),
-        True, request.validate_only, context,
-    )
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResponse.Response(
-                error_code=0 if error is None else int(error.code),
-                error_message=_message(
-                    error, resource.resource_type, [each.name for each in resource.configs]
-                ),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(asked, errors, strict=True)
-        ] + _refused(AlterConfigsResponse.Response, access, AclOperation.ALTER_CONFIGS, refused)
-    )
+    made = AlterConfigsResponse
+    return made(responses=await _respond(request, made, context))
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), access=by_item)
@@ -241,41 +219,86 @@ async def incremental_alter_configs_api(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change some settings of resources (KIP-339). ALTER_CONFIGS as for DescribeConfigs."""
-    access = context.access
+    made = IncrementalAlterConfigsResponse
+    return made(responses=await _respond(request, made, context))
+
+
+async def _respond(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
+    """The answer for each resource; `made` is the class of the response."""
+    access, resources = context.access, _resources(request)
+    if _decided_elsewhere(context):
+        return await _respond_elsewhere(request, made, context)
     asked, refused = await access.divide(
-        request.resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
+        resources, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
     )
-    errors = await _alter(
-        (
-            (
-                resource.resource_type,
-                resource.resource_name,
-                [
-                    ConfigChange(each.name, each.config_operation, each.value)
-                    for each in resource.configs
-                ],
-            )
-            for resource in asked
-        ),
-        False, request.validate_only, context,
-    )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterConfigsResponse.Response(
-                error_code=0 if error is None else int(error.code),
-                error_message=_message(error, resource.resource_type, _names_set(resource)),
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, error in zip(asked, errors, strict=True)
-        ] + _refused(
-            IncrementalAlterConfigsResponse.Response, access, AclOperation.ALTER_CONFIGS, refused
-        )
-    )
+    errors = await _alter(asked, request, context, _decide)
+    if any(isinstance(error, NotController) for error in errors) and _decided_elsewhere(context):
+        # It was the controller until now. Loggers are altered once more, to the same levels.
+        return await _respond_elsewhere(request, made, context)
+    return [
+        _answer(made, resource, error) for resource, error in zip(asked, errors, strict=True)
+    ] + _refused(made.Response, access, AclOperation.ALTER_CONFIGS, refused)
 
 
-def _names_set(resource: IncrementalAlterConfigsRequest.Resource) -> list[str]:
-    return [each.name for each in resource.configs if each.config_operation != Operation.DELETE]
+def _resources(request: AnyAlter) -> list[Any]:
+    return [*request.resources]
+
+
+def _decided_elsewhere(context: RequestContext) -> bool:
+    """Whether another broker decides what this one's client asks for."""
+    forwarding = context.broker.forwarding
+    return forwarding is not None and not context.forwarded and not forwarding.deciding()
+
+
+async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
+    """Alter the levels of loggers here, check what depends on this broker's own file, and have the
+    controller decide the rest."""
+    access, forwarding, version = context.access, context.broker.forwarding, context.version
+    assert forwarding is not None
+    kind: Any = type(request)
+    resources = _resources(request)
+    of_broker = [each for each in resources if _is_of_one_broker(each, request)]
+    asked, refused = await access.divide(
+        of_broker, lambda each: not _refusal(access, AclOperation.ALTER_CONFIGS, each)
+    )
+    errors = await _alter(asked, request, context, _check)
+    known = {
+        id(resource): _answer(made, resource, error)
+        for resource, error in zip(asked, errors, strict=True)
+        if error is not None or resource.resource_type == ResourceType.BROKER_LOGGER
+    }
+    refusals = _refused(made.Response, access, AclOperation.ALTER_CONFIGS, refused)
+    known |= {id(each): answer for each, answer in zip(refused, refusals, strict=True)}
+    rest = [each for each in resources if id(each) not in known]
+    answers: dict[tuple[int, str], list[Any]] = {}
+    if rest:
+        forwarded = kind(resources=rest, validate_only=request.validate_only)
+        response = await forwarding.forward(context, forwarded.encode(version))
+        async for told in Slices().each(made.decode(response.encode(version), version).responses):
+            answers.setdefault((told.resource_type, told.resource_name), []).append(told)
+    return [
+        known.get(id(each)) or answers[each.resource_type, each.resource_name].pop(0)
+        for each in resources
+    ]
+
+
+def _is_of_one_broker(resource: Any, request: AnyAlter) -> bool:
+    kind = resource.resource_type
+    return (kind == ResourceType.BROKER and bool(resource.resource_name)) or (
+        kind == ResourceType.BROKER_LOGGER and isinstance(request, IncrementalAlterConfigsRequest))
+
+
+def _answer(made: Any, resource: Any, error: ProtocolError | None) -> Any:
+    names = [
+        each.name for each in resource.configs
+        if getattr(each, "config_operation", Operation.SET) != Operation.DELETE
+    ]
+    return made.Response(
+        error_code=0 if error is None else int(error.code),
+        error_message=_message(error, resource.resource_type, names),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 def _message(error: ProtocolError | None, resource_type: int, names: list[str]) -> str | None:
@@ -291,18 +314,20 @@ def _message(error: ProtocolError | None, resource_type: int, names: list[str]) 
 
 
 async def _alter(
-    resources: Iterable[tuple[int, str, Sequence[ConfigChange]]],
-    replace: bool,
-    validate_only: bool,
-    context: RequestContext,
+    resources: Sequence[Any], request: AnyAlter, context: RequestContext, decide: Decide
 ) -> list[ProtocolError | None]:
     """Alter resources of known types; the errors are in the order of the resources."""
-    wanted = list(resources)
-    times = Counter((resource_type, name) for resource_type, name, _ in wanted)
+    replace = isinstance(request, AlterConfigsRequest)
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
     errors: list[ProtocolError | None] = []
     places, alterations = [], []
-    for place, (resource_type, name, changes) in enumerate(wanted):
+    for place, resource in enumerate(resources):
         errors.append(None)
+        resource_type, name = resource.resource_type, resource.resource_name
+        changes = [
+            ConfigChange(each.name, getattr(each, "config_operation", Operation.SET), each.value)
+            for each in resource.configs
+        ]
         if resource_type in KINDS:
             places.append(place)
             kind = KINDS[ResourceType(resource_type)]
@@ -311,7 +336,7 @@ async def _alter(
             try:
                 if times[resource_type, name] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")
-                _alter_loggers(name, changes, validate_only, context)
+                _alter_loggers(name, changes, request.validate_only, context)
             except ProtocolError as refusal:
                 errors[place] = refusal.kept()
         else:
@@ -324,20 +349,14 @@ async def _alter(
             broker.config.static,
             lambda texts: listeners_security(broker.config, texts),
         )
-        if not validate_only and broker.member is not None:
-            await _forget_eligible(context, alterations, rules)
-        found = await broker.metadata_log.decide_each(
-            for_each(places), alter_configs.steps, alterations, rules, validate_only
-        )
+        found = await decide(context, alterations, rules, request.validate_only)
         for place, error in zip(places, found, strict=True):
             errors[place] = error
     return errors
 
 
 async def _forget_eligible(
-    context: RequestContext,
-    alterations: Sequence[Alteration],
-    rules: Mapping[str, ConfigRules],
+    context: RequestContext, alterations: Sequence[Alteration], rules: Rules
 ) -> None:
     """Do what changes of min.insync.replicas bring with them in parts that fit into entries of the
     metadata log each. What fails here fails again with the changes themselves."""
@@ -345,6 +364,25 @@ async def _forget_eligible(
         for each in alterations:
             while await context.broker.metadata_log.decide(forget_eligible, each, rules):
                 pass
+
+
+async def _decide(
+    context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
+) -> Errors:
+    if not validate_only and context.broker.member is not None:
+        await _forget_eligible(context, alterations, rules)
+    found: Errors = await context.broker.metadata_log.decide_each(
+        for_each(alterations), alter_configs.steps, alterations, rules, validate_only
+    )
+    return found
+
+
+async def _check(
+    context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
+) -> Errors:
+    """What this broker would decide, as far as it knows."""
+    steps = alter_configs.steps(context.broker.image, alterations, rules, True)
+    return (await run(steps, Slices())).result
 
 
 def _alter_loggers(

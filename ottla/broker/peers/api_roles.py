@@ -11,6 +11,8 @@ DECIDED = frozenset({
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
 })
 """The controller decides them; another broker forwards them to it (KIP-590)."""
+IN_PARTS = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+"""Of these, the ones of which the broker that is asked serves and checks its own part."""
 BETWEEN_BROKERS = frozenset({
     ApiKey.ENVELOPE, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.BROKER_HEARTBEAT,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,

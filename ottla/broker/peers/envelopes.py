@@ -21,7 +21,7 @@ from ottla.broker.peers.api_roles import DECIDED
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
 from ottla.broker.peers.unanswered import unanswered
 from ottla.broker.quotas.throttle_field import throttle_time_of
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
@@ -38,7 +38,6 @@ ATTEMPT_SECONDS = 10.0
 """The timeout for one controller; a client's request may take long."""
 PAUSE_SECONDS = 0.05
 ENVELOPE_VERSION = 0
-BROKER_LOGGER = 8
 
 
 class Forwarding:
@@ -58,15 +57,6 @@ class Forwarding:
     ) -> None:
         self.peers, self.loop = peers, peers.loop
         self.controller_id, self.deciding, self.caught_up = controller_id, deciding, caught_up
-
-    def takes(self, request: Message) -> bool:
-        """Whether a request of an API that the controller serves must be forwarded."""
-        if self.deciding():
-            return False
-        if request.API_KEY == ApiKey.INCREMENTAL_ALTER_CONFIGS:
-            resources = request.resources       # type: ignore[attr-defined]
-            return not all(each.resource_type == BROKER_LOGGER for each in resources)
-        return True
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
         """Have the controller serve a client's request; returns its response."""

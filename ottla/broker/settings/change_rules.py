@@ -39,7 +39,7 @@ def rules_for(
 
     `known` are the brokers whose settings may be changed: a client has to ask the one that it
     means, and the controller serves what other brokers forward. What depends on a broker's own file
-    is checked for this one only.
+    is checked for this one only: those that forward have checked it.
     `check_listeners` raises SettingsError if a listener cannot use the given properties.
     """
 

@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.declaration import SettingsError
-from ottla.broker.settings.listener_settings import ListenerSettings, for_listener
+from ottla.broker.settings.listener_settings import (
+    MECHANISM_OF_PEERS,
+    ListenerSettings,
+    for_listener,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.connection import Connection
@@ -89,7 +93,8 @@ def listeners_security(
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
+        # From the texts, as the rest: a change that is tried out is not in `config` yet.
         found[config.inter_broker_listener()].serve_peers(
-            config.sasl_mechanism_inter_broker_protocol
+            texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)
         )
     return found

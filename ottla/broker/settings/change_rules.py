@@ -9,7 +9,7 @@ from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSett
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
-from ottla.broker.settings.listener_settings import bare_name, is_dynamic
+from ottla.broker.settings.listener_settings import MECHANISM_OF_PEERS, bare_name, is_dynamic
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
@@ -45,7 +45,8 @@ def rules_for(
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
         _check_broker(known, node_id, name, configs, changed)
-        if name == str(node_id) and any(map(is_dynamic, changed)):
+        of_listeners = MECHANISM_OF_PEERS in changed or any(map(is_dynamic, changed))
+        if name == str(node_id) and of_listeners:
             try:
                 check_listeners({**static, **configs})
             except SettingsError as error:

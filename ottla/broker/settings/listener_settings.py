@@ -17,6 +17,8 @@ OF_MECHANISM = (
 )
 """Settings that may be set per mechanism: `plain.sasl.jaas.config`."""
 
+MECHANISM_OF_PEERS = "sasl.mechanism.inter.broker.protocol"
+"""How this broker logs in to others, at the inter-broker listener."""
 DYNAMIC_OF_LISTENERS = frozenset({
     "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
     "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",

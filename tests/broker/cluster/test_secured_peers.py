@@ -13,6 +13,7 @@ from ottla.broker.settings.config import SettingsError
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateAclsRequest, FindCoordinatorRequest, MetadataRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.configs import alter
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import make_user
@@ -230,3 +231,21 @@ def test_brokers_that_would_not_trust_themselves_do_not_start(tmp_path: Path) ->
     with pytest.raises(SettingsError) as raised, RunningCluster(tmp_path, 1, **overrides):
         pass
     assert "brokers would refuse each other's certificates on listener INSIDE" in str(raised.value)
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "SCRAM-SHA-256"])
+def test_a_mechanism_by_which_brokers_could_not_log_in_is_refused_at_run_time(
+    tmp_path: Path, mechanism: str
+) -> None:
+    """Once it were set, the broker would renew none of its listeners any more."""
+    name = "sasl.mechanism.inter.broker.protocol"
+    with RunningCluster(tmp_path, 1, **settings("SASL_PLAINTEXT", tmp_path, plain())) as cluster:
+        with cluster.client(1) as client:
+            assert alter(client, 4, "1", (name, 0, mechanism)) == ErrorCode.INVALID_REQUEST
+            assert alter(client, 4, "1", (name, 0, "PLAIN")) == 0
+            both = scram() | plain() | {
+                INSIDE + "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512", name: "SCRAM-SHA-512"}
+            changes = [(key, 0, value) for key, value in both.items()]
+            assert alter(client, 4, "1", *changes) == 0, "with what it needs"
+        login = cluster.servers[1].security["INSIDE"].login
+        assert login is not None and login.mechanism == "SCRAM-SHA-512"

@@ -21,7 +21,7 @@ class UnknownToken(ProtocolError):
 
 
 class ForeignToken(ProtocolError):
-    """The requester is neither the token's owner nor one of its renewers."""
+    """The client is neither the token's owner, nor had it made for that one, nor a renewer."""
 
     code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
@@ -113,7 +113,7 @@ def _known(image: MetadataImage, token_id: str | None, who: str) -> DelegationTo
     token = None if token_id is None else image.tokens.get(token_id)
     if token is None:
         raise UnknownToken("Delegation Token is not found on server.")
-    if who != token.owner and who not in token.renewers:
+    if who not in (token.owner, token.requester) and who not in token.renewers:
         raise ForeignToken("Specified Principal is not valid Owner/Renewer.")
     return token
 

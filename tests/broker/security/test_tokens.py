@@ -194,5 +194,10 @@ def test_a_token_for_somebody_else_needs_the_right_to_create_it(data: Path) -> N
             token = make_token(alice, **owner)
             assert (token.principal_name, token.token_requester_principal_name) == (
                 "carol", "alice")
-        with WireClient(broker.inside) as worker:
-            assert log_in_with(worker, token).error_code == 0
+            with WireClient(broker.inside) as worker:
+                assert log_in_with(worker, token).error_code == 0
+            # Who had it made, such as a service for its users, prolongs and ends it (KIP-373).
+            assert renew(alice, token, DAY_MS).error_code == 0
+            assert describe(alice) == [token.token_id]
+            assert expire(alice, token).error_code == 0
+            assert renew(alice, token).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND

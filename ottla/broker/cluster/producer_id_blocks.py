@@ -41,6 +41,8 @@ class ProducerIds:
                 return producer_id
             if self.refilling is None:
                 self.refilling = asyncio.create_task(self._refill())
+                # Nobody asks for its error if all who waited have disconnected.
+                self.refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
             await asyncio.shield(self.refilling)
 
     async def _refill(self) -> None:

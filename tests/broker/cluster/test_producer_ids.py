@@ -8,6 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS all clients ask again.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -121,3 +122,33 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() ->
     assert [type(error) for error in refused] == [NoProducerIds] * 3
     assert (first, second, third) == (7, 8, 20)
     assert len(asked) == 3
+
+
+def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_broker() -> None:
+    """Seed 114001: the client disconnected, then the controller refused."""
+    errors = []
+
+    async def given_up() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        began, over = asyncio.Event(), asyncio.Event()
+
+        async def ask(*_: object) -> Any:
+            began.set()
+            await over.wait()
+            raise RequestTimedOut("no controller")
+
+        forwarding = SimpleNamespace(deciding=lambda: False, ask=ask)
+        image = SimpleNamespace(brokers={})
+        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, forwarding=forwarding)))
+        waiting = asyncio.create_task(ids.take())
+        await began.wait()
+        waiting.cancel()
+        over.set()
+        refilling = ids.refilling
+        assert refilling is not None
+        await asyncio.wait([refilling])
+        del refilling
+
+    asyncio.run(given_up())
+    gc.collect()
+    assert errors == []

@@ -17,6 +17,7 @@ from tests.broker.configs import alter
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.security.authority import Authority
 from tests.broker.security.logging_in import make_user
+from tests.waiting import until
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -73,7 +74,8 @@ def writes(cluster: RunningCluster, topic: str) -> None:
     """acks=all through the leader of the one partition."""
     (state,) = cluster.servers[1].metadata_log.image.topics[topic].partitions
     with cluster.client(state.leader) as client:
-        assert produce(client, topic, batch(b"a record")).error_code == 0
+        # The leader may not have heard of it yet.
+        until(lambda: produce(client, topic, batch(b"a record")).error_code == 0, "it is written")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ EFFECTS = {
     **{name.replace(".", "_"): rf"\.{name.removeprefix('zookeeper.').replace('.', '_')}\b"
        for name in BrokerSettings.declared if name.startswith("zookeeper.ssl.")
        and name != "zookeeper.ssl.client.enable"},
+    # Read from the properties that are to be checked.
+    "sasl_mechanism_inter_broker_protocol": r"texts\.get\(MECHANISM_OF_PEERS",
     # The throttle composes the names of its settings.
     **{f"{side}_replication_throttled_replicas": r"\{side\}\.replication\.throttled\.replicas"
        for side in ("leader", "follower")},

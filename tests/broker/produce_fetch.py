@@ -61,11 +61,12 @@ def fetch_request(
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
+    replica_id: int = -1,
     **fields: Any,
 ) -> FetchRequest:
     """Fetch one partition."""
     return FetchRequest(
-        replica_id=-1,
+        replica_id=replica_id,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,

@@ -12,12 +12,14 @@ from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.broker.settings.config import BrokerConfig, SettingsError
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import MetadataRequest
+from tests.broker import transactions
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create as create_topic
 
 RACKS = ("a", "b", "c")
+DEBUGGING = -2
 
 
 class RackedCluster(RunningCluster):
@@ -69,6 +71,8 @@ def test_a_consumer_reads_from_the_follower_to_which_the_leader_sends_it(
             assert (sent.preferred_read_replica, sent.records) == (follower, b"")
             read = fetch(at_follower, "near", number, rack_id=rack, max_wait_ms=20_000)
             assert values(read) == [b"%d" % number]
+        # kafka-replica-verification compares replicas as replica -2, for Kafka a consumer.
+        assert len(values(fetch(at_follower, "near", replica_id=DEBUGGING))) == 20
     assert part(cluster, follower, "near").bytes_out > 0
     assert part(cluster, leader, "near").bytes_out == 0
 
@@ -82,6 +86,19 @@ def test_the_replica_is_named_only_where_the_client_can_reach_it_by_its_listener
         assert {each.node_id: each.rack for each in answer.brokers}[follower] == RACKS[follower - 1]
         client.call(MetadataRequest(topics=[]), 9)
         assert fetch(client, "reached", rack_id="nowhere").preferred_read_replica == -1
+
+
+def test_who_compares_replicas_is_sent_what_consumers_may_read_and_no_more(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker, WireClient(broker.address) as client:
+        create_topic(client, "t")
+        transactions.find(client, "x")
+        producer = transactions.init(client, "x")
+        assert transactions.add(client, "x", producer, "t", 0) == [transactions.OK]
+        assert transactions.write(client, "x", producer, "t", b"in doubt") == transactions.OK
+        for replica_id in (-1, DEBUGGING, -3):
+            answer = fetch(client, "t", replica_id=replica_id, isolation_level=1)
+            assert values(answer) == [], replica_id
+            assert values(fetch(client, "t", replica_id=replica_id)) == [b"in doubt"]
 
 
 def test_a_damaged_follower_sends_consumers_to_the_leader(cluster: RackedCluster) -> None:

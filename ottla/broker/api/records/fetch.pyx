@@ -298,7 +298,7 @@ cdef class Fetching:
         elif item.diverging_epoch < 0:
             item.slice = partition.log.read(
                 item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
-                partition.log.log_end_offset if fetch.replica_id != CONSUMER
+                partition.log.log_end_offset if fetch.by_replica
                 else partition.readable_end(fetch.committed_only))
             if item.uncounted and fetch.by_replica:
                 partition.log.open_files.patient = False    # it changes more than this request

@@ -56,7 +56,8 @@ cdef Fetch read_fetch(Cursor request, int version, int32_t size_max):
     if flexible:
         read_tags(fetch, request)
     fetch.by_replica = fetch.replica_id >= 0
-    fetch.from_any = version >= ANYWHERE_SINCE and fetch.replica_id == CONSUMER
+    # As in Kafka, -2 is a consumer too: kafka-replica-verification compares all replicas with it.
+    fetch.from_any = version >= ANYWHERE_SINCE and not fetch.by_replica
     if version < LEGACY_BELOW:
         share_conversion(fetch.items)
     return fetch

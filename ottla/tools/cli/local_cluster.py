@@ -159,7 +159,11 @@ class LocalCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        try:
+            self.stop()
+        except BaseException:           # a second Ctrl-C: nothing is left behind that nobody ends
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """kill -9 of everything that runs."""
@@ -178,7 +182,8 @@ def start(options: Namespace) -> int:
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)   # as Ctrl-C
+    for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C
+        signal.signal(ends, signal.default_int_handler)
     try:
         with cluster:
             where = cluster.directory.absolute()

@@ -14,10 +14,12 @@ from ottla.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeTopicPartitionsRequest,
+    MetadataRequest,
 )
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
 
 TIMEOUT_MS = 30_000
 PARTITIONS_PER_RESPONSE = 2000
@@ -54,23 +56,38 @@ def names(cluster: Cluster, *, internal: bool = True) -> list[str]:
     return sorted(topic.name for topic in found if internal or not topic.is_internal)
 
 
-def describe(cluster: Cluster, wanted: Iterable[str] | None = None, limit: int = 0) -> list[Topic]:
-    """The named topics, or all, sorted by name; unknown ones have an `error`."""
+def brokers(asked: Connection) -> set[int]:
+    """The live brokers, as the broker of this connection knows them."""
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    return {broker.node_id for broker in asked.call(request).brokers}
+
+
+def describe(
+    cluster: Cluster,
+    wanted: Iterable[str] | None = None,
+    limit: int = 0,
+    asked: Connection | None = None,
+) -> list[Topic]:
+    """The named topics, or all, sorted by name; unknown ones have an `error`. `asked` is a broker
+    that is to be asked, instead of any."""
+    if wanted is None and asked is not None:
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        wanted = [topic.name or "" for topic in asked.call(request).topics]
     listed = sorted(set(wanted)) if wanted is not None else names(cluster)
     if cluster.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
-        return _described(cluster, listed, limit or PARTITIONS_PER_RESPONSE)
+        return _described(asked or cluster.any(), listed, limit or PARTITIONS_PER_RESPONSE)
     return [_of_metadata(topic) for topic in cluster.metadata(listed).topics] if listed else []
 
 
-def _described(cluster: Cluster, wanted: list[str], limit: int) -> list[Topic]:
+def _described(asked: Connection, wanted: list[str], limit: int) -> list[Topic]:
     found: dict[str, Topic] = {}
     cursor = None
-    asked = [DescribeTopicPartitionsRequest.Topic(name=name) for name in wanted]
-    while asked:
+    left = [DescribeTopicPartitionsRequest.Topic(name=name) for name in wanted]
+    while left:
         request = DescribeTopicPartitionsRequest(
-            topics=asked, response_partition_limit=limit, cursor=cursor
+            topics=left, response_partition_limit=limit, cursor=cursor
         )
-        response = cluster.any().call(request)
+        response = asked.call(request)
         for topic in response.topics:
             made = found.setdefault(
                 topic.name,
@@ -83,7 +100,7 @@ def _described(cluster: Cluster, wanted: list[str], limit: int) -> list[Topic]:
             topic_name=response.next_cursor.topic_name,
             partition_index=response.next_cursor.partition_index,
         )
-        asked = [topic for topic in asked if topic.name >= cursor.topic_name]
+        left = [topic for topic in left if topic.name >= cursor.topic_name]
     return [found[name] for name in wanted if name in found]
 
 

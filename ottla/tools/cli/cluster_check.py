@@ -17,12 +17,13 @@ def check(options: Namespace) -> int:
     """Print what is not in order; the exit status is 1 if there is anything."""
     leaving = options.without
     with connect(options) as cluster:
-        cluster.refresh()
-        alive = set(cluster.brokers)
+        # A broker that is cut off from ZooKeeper shows what it heard last; the controller knows.
+        controller = cluster.controller()
+        alive = topics.brokers(controller)
         if leaving is not None and leaving not in alive:
             running = ", ".join(map(str, sorted(alive)))
             raise ClientError(f"broker {leaving} does not run; these do: {running}")
-        found = [topic for topic in topics.describe(cluster) if not topic.error]
+        found = [topic for topic in topics.describe(cluster, asked=controller) if not topic.error]
         minimum = {}
         if leaving is not None:
             settings = configs.describe_many(

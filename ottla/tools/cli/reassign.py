@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 
+SHOWN = 5
+"""Refusals that are said one by one."""
+
+
 def show(options: Namespace) -> None:
     with connect(options) as cluster:
         found = partitions.reassignments(cluster)
@@ -45,7 +49,7 @@ def plan(options: Namespace) -> None:
     if not leaving:
         raise ClientError("--without is needed: the broker that is to be retired")
     with connect(options) as cluster:
-        described = topics.describe(cluster, options.topic or None)
+        described = topics.describe(cluster, options.topic or None, asked=cluster.controller())
         moving = partitions.reassignments(cluster)
         cluster.refresh()
         racks = dict(cluster.racks)
@@ -94,10 +98,18 @@ def cancel(options: Namespace) -> None:
 
 
 def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raise the first refusal."""
-    for (topic, index), (code, message) in results.items():
-        if code:
-            raise Refused(code, message, f"{topic}:{index}")
+    """Raise what was refused, and say what was not."""
+    failed = {place: result for place, result in results.items() if result[0]}
+    if len(failed) == len(results) == 1:
+        [((topic, index), (code, message))] = failed.items()
+        raise Refused(code, message, f"{topic}:{index}")
+    if failed:
+        said = [f"{t}:{index}: {message_of(*result)}" for (t, index), result in failed.items()]
+        more = [f"and {len(said) - SHOWN} others"] if len(said) > SHOWN else []
+        raise ClientError(
+            f"{len(failed)} of {len(results)} partitions were refused, the others were not: "
+            + "; ".join([*said[:SHOWN], *more])
+        )
 
 
 def elect(options: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -193,3 +193,27 @@ def test_a_broker_is_retired_by_the_documented_steps(
     read = ottla.ok("consume orders -o beginning -e").split()
     assert sorted(read) == ["first", "second"]
     assert "billing" in ottla.ok("group list -o name").split()
+
+
+def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_order(
+    cluster: RunningCluster,
+) -> None:
+    commands(cluster).ok("topic create orders --partitions 3")
+    in_order(cluster)
+    controller = cluster.controller
+    cut, stopped = (node for node in cluster.servers if node != controller)
+
+    async def call(function: Callable[[], None]) -> None:
+        function()
+
+    session = cluster.sessions[cut]
+    cluster.run(call(session.cut))
+    cluster.stop(stopped)
+    cluster.until(
+        lambda: stopped not in cluster.servers[controller].metadata_log.image.brokers,
+        "the controller has noticed",
+    )
+    assert stopped in cluster.servers[cut].metadata_log.image.brokers
+    done = Ottla(f"127.0.0.1:{cluster.ports[cut]}")("cluster check")
+    cluster.run(call(session.join))
+    assert done.status == 1 and f"not in sync: {stopped}" in done.out, done

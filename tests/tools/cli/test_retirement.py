@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, Refused
 from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.partitions import Moving
 from ottla.tools.admin.retirement import moved_off
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.reassign import wanted_replicas
+from ottla.tools.cli.reassign import refuse, wanted_replicas
 from tests.tools.cli.ottla_command import Ottla
 
 NO_RACKS = dict.fromkeys((1, 2, 3, 4))
@@ -105,3 +105,16 @@ def test_a_broker_that_nobody_has_heard_of_is_a_mistake_and_none_is_too(ottla: O
     assert done.status == 1 and "topic 'nobody'" in done.err, done
     done = ottla("reassign plan --without 0")
     assert done.status == 1 and "too many for the brokers that stay: none" in done.err, done
+
+
+def test_what_was_refused_is_said_and_that_the_rest_was_not() -> None:
+    with pytest.raises(Refused, match="t:0"):
+        refuse({("t", 0): (39, "no")})
+    refuse({("t", 0): (0, None)})
+    results: dict[Place, tuple[int, str | None]] = {("t", n): (39, f"no {n}") for n in range(7)}
+    with pytest.raises(ClientError) as said:
+        refuse({**results, ("u", 0): (0, None)})
+    assert str(said.value) == (
+        "7 of 8 partitions were refused, the others were not: t:0: no 0; t:1: no 1; t:2: no 2;"
+        " t:3: no 3; t:4: no 4; and 2 others"
+    )

@@ -16,6 +16,7 @@ from ottla.broker.peers.api_roles import DECIDED, TOKENS
 from ottla.broker.peers.envelopes import decode_address, decode_principal, names_code
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
+from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import StaleBrokerEpoch, controlled_shutdown
 from ottla.replication.controller.directories import assign_replicas
@@ -36,6 +37,10 @@ from ottla.wire.messages import (
     EnvelopeRequest,
     EnvelopeResponse,
 )
+from ottla.wire.parts import EncodedInParts, is_long
+
+PART_SIZE = 1 << 14
+"""Bytes of a long response that are encoded at once."""
 
 
 def require_controller(context: RequestContext) -> None:
@@ -65,13 +70,25 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         response: Any = await serve_inside(inside, request.request_data[size:])
     except MalformedMessage as error:
         raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
-    if names_code(response, ErrorCode.NOT_CONTROLLER):
+    slices = Slices()
+    if await names_code(response, ErrorCode.NOT_CONTROLLER, slices):
         # It was the controller at the start: the forwarding broker asks the next one.
         raise NotController("this broker is the controller no more")
     if inside.throttle_ms > 0:
         response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
-    return EnvelopeResponse(response_data=head + response.encode(header.version))
+    return EnvelopeResponse(response_data=head + await encoded(response, header.version, slices))
+
+
+async def encoded(response: Any, version: int, slices: Slices) -> bytes:
+    """The bytes of a response; others are served while a long one is encoded."""
+    if is_long(response, version):
+        response = EncodedInParts(response, version)
+        while not response.go_on(PART_SIZE):
+            if slices.over:
+                await slices.pause()
+    data: bytes = response.encode(version)
+    return data
 
 
 @handles(

@@ -21,6 +21,7 @@ from ottla.broker.peers.api_roles import DECIDED
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
 from ottla.broker.peers.unanswered import unanswered
 from ottla.broker.quotas.throttle_field import throttle_time_of
+from ottla.broker.threads.slices import Slices
 from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
@@ -38,6 +39,8 @@ ATTEMPT_SECONDS = 10.0
 """The timeout for one controller; a client's request may take long."""
 PAUSE_SECONDS = 0.05
 ENVELOPE_VERSION = 0
+KINDS_WITH_CODES: dict[type, bool] = {}
+"""What `has_codes` has found out."""
 
 
 class Forwarding:
@@ -72,7 +75,9 @@ class Forwarding:
         only then that this broker is the controller no more. Many clients do not ask again, as
         Apache Kafka's brokers never tell them NOT_CONTROLLER."""
         body = context.body
-        if body is None or self.deciding() or not names_code(response, ErrorCode.NOT_CONTROLLER):
+        if body is None or self.deciding():
+            return response
+        if not await names_code(response, ErrorCode.NOT_CONTROLLER, Slices()):
             return response
         answer = await self.forward(context, body)
         version = context.version
@@ -148,16 +153,32 @@ class Forwarding:
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-def names_code(struct: Struct, code: int) -> bool:
+async def names_code(struct: Struct, code: int, slices: Slices) -> bool:
     """Whether a response, or any struct in it, has this error code."""
-    for name in type(struct).__slots__:       # type: ignore[attr-defined]
-        value: Any = getattr(struct, name)
-        if name == "error_code" and value == code:
-            return True
-        for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, Struct) and names_code(each, code):
+    left: list[Any] = [struct]
+    while left:
+        if slices.over:
+            await slices.pause()
+        each = left.pop()
+        for name in type(each).__slots__:
+            value: Any = getattr(each, name)
+            if name == "error_code" and value == code:
                 return True
+            inside = value if isinstance(value, list) else (value,)
+            if inside and has_codes(type(inside[0])):
+                left += inside
     return False
+
+
+def has_codes(kind: type) -> bool:
+    """Whether structs of this kind have error codes, or others in them that have some."""
+    known = KINDS_WITH_CODES.get(kind)
+    if known is None:
+        known = KINDS_WITH_CODES[kind] = issubclass(kind, Struct) and (
+            "error_code" in kind.__slots__      # type: ignore[attr-defined]
+            or any(isinstance(each, type) and has_codes(each) for each in vars(kind).values())
+        )
+    return known
 
 
 def encode_principal(principal: str) -> bytes:

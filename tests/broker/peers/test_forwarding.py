@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.broker.api.controller import encoded
 from ottla.broker.peers.envelopes import (
     Forwarding,
     decode_address,
@@ -18,6 +20,7 @@ from ottla.broker.peers.envelopes import (
 )
 from ottla.broker.peers.network import TcpNetwork
 from ottla.broker.peers.peers import Peers
+from ottla.broker.threads.slices import Slices
 from ottla.client.errors import Unreachable
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
 from ottla.wire.apis import ApiKey
@@ -28,13 +31,16 @@ from ottla.wire.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    ElectLeadersResponse,
     EnvelopeRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     MetadataRequest,
+    UnregisterBrokerResponse,
 )
+from ottla.wire.structs import Struct
 from tests.broker.running import RunningBroker, WireClient
 
 LISTENER = "PLAINTEXT"
@@ -283,10 +289,54 @@ def test_a_broker_alone_neither_serves_nor_names_what_is_between_brokers(tmp_pat
             client.call(envelope(creating("x"), 7), 0)
 
 
+def found(struct: Struct) -> bool:
+    return asyncio.run(names_code(struct, 41, Slices()))
+
+
 def test_a_code_is_found_wherever_it_stands() -> None:
     made = CreateTopicsResponse
-    assert not names_code(made(topics=[made.Topic(name="a")]), 41)
-    assert names_code(made(topics=[made.Topic(name="a"), made.Topic(error_code=41)]), 41)
+    assert not found(made(topics=[made.Topic(name="a")]))
+    assert found(made(topics=[made.Topic(name="a"), made.Topic(error_code=41)]))
+    deep = ElectLeadersResponse.ReplicaElectionResult
+    assert found(ElectLeadersResponse(replica_election_results=[
+        deep(topic="a", partition_result=[]),
+        deep(topic="t", partition_result=[deep.PartitionResult(error_code=41)]),
+    ]))
+    assert found(UnregisterBrokerResponse(error_code=41))
+
+
+def test_a_long_answer_of_a_forwarded_request_holds_the_loop_for_a_slice_at_a_time() -> None:
+    """An answer about 10,000 topics has 400,000 structs, and took a second of the controller's."""
+    made = CreateTopicsResponse.Topic
+    configs = [made.Config(name=f"setting-{number}", value="v") for number in range(40)]
+    response = CreateTopicsResponse(
+        topics=[made(name=f"t{number}", configs=configs) for number in range(2000)]
+    )
+
+    async def turns() -> tuple[list[int], bytes]:
+        turns, ended = [0, 0], False
+
+        async def others(place: int) -> None:
+            while not ended:
+                turns[place] += 1
+                await Slices().pause()
+
+        slices = Slices(0)                      # as if each step took all of it
+        beside = asyncio.ensure_future(others(0))
+        assert not await names_code(response, 41, slices)
+        ended = True
+        await beside
+        ended = False
+        beside = asyncio.ensure_future(others(1))
+        data = await encoded(response, 7, slices)
+        ended = True
+        await beside
+        return turns, data
+
+    (looking, encoding), data = asyncio.run(turns())
+    assert data == response.encode(7)
+    assert 2000 <= looking < 4000, "settings have no codes: nobody looks at them"
+    assert encoding > 50
 
 
 @pytest.mark.parametrize("principal", ["User:alice", "User:CN=a,O=b:c", "Service:é"])

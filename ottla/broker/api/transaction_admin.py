@@ -7,7 +7,6 @@ import asyncio
 
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
-from ottla.broker.coordination.answers import deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import (
     CLUSTER_REFUSED,
@@ -16,10 +15,10 @@ from ottla.broker.security.access import (
     Access,
 )
 from ottla.broker.security.decisions import by_item
-from ottla.broker.threads.slices import Slices, in_parts
+from ottla.broker.threads.slices import Slices
 from ottla.groups.by_topic import by_topic
 from ottla.groups.consumer import patterns
-from ottla.groups.transactions.markers import AT_ONCE_MAX, TransactionMarker
+from ottla.groups.transactions.markers import TransactionMarker
 from ottla.groups.transactions.records import (
     TopicIndex,
     TransactionState,
@@ -57,6 +56,7 @@ async def write_txn_markers(
     if not access.quiet.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
         return _refused_markers(request)
     response = WriteTxnMarkersResponse(markers=[])
+    slices, begun = Slices(), []
     for marker in request.markers:
         ending = TransactionMarker(
             marker.producer_id,
@@ -69,20 +69,24 @@ async def write_txn_markers(
         response.markers.append(answered)
         for topic in filter(lambda topic: topic.partition_indexes, marker.topics):
             indexes = list(dict.fromkeys(topic.partition_indexes))
-            codes = []
-            for part in in_parts(indexes, AT_ONCE_MAX):
-                codes += await asyncio.gather(
-                    *(_write((topic.name, index), ending, context) for index in part)
-                )
-            answered.topics.append(
-                made.Topic(
-                    name=topic.name,
-                    partitions=[
-                        made.Topic.Partition(partition_index=index, error_code=int(code))
-                        for index, code in zip(indexes, codes, strict=True)
-                    ],
-                )
+            writes = [
+                _begin_write((topic.name, index), ending, context)
+                async for index in slices.each(indexes)
+            ]
+            begun.append((answered, topic.name, indexes, writes))
+    # All are written before any is waited for: one that the replicas do not take holds no other
+    # one, which would be written late, when its coordinator may have sent it again already.
+    for answered, name, indexes, writes in begun:
+        codes = [await each for each in writes]
+        answered.topics.append(
+            made.Topic(
+                name=name,
+                partitions=[
+                    made.Topic.Partition(partition_index=index, error_code=int(code))
+                    for index, code in zip(indexes, codes, strict=True)
+                ],
             )
+        )
     return response
 
 
@@ -99,19 +103,25 @@ def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
     )
 
 
-async def _write(
+def _begin_write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
-) -> ErrorCode:
-    if marker.producer_id == NO_PRODUCER_ID:
-        return ErrorCode.UNKNOWN_SERVER_ERROR           # as in Kafka: a marker needs a producer
+) -> asyncio.Future[ErrorCode]:
+    """Write a marker; the code once it is committed, or that of a refusal."""
     transactions = context.broker.coordinators.transactions
-    future: asyncio.Future[None] = transactions.loop.create_future()
+    future: asyncio.Future[ErrorCode] = transactions.loop.create_future()
+
+    def written(error: ProtocolError | None) -> None:
+        if not future.done():                           # else the client has disconnected
+            future.set_result(ErrorCode.NONE if error is None else error.code)
+
+    if marker.producer_id == NO_PRODUCER_ID:
+        future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)   # as in Kafka: it needs a producer
+        return future
     try:
-        transactions.write_marker(partition, marker, deliver_to(future))
-        await future
+        transactions.write_marker(partition, marker, written)
     except ProtocolError as error:
-        return error.code
-    return ErrorCode.NONE
+        written(error)
+    return future
 
 
 @handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=by_item)

@@ -76,7 +76,7 @@ def join(
         raise InconsistentProtocol("the subscription cannot be read")
     value = _value(member, request, subscription)
     draft = Draft(group, result, cluster, settings.group_consumer_assignors, request.sees)
-    current = _enter(draft, member, member_id, value, request, result)
+    current = _enter(draft, member, member_id, value)
     draft.update(member is None or subscription_changed(member.value, value))
     owned = _owned(subscription, cluster)
     updated = draft.reconcile(member_id, current, owned)
@@ -121,18 +121,13 @@ def _value(
 
 
 def _enter(
-    draft: Draft,
-    member: ConsumerMember | None,
-    member_id: str,
-    value: ConsumerMemberValue,
-    request: Join,
-    result: Result,
+    draft: Draft, member: ConsumerMember | None, member_id: str, value: ConsumerMemberValue
 ) -> CurrentMemberValue:
     if member is None:
         draft.put(member_id, value)
         return CurrentMemberValue(0)
     if member.member_id != member_id:
-        return take_place(draft, request.group_id, member, member_id, value, result)
+        return take_place(draft, member, member_id, value)
     if value != member.value:
         draft.put(member_id, value)
     return member.current

@@ -219,7 +219,7 @@ def heartbeat(
     draft = Draft(
         group, result, cluster, settings.group_consumer_assignors, request.sees, value.pattern
     )
-    current = _enter(draft, member, value, request, result)
+    current = _enter(draft, member, value, request)
     draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)
     after_ms = session_ms(own, settings)
@@ -251,15 +251,15 @@ def arm_rebalance(
     after: CurrentMemberValue,
     result: Result,
 ) -> None:
-    """Gives a member that has to give up partitions its rebalance timeout."""
-    if after == before:
-        return
-    if after.state == MemberState.UNREVOKED_PARTITIONS:
+    """Gives a member that has to give up partitions its rebalance timeout.
+
+    It is not cancelled once it has: the log may refuse the record of that. Where it is not needed
+    it has no effect.
+    """
+    if after != before and after.state == MemberState.UNREVOKED_PARTITIONS:
         result.set_timer(
             REBALANCE, group.group_id, member_id, after_ms=max(value.rebalance_timeout_ms, 0)
         )
-    else:
-        result.cancel_timer(REBALANCE, group.group_id, member_id)
 
 
 def _find(
@@ -345,7 +345,6 @@ def _enter(
     member: ConsumerMember | None,
     value: ConsumerMemberValue,
     request: Beat,
-    result: Result,
 ) -> CurrentMemberValue:
     """Records the member's description; returns what it owns initially."""
     member_id = request.member_id
@@ -353,7 +352,7 @@ def _enter(
         draft.put(member_id, value)
         return CurrentMemberValue(0)
     if member.member_id != member_id:
-        return take_place(draft, request.group_id, member, member_id, value, result)
+        return take_place(draft, member, member_id, value)
     if value != member.value:
         draft.put(member_id, value)
     current = member.current
@@ -363,18 +362,14 @@ def _enter(
 
 
 def take_place(
-    draft: Draft,
-    group_id: str,
-    former: ConsumerMember,
-    member_id: str,
-    value: ConsumerMemberValue,
-    result: Result,
+    draft: Draft, former: ConsumerMember, member_id: str, value: ConsumerMemberValue
 ) -> CurrentMemberValue:
-    """A static member has come back with another member id, and inherits what it had."""
+    """A static member has come back with another member id, and inherits what it had.
+
+    The timers of the former one stay: it is still there if the log refuses the records.
+    """
     target = draft.targets.get(former.member_id, frozenset())
     draft.drop(former.member_id)
-    result.cancel_timer(SESSION, group_id, former.member_id)
-    result.cancel_timer(REBALANCE, group_id, former.member_id)
     draft.put(member_id, value)
     draft.set_target(member_id, target)
     current = CurrentMemberValue(0, 0, MemberState.STABLE, former.current.assigned, {})

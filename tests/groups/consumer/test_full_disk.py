@@ -102,3 +102,31 @@ def test_a_member_whose_removal_was_refused_does_not_stay_for_ever(how: str) -> 
         assert members(bench) == {"b"}
         return
     assert members(bench) == set()
+
+
+def test_a_static_member_whose_restart_was_refused_is_still_removed_when_its_session_ends() -> None:
+    bench = Workbench()
+    bench.cluster.make(TOPIC, 2)
+    beat(bench, "a", 0, instance_id="i")
+    beat(bench, "a", -2, instance_id="i")
+    bench.refusal = FULL
+    assert isinstance(beat(bench, "b", 0, instance_id="i"), StorageFailed)
+    bench.refusal = None
+    bench.wait(50_000)
+    assert members(bench) == set(), "its successor never comes back"
+
+
+def test_a_member_whose_revocation_was_refused_still_has_its_rebalance_timeout() -> None:
+    bench = Workbench()
+    bench.cluster.make(TOPIC, 2)
+    owner = beat(bench, "a", 0)
+    beat(bench, "b", 0)
+    topic_id = bench.cluster.topics[TOPIC].topic_id
+    owned = frozenset((topic_id, index) for index in range(2))
+    told = beat(bench, "a", owner.member_epoch, owned=owned)
+    bench.refusal = FULL
+    assert isinstance(beat(bench, "a", told.member_epoch, owned=told.assignment), StorageFailed)
+    bench.refusal = None
+    bench.wait(5_000)
+    beat(bench, "a", owner.member_epoch)        # it does not say once more what it has given up
+    assert members(bench) == {"b"}

@@ -333,8 +333,9 @@ class ShardRuntime(Generic[S]):
 
     def _change_one(self, live: Live[S], operation: Callable[[S, Result], None]) -> None:
         result = self._turn(live)
-        operation(live.shard, result)
-        self._perform(live, result)
+        if self._live.get(live.shard.partition) is live:
+            operation(live.shard, result)
+            self._perform(live, result)
 
     def next_timer_ms(self) -> int | None:
         """The time at which `fire` has something to do."""
@@ -376,8 +377,9 @@ class ShardRuntime(Generic[S]):
             self._give_up(live)
             return
         result = self._turn(live)
-        live.shard.fire(key, result)
-        self._perform(live, result)
+        if self._live.get(live.shard.partition) is live:        # not unloaded by that
+            live.shard.fire(key, result)
+            self._perform(live, result)
 
     def _give_up(self, live: Live[S]) -> None:
         """Tells those who have waited for too long to ask again; their connections go on."""

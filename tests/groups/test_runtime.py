@@ -220,6 +220,28 @@ def test_nobody_waits_in_a_group_whose_log_fails_at_the_commits_of_the_same_turn
     assert codes(answers) == [ErrorCode.NOT_COORDINATOR], "that of the commit"
 
 
+@pytest.mark.parametrize("asked", ["timer", "all"])
+def test_nothing_is_recorded_from_a_shard_that_its_own_turn_unloaded(asked: str) -> None:
+    """What it knows is not in the log, to which the next shard of the partition may append."""
+    bench, answers = Workbench(offsets_topic_num_partitions=1), []
+    commit(bench, 5, answers)
+    bench.turn_goes_on = True
+    gather(bench, 6, answers)
+    appends: list[Any] = []
+
+    def append(*batch: Any) -> None:
+        appends.append(batch)
+        bench.runtime.unload(bench.partition())
+        raise StorageFailed("the disk is gone")
+
+    bench.append = append
+    if asked == "timer":
+        bench.wait(bench.settings.offsets_retention_ms * 2)
+    else:
+        bench.runtime.change_all(lambda s, r: s.forget_topics(frozenset({"t"}), r))
+    assert len(appends) == 1, "the commit's"
+
+
 def test_a_log_directory_that_fails_at_an_append_sends_everybody_away_once() -> None:
     bench, answers = Workbench(), []
     bench.hold_commits = True

@@ -27,6 +27,8 @@ from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
     from ottla.broker.peers.envelopes import Forwarding
+    from ottla.broker.quotas.quotas import Mutations
+    from ottla.broker.security.client import Client
 
 log = logging.getLogger("ottla.topics")
 
@@ -73,23 +75,27 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
 
 
-async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
+async def create_missing(
+    broker: BrokerContext, names: Collection[str], client: Client | None = None
+) -> None:
     """Create those of `names` that are legal and do not exist; returns when they are usable.
 
-    A failure is logged, and the topic is not in the image afterwards.
+    They are created for `client`, within its quota of mutations (KIP-599), or because brokers need
+    them. A failure is logged, and the topic is not in the image afterwards.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if not missing:
         return
     if broker.forwarding is not None and not broker.forwarding.deciding():
-        await _ask_controller(broker, broker.forwarding, missing)
+        await _ask_controller(broker, broker.forwarding, missing, client)
         return
+    quota = None if client is None else broker.quotas.mutations(client, True)
     try:
-        answers = await broker.metadata_log.decide(_create_missing, broker, missing)
+        answers = await broker.metadata_log.decide(_create_missing, broker, missing, quota)
     except ProtocolError as error:
         if broker.forwarding is not None and error.code == ErrorCode.NOT_CONTROLLER:
             # It was the controller until now.
-            await _ask_controller(broker, broker.forwarding, missing)
+            await _ask_controller(broker, broker.forwarding, missing, client)
         else:
             # A full disk, for instance: clients ask again.
             log.warning("topics %s: not created: %s", ", ".join(missing), error)
@@ -98,13 +104,16 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> None:
         if answer.error is None:
             log.info("topic %s: created at its first use", answer.name)
         elif not isinstance(answer.error, TopicAlreadyExists):
-            log.warning("topic %s: not created: %s", answer.name, answer.error)
+            why = answer.error.message or answer.error.code.name
+            log.warning("topic %s: not created: %s", answer.name, why)
 
 
 async def _ask_controller(
-    broker: BrokerContext, forwarding: Forwarding, names: Sequence[str]
+    broker: BrokerContext, forwarding: Forwarding, names: Sequence[str], client: Client | None
 ) -> None:
-    from ottla.wire.messages import CreateTopicsRequest
+    """Ask in the client's name, whose quota counts, or in this broker's own."""
+    from ottla.broker.dispatch import RequestContext
+    from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
     made = CreateTopicsRequest.Topic
     request = CreateTopicsRequest(timeout_ms=FORWARDED_TIMEOUT_MS, topics=[
@@ -115,8 +124,15 @@ async def _ask_controller(
         )
         for topic in (automatic_topic(broker, broker.image, name) for name in names)
     ])
+    version = CREATE_TOPICS_VERSION
     try:
-        answer = await forwarding.ask(request, CREATE_TOPICS_VERSION)
+        if client is None:
+            answer = await forwarding.ask(request, version)
+            await forwarding.caught_up()
+        else:
+            context = RequestContext(broker, request.API_KEY, version, client)
+            response = await forwarding.forward(context, request.encode(version))
+            answer = CreateTopicsResponse.decode(response.encode(version), version)
     except RequestTimedOut as error:
         log.warning("topics %s: not created: %s", ", ".join(names), error)
         return
@@ -126,7 +142,6 @@ async def _ask_controller(
             log.info("topic %s: created at its first use", topic.name)
         elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             log.warning("topic %s: not created: %s", topic.name, topic.error_message or code.name)
-    await forwarding.caught_up()
 
 
 def _may_be_automatic(name: str) -> bool:
@@ -135,10 +150,14 @@ def _may_be_automatic(name: str) -> bool:
 
 
 def _create_missing(
-    image: MetadataImage, broker: BrokerContext, names: Sequence[str]
+    image: MetadataImage, broker: BrokerContext, names: Sequence[str], quota: Mutations | None
 ) -> Decision[list[TopicAnswer]]:
     wanted = [automatic_topic(broker, image, name) for name in dict.fromkeys(names)]
-    return create_topics(image, wanted, topic_defaults(broker, image), new_topic_id)
+    defaults = topic_defaults(broker, image)
+    if quota is None:
+        return create_topics(image, wanted, defaults, new_topic_id)
+    quota.begin()
+    return create_topics(image, wanted, defaults, new_topic_id, permit=quota.take)
 
 
 def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> NewTopic:

@@ -82,7 +82,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     # For instance kafka-go's ReadPartitions of a deleted topic relies on that.
     view = _View(request, context, access)
     if creates:
-        await create_missing(broker, names)
+        await create_missing(broker, names, context.client)
     await view.prepare(map(view.image.topics.get, names))
     answers = [view.topic_by_name(name) for name in names]
     return _metadata_response(request, view, answers + refusals)

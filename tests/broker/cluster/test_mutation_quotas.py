@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import AlterClientQuotasRequest, CreateTopicsRequest
+from ottla.wire.messages import (
+    AlterClientQuotasRequest,
+    CreateTopicsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
 from tests.broker.cluster.running_cluster import RunningCluster
 from tests.broker.running import CLIENT_ID, WireClient
+
+AUTOMATIC = MetadataRequest.Topic(name="automatic")
 
 
 @pytest.fixture
@@ -57,3 +64,22 @@ def test_a_client_that_owes_mutations_is_told_and_held_by_any_broker(
         made = create(client, "c", 1, 5)
         assert made.topics[0].error_code == 0, "its version does not know that error"
         assert 5_000 < made.throttle_time_ms <= 10_000
+
+
+@pytest.mark.parametrize("forwarded", [False, True])
+def test_topics_that_are_created_at_their_first_use_count_for_the_client_that_uses_them(
+    cluster: RunningCluster, forwarded: bool
+) -> None:
+    node_id = cluster.controller if not forwarded else 3 - cluster.controller
+    image = cluster.servers[node_id].metadata_log
+    with cluster.client(node_id) as client:
+        assert create(client, "a", 20, 7).topics[0].error_code == 0
+        (refused,) = client.call(MetadataRequest(topics=[AUTOMATIC]), 12).topics
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "automatic" not in image.image.topics
+        assert client.call(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
+        assert "__consumer_offsets" in image.image.topics, "which is nobody's"
+        cluster.leap(20)
+        client.call(MetadataRequest(topics=[AUTOMATIC]), 12)
+        (made,) = client.call(MetadataRequest(topics=[AUTOMATIC]), 12).topics
+        assert made.error_code == 0

@@ -112,6 +112,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCl
                 and 1 in running.servers[1].metadata_log.image.brokers,
                 "broker 2 is the controller",
             )
+        log = running.servers[2].metadata_log
+        running.until(
+            lambda: all(len(state.isr) == 2 for state in log.image.topics["there"].partitions),
+            "nothing is left to decide",
+        )
         forwarding = running.servers[1].broker.forwarding
         assert forwarding is not None
         with monkeypatch.context() as patch:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.peers.api_roles import DECIDED
@@ -38,6 +38,8 @@ REQUEST_SECONDS = 30.0
 ATTEMPT_SECONDS = 10.0
 """The timeout for one controller; a client's request may take long."""
 PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 0.5
+"""How often it is looked whether who was asked is the controller still."""
 ENVELOPE_VERSION = 0
 KINDS_WITH_CODES: dict[type, bool] = {}
 """What `has_codes` has found out."""
@@ -139,13 +141,28 @@ class Forwarding:
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())
         try:
-            answer = await self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
+            answer = await self._while_controller(
+                node_id, self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
+            )
         except PeerUnavailable as error:
             log.info("controller %d: %s", node_id, error)
             return None
         if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
             return None
         return answer
+
+    async def _while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
+        """The answer of a controller, for as long as it is the one: if its machine has failed
+        silently, it would be waited for until the request times out. Raises PeerUnavailable."""
+        asking = self.loop.create_task(asked)
+        try:
+            while not asking.done():
+                await asyncio.wait([asking], timeout=LOOK_SECONDS)
+                if not asking.done() and self.controller_id() != node_id:
+                    raise PeerUnavailable(f"broker {node_id} is the controller no more", sent=True)
+            return asking.result()
+        finally:
+            asking.cancel()
 
     async def _pause(self, deadline: float, what: str) -> None:
         if self.loop.time() >= deadline:

@@ -1,0 +1,48 @@
+"""A controller that says nothing any more: its machine has failed, or stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker.api import controller as controller_api
+from tests.broker.cluster.running_cluster import RunningCluster, create
+
+
+def test_what_was_forwarded_to_it_is_asked_of_the_next_one_as_soon_as_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningCluster(tmp_path, 3) as cluster, ThreadPoolExecutor(1) as thread:
+        former = cluster.controller
+        arrived, serve = threading.Event(), controller_api.serve_inside
+
+        async def silent(context: Any, data: bytes) -> Any:
+            if context.broker.node_id != former:
+                return await serve(context, data)
+            arrived.set()
+            return await asyncio.get_running_loop().create_future()
+
+        monkeypatch.setattr(controller_api, "serve_inside", silent)
+        asked = thread.submit(create, cluster, former % 3 + 1, "t", 1, 1)
+        assert arrived.wait(20)
+        session = cluster.sessions[former]
+
+        async def gone() -> None:
+            session.cut()
+            cluster.zookeeper.expire(session.session_id)
+
+        cluster.run(gone())
+        assert asked.result(10) == 0, "before the request itself times out"
+        cluster.run(_joined(session))
+        cluster.until(lambda: all(
+            "t" in server.metadata_log.image.topics and former in server.metadata_log.image.brokers
+            for server in cluster.servers.values()), "all know it")
+
+
+async def _joined(session: Any) -> None:
+    session.join()

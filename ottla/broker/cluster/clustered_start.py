@@ -121,5 +121,6 @@ def connect_peers(
     )
     # Before the replicas: fetches for newly followed partitions carry the newest epoch.
     member.metadata.subscribe(broker.fetchers.follow)
+    member.metadata.subscribe(broker.peers.follow)
     broker.peers.on_refused = member.controller.refused
     member.controller.brokers_changed = broker.peers.keep

@@ -69,6 +69,8 @@ class Peers:
         process has ended."""
         self.kept: dict[int, asyncio.Task[None]] = {}
         self.noted: dict[int, tuple[str, float]] = {}
+        self.left: set[int] = set()
+        """Nodes that are gone in the newest image, which may not be visible yet."""
         self.closed = False
 
     # Requests
@@ -121,7 +123,7 @@ class Peers:
         return line
 
     def _endpoint(self, node_id: int) -> Endpoint:
-        broker = self.image().brokers.get(node_id)
+        broker = None if node_id in self.left else self.image().brokers.get(node_id)
         endpoint = None if broker is None else broker.endpoint(self.listener)
         if endpoint is None or self.closed:
             raise PeerUnavailable(
@@ -237,6 +239,15 @@ class Peers:
         if line.connection is not None:
             line.connection.close(error)
             line.connection = None
+
+    def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
+        """End the connections to brokers that have left. If their machines have failed silently,
+        requests would wait for them until they time out."""
+        if new.brokers is old.brokers:
+            return
+        self.left = set(old.brokers.keys() - new.brokers.keys())
+        for line in [each for each in self.lines.values() if each.node_id in self.left]:
+            self._hang_up(line, ConnectionError("it has left the cluster"))
 
     # Connections that are kept
 

@@ -169,9 +169,7 @@ cdef class Fetcher:
             due = 0
         for item in self.resting.values():
             due = min(due, item.again_ms)
-        if due == NOT_BEFORE_NEWS:
-            return -1
-        return max(due, self.again_ms)
+        return -1 if due == NOT_BEFORE_NEWS else max(due, self.again_ms)
 
     cdef bint names_any(self):
         """Whether the session has a partition."""
@@ -213,9 +211,8 @@ cdef class Fetcher:
         self.write_forgotten(frame, forgotten)
         frame.write_string("", True)                    # rack
         # Tagged: 1 field, tag 1, 13 bytes: replica_state: node, broker epoch, no tags.
-        frame.write_int8(1)
-        frame.write_int8(1)
-        frame.write_int8(13)
+        for byte in (1, 1, 13):
+            frame.write_int8(byte)
         frame.write_int32(self.node_id)
         frame.write_int64(self.broker_epoch)
         frame.write_int8(0)
@@ -281,9 +278,8 @@ cdef class Fetcher:
                 body.write_int32(self.settings.partition_size_max)
                 if self.settings.tells_high_watermark:
                     # Tagged: 1 field, tag 1, 8 bytes. -1 is answered at once.
-                    body.write_int8(1)
-                    body.write_int8(1)
-                    body.write_int8(8)
+                    for byte in (1, 1, 8):
+                        body.write_int8(byte)
                     body.write_int64(
                         item.partition.high_watermark if item.partition.in_step else -1)
                 else:
@@ -484,7 +480,7 @@ cdef class Fetcher:
         cdef FetchedPartition item = self.item
         try:
             item.partition.append_from_leader(data, size)
-        except StorageFailed as error:
+        except (StorageFailed, CorruptMessage) as error:
             self.failed(item, "appended to", error)
             self.item = None
         else:
@@ -521,7 +517,10 @@ cdef class Fetcher:
         cdef FetchedPartition item = self.item
         if self.partition_error != 0:
             return self.refused(item, self.partition_error)
-        item.partition.follow_leader(self.high_watermark, self.log_start)
+        try:
+            item.partition.follow_leader(self.high_watermark, self.log_start)
+        except (StorageFailed, CorruptMessage) as error:
+            return self.failed(item, "cut at its start", error)
         if item.told_start != item.partition.log.log_start_offset:
             self.changed[item.key] = item
         return 0
@@ -535,7 +534,7 @@ cdef class Fetcher:
         try:
             if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
                 self.note_cut(item)
-        except StorageFailed as error:
+        except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "truncated", error)
         log.info(
             "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition, before,
@@ -561,7 +560,7 @@ cdef class Fetcher:
             self.changed[item.key] = item
             try:
                 partition.start_anew(self.log_start)
-            except StorageFailed as error:
+            except (StorageFailed, CorruptMessage) as error:
                 return self.failed(item, "restarted", error)
             return self.note_cut(item)
         item.backoff_ms = min(

@@ -6,10 +6,14 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.coordination.commits import when_committed
+from ottla.log.clock import Clock
+from ottla.log.disk import Disk
+from ottla.log.recovery import rebuild
 from ottla.log.recovery.rebuild import Damage
 from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
@@ -298,6 +302,40 @@ def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
             cluster.fetch(1, 2)
     cluster.settle()
     assert records_of(cluster, 1) == records_of(cluster, 2) != b""
+
+
+def test_a_log_that_cannot_be_opened_holds_up_no_other_partition(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log start that an answer has for it comes again after each new connection."""
+    cluster = make(nodes=2, partitions=2)
+    for index in (0, 1):
+        cluster.append(1, index)
+    cluster.settle()
+    cluster.stop(2)
+    cluster.gone(2)
+    cluster.settle()
+    leader = cluster.nodes[1].partition()
+    assert leader is not None
+    leader.log.delete_before(1)
+    cluster.append(1, 1)
+    cluster.start(2, "clean")
+    cluster.catch_up(2)
+    load = rebuild.load
+
+    def refused(disk: Disk, clock: Clock, directory: str, *rest: Any) -> Any:
+        if directory.endswith("t-0"):
+            raise OSError(errno.EIO, "the disk refuses", directory)
+        return load(disk, clock, directory, *rest)
+
+    with monkeypatch.context() as failing:
+        failing.setattr("ottla.log.recovery.rebuild.load", refused)
+        for _ in range(6):
+            cluster.fetch(2, 1)
+        assert records_of(cluster, 2, 1) == records_of(cluster, 1, 1) != b""
+    cluster.settle()
+    follower = cluster.nodes[2].partition()
+    assert follower is not None and follower.log.log_start_offset == 1
 
 
 def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:

@@ -563,6 +563,17 @@ class Cluster:
             self.kill(node_id)
 
 
+def records_of(cluster: Cluster, node_id: int, index: int = 0) -> bytes:
+    partition = cluster.nodes[node_id].partition(index)
+    assert partition is not None
+    data, at = b"", partition.log.log_start_offset
+    while at < partition.log.log_end_offset:
+        segment = [each for each in partition.log.segments if each.base_offset <= at][-1]
+        data += partition.log.read_bytes(at, 1 << 30)
+        at = segment.end_offset
+    return data
+
+
 def elected(state: PartitionState, leader: int) -> PartitionState:
     """A state with another leader, as an election makes it."""
     return state._replace(

@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.records import ControlType, Record, build_batch, build_marker
 from tests.broker.produce_fetch import values
 from tests.broker.replication.nodes import TOPIC, Cluster, Node, Reader, elected
-from tests.broker.upkeep.test_retention import one_round
+from tests.broker.retention import one_round
 
 Make = Callable[..., Cluster]
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ottla.broker.coordination.commits import when_committed
-from ottla.log.clock import Clock
-from ottla.log.disk import Disk
-from ottla.log.recovery import rebuild
 from ottla.log.recovery.rebuild import Damage
 from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
-from tests.broker.replication.nodes import TOPIC, Cluster, elected
-from tests.broker.upkeep.test_retention import one_round
+from tests.broker.replication.nodes import TOPIC, Cluster, elected, records_of
+from tests.broker.retention import one_round
 
 Make = Callable[..., Cluster]
 
@@ -35,17 +30,6 @@ def make(tmp_path: Path) -> Iterator[Make]:
     yield cluster
     for each in made:
         each.close()
-
-
-def records_of(cluster: Cluster, node_id: int, index: int = 0) -> bytes:
-    partition = cluster.nodes[node_id].partition(index)
-    assert partition is not None
-    data, at = b"", partition.log.log_start_offset
-    while at < partition.log.log_end_offset:
-        segment = [each for each in partition.log.segments if each.base_offset <= at][-1]
-        data += partition.log.read_bytes(at, 1 << 30)
-        at = segment.end_offset
-    return data
 
 
 def state(cluster: Cluster, node_id: int, index: int = 0) -> tuple[int, int]:
@@ -270,72 +254,6 @@ def test_a_follower_hears_of_its_leaders_retention_though_nothing_more_comes(mak
     for _ in range(2):
         cluster.fetch(2, 1)
     assert follower.log.log_start_offset == 3
-
-
-def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The files of a log at rest are opened by what cuts it."""
-    cluster = make(nodes=2)
-    cluster.append(1)
-    cluster.settle()
-    old = cluster.nodes[1].partition()
-    assert old is not None
-    cluster.append(1)
-    cluster.stop(1)
-    cluster.gone(1)
-    cluster.catch_up(2)
-    cluster.settle()
-    partition = elected(cluster.image.topics[TOPIC].partitions[0], 2)
-    cluster.decide([PartitionsChanged(TOPIC, ((0, partition),))])
-    cluster.start(1, "clean")
-    for node_id in (1, 2):
-        cluster.catch_up(node_id)
-    cluster.append(2)
-
-    def none_left(*_: object) -> None:
-        raise OSError(errno.EMFILE, "no descriptors are left")
-
-    with monkeypatch.context() as lacking:
-        lacking.setattr("ottla.log.recovery.rebuild.load", none_left)
-        for _ in range(4):
-            cluster.fetch(1, 2)
-    cluster.settle()
-    assert records_of(cluster, 1) == records_of(cluster, 2) != b""
-
-
-def test_a_log_that_cannot_be_opened_holds_up_no_other_partition(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log start that an answer has for it comes again after each new connection."""
-    cluster = make(nodes=2, partitions=2)
-    for index in (0, 1):
-        cluster.append(1, index)
-    cluster.settle()
-    cluster.stop(2)
-    cluster.gone(2)
-    cluster.settle()
-    leader = cluster.nodes[1].partition()
-    assert leader is not None
-    leader.log.delete_before(1)
-    cluster.append(1, 1)
-    cluster.start(2, "clean")
-    cluster.catch_up(2)
-    load = rebuild.load
-
-    def refused(disk: Disk, clock: Clock, directory: str, *rest: Any) -> Any:
-        if directory.endswith("t-0"):
-            raise OSError(errno.EIO, "the disk refuses", directory)
-        return load(disk, clock, directory, *rest)
-
-    with monkeypatch.context() as failing:
-        failing.setattr("ottla.log.recovery.rebuild.load", refused)
-        for _ in range(6):
-            cluster.fetch(2, 1)
-        assert records_of(cluster, 2, 1) == records_of(cluster, 1, 1) != b""
-    cluster.settle()
-    follower = cluster.nodes[2].partition()
-    assert follower is not None and follower.log.log_start_offset == 1
 
 
 def test_an_answer_of_an_epoch_that_is_over_is_not_taken(make: Make) -> None:

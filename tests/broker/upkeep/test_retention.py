@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.threads.workers import Workers
-from ottla.broker.upkeep.expiry import apply_retention
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
 from ottla.log.partition_log import PartitionLog
@@ -22,18 +20,13 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, values
+from tests.broker.retention import one_round
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, delete_below, earliest
 from tests.fakes import FakeClock
 
 DAY_MS = 24 * 3_600_000
 DEADLINE_SECONDS = 20
-
-
-async def one_round(partitions: list[Partition], storage: Storage) -> None:
-    workers = Workers(asyncio.get_running_loop())
-    await apply_retention(partitions, storage, workers, lambda *_: None)
-    workers.close()
 
 
 class OnePartition:

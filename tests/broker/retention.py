@@ -1,0 +1,16 @@
+"""Retention as the broker runs it, one round at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.broker.threads.workers import Workers
+from ottla.broker.upkeep.expiry import apply_retention
+from ottla.log.storage import Storage
+from ottla.replication.partition import Partition
+
+
+async def one_round(partitions: list[Partition], storage: Storage) -> None:
+    workers = Workers(asyncio.get_running_loop())
+    await apply_retention(partitions, storage, workers, lambda *_: None)
+    workers.close()

@@ -85,6 +85,8 @@ class Member:
         """Requests to the controller, while that is another broker."""
         self.registration: Registration | None = None
         self.registering: asyncio.Task[None] | None = None
+        self.removed = False
+        """Whether the cluster has removed this process, which has to register in another epoch."""
         self.run_epoch = -1
         """The broker epoch in the run records of this process, -1 before there is one."""
         self.session_changes: Counter[SessionState] = Counter()
@@ -303,27 +305,36 @@ class Member:
         self.metadata.read_on()
         self._register_again(replace=False)
 
-    def _register_again(self, replace: bool) -> None:
+    def _register_again(self, replace: bool = False) -> None:
+        # That may be noticed while this broker registers, as it reads on then.
+        self.removed = self.removed or replace
         if self.registration is not None and self.registering is None and not self.stopping:
-            self.registering = self.loop.create_task(self._registered_again(replace))
+            self.registering = self.loop.create_task(self._registered_again())
 
-    async def _registered_again(self, replace: bool) -> None:
+    async def _registered_again(self) -> None:
         assert self.registration is not None
         try:
             await self._check_time_travel()
             await self.metadata.catch_up()
             await self._remember()
-            if replace:
-                await self._forget_registration()
-            await register(self.coordination, self.registration)
+            await self._register_anew(self.registration)
+            while self.removed:
+                await self._register_anew(self.registration)
             self.controller.look()
         except CoordinationError as error:
             log.warning("registering again failed: %s", error)
-            self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again, replace)
+            self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again)
         except (DuplicateBroker, UnreadableRegistration, UnreadableMetadata) as error:
             self._fail(str(error))
         finally:
             self.registering = None
+
+    async def _register_anew(self, registration: Registration) -> None:
+        """Register, with a new broker epoch if the cluster has removed this broker."""
+        if self.removed:
+            await self._forget_registration()
+            self.removed = False
+        await register(self.coordination, registration)
 
     async def _forget_registration(self) -> None:
         """Delete this broker's node to create one with a new broker epoch."""

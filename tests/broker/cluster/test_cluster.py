@@ -289,6 +289,33 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
     assert node_id not in leaders(server, "t"), "its leadership went to somebody else"
 
 
+def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
+    cluster: RunningCluster,
+) -> None:
+    """Seed 118009: it reads of its removal as it registers after the interruption, in a session
+    that goes on, with its node there."""
+    node_id = next(n for n in cluster.servers if n != cluster.controller)
+    server, deciding = cluster.servers[node_id], cluster.servers[cluster.controller]
+    before = server.metadata_log.image.brokers[node_id].epoch
+    assert deciding.member is not None
+    member = deciding.member
+
+    async def removed_unheard() -> None:
+        cluster.sessions[node_id].cut()
+        member.controller.refused(node_id)
+
+    async def back() -> None:
+        cluster.sessions[node_id].join()
+
+    cluster.run(removed_unheard())
+    cluster.until(lambda: node_id not in deciding.metadata_log.image.brokers, "it is removed")
+    cluster.run(back())
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
+        "it is registered again",
+    )
+
+
 def test_a_controller_that_refuses_connections_is_deposed_before_its_session_ends(
     cluster: RunningCluster,
 ) -> None:

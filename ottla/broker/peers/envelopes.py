@@ -155,6 +155,8 @@ class Forwarding:
         """The answer of a controller, for as long as it is the one: if its machine has failed
         silently, it would be waited for until the request times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
+        # Nobody asks for its error if the client has disconnected meanwhile.
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             while not asking.done():
                 await asyncio.wait([asking], timeout=LOOK_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ottla.broker.peers.envelopes import (
     names_code,
 )
 from ottla.broker.peers.network import TcpNetwork
-from ottla.broker.peers.peers import Peers
+from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.broker.threads.slices import Slices
 from ottla.client.errors import Unreachable
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
@@ -344,3 +345,31 @@ def test_a_long_answer_of_a_forwarded_request_holds_the_loop_for_a_slice_at_a_ti
 def test_principals_and_addresses_come_back_as_they_were(principal: str, host: str) -> None:
     assert decode_principal(encode_principal(principal)) == principal
     assert decode_address(encode_address(host)) == host
+
+
+def test_a_request_that_fails_as_its_client_gives_up_is_no_error_of_the_loop() -> None:
+    """Seed 121727: the broker that was asked left the cluster in that turn."""
+    errors = []
+
+    async def given_up() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        over = asyncio.Event()
+
+        async def ask() -> None:
+            await over.wait()
+            raise PeerUnavailable("it has left", sent=True)
+
+        forwarding = Forwarding.__new__(Forwarding)
+        forwarding.loop, forwarding.controller_id = loop, lambda: 2
+        waiting = asyncio.create_task(forwarding._while_controller(2, ask()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        over.set()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    asyncio.run(given_up())
+    gc.collect()
+    assert errors == []

@@ -155,7 +155,7 @@ class Forwarding:
         """The answer of a controller, for as long as it is the one: if its machine has failed
         silently, it would be waited for until the request times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
-        # Nobody asks for its error if the client has disconnected meanwhile.
+        # Nobody asks for its error once it is given up, and it may have one instead of an end.
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             while not asking.done():

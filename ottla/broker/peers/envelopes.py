@@ -141,7 +141,7 @@ class Forwarding:
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())
         try:
-            answer = await self._while_controller(
+            answer = await self.while_controller(
                 node_id, self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
             )
         except PeerUnavailable as error:
@@ -151,7 +151,7 @@ class Forwarding:
             return None
         return answer
 
-    async def _while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
+    async def while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
         """The answer of a controller, for as long as it is the one: if its machine has failed
         silently, it would be waited for until the request times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)

@@ -354,10 +354,10 @@ def test_a_request_that_fails_as_it_is_given_up_is_no_error_of_the_loop() -> Non
     async def given_up() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: errors.append(context))
-        asked = asyncio.Event()
+        asked: asyncio.Future[Any] = loop.create_future()
 
         async def ask() -> None:
-            asked.set()
+            asked.set_result(asyncio.current_task())
             try:
                 await loop.create_future()
             except asyncio.CancelledError:
@@ -365,11 +365,10 @@ def test_a_request_that_fails_as_it_is_given_up_is_no_error_of_the_loop() -> Non
 
         forwarding = Forwarding.__new__(Forwarding)
         forwarding.loop, forwarding.controller_id = loop, lambda: 2
-        waiting = asyncio.create_task(forwarding._while_controller(2, ask()))
-        await asked.wait()
+        waiting = asyncio.create_task(forwarding.while_controller(2, ask()))
+        asking = await asked
         waiting.cancel()
-        await asyncio.wait([waiting])
-        await asyncio.sleep(0)
+        await asyncio.wait([waiting, asking])
 
     asyncio.run(given_up())
     gc.collect()

@@ -131,8 +131,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connections, which tell `granted` the session timeout that the server has granted. It
-    bounds what is asked for by its tickTime; kazoo itself only logs it."""
+    """A connection of kazoo that calls `granted` with the session timeout of the server's answer,
+    in milliseconds. The server's tickTime bounds what a client asks for; kazoo only logs it."""
 
     granted: Callable[[int], None]
 

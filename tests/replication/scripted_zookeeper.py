@@ -1,4 +1,4 @@
-"""A ZooKeeper of one's own making on a free port: it grants sessions, and answers as it is told."""
+"""A fake ZooKeeper server on a free port: it opens sessions, and a test gives it its answers."""
 
 from __future__ import annotations
 

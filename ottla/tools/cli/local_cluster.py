@@ -161,7 +161,7 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         try:
             self.stop()
-        except BaseException:           # a second Ctrl-C: nothing is left behind that nobody ends
+        except BaseException:           # such as a second Ctrl-C: no broker may go on running
             self.kill()
             raise
 

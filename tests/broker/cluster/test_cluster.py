@@ -218,10 +218,7 @@ def test_a_controller_whose_own_write_never_arrived_takes_office_again(
     before = server.metadata_log.image.brokers[node_id].epoch
     lose_next_write(cluster, session)
     cluster.expire(node_id)
-    cluster.until(
-        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
-        "it is registered again",
-    )
+    registers_again(cluster, node_id, before)
     assert create(cluster, node_id, "t", 1, 3) == 0
 
 
@@ -267,6 +264,15 @@ def test_a_decision_that_outlasts_its_controllers_term_brings_no_older_image_bac
     assert cluster.run(outlasts()) >= seen[0]
 
 
+def registers_again(cluster: RunningCluster, node_id: int, before: int) -> None:
+    """Wait until the broker knows itself to be registered in a later epoch."""
+    log = cluster.servers[node_id].metadata_log
+    cluster.until(
+        lambda: (b := log.image.brokers.get(node_id)) and b.epoch > before,
+        "it is registered again",
+    )
+
+
 def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
     cluster: RunningCluster,
 ) -> None:
@@ -282,10 +288,7 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
 
     cluster.run(refused())
     # It is still running, and registers again.
-    cluster.until(
-        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
-        "it is registered again",
-    )
+    registers_again(cluster, node_id, before)
     assert node_id not in leaders(server, "t"), "its leadership went to somebody else"
 
 
@@ -310,10 +313,7 @@ def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
     cluster.run(removed_unheard())
     cluster.until(lambda: node_id not in deciding.metadata_log.image.brokers, "it is removed")
     cluster.run(back())
-    cluster.until(
-        lambda: (b := server.metadata_log.image.brokers.get(node_id)) and b.epoch > before,
-        "it is registered again",
-    )
+    registers_again(cluster, node_id, before)
 
 
 def test_a_controller_that_refuses_connections_is_deposed_before_its_session_ends(

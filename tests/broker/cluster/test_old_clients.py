@@ -1,4 +1,4 @@
-"""What clients from before 0.10 are told by a cluster of which a broker is gone."""
+"""Answers to clients older than Kafka 0.10 while one broker of the cluster is down."""
 
 from __future__ import annotations
 

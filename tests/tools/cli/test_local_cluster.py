@@ -1,4 +1,4 @@
-"""`ottla cluster start` leaves no process behind, however it is ended."""
+"""`ottla cluster start` ends all its processes, also at a second Ctrl-C."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import Slices, begun, in_slices, run
+from ottla.broker.threads.unattended import retrieved
 from ottla.replication.entries import EntryTooLarge
 from ottla.replication.metadata import (
     BrokerImage,
@@ -117,7 +118,7 @@ class Metadata:
             self.writer = self.loop.create_task(self._write())
         # A client that disconnects does not cancel what was decided for it; nobody asks for an
         # error then.
-        future.add_done_callback(_retrieved)
+        future.add_done_callback(retrieved)
         return await asyncio.shield(future)
 
     async def decide_each(
@@ -317,11 +318,6 @@ def _not_written(error: Exception) -> StorageFailed:
 def for_each(items: Sized) -> Callable[[ProtocolError], list[Any]]:
     """For `decide_each`: returns the error once for each item."""
     return lambda error: [error] * len(items)
-
-
-def _retrieved(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.threads.unattended import retrieved
 from ottla.replication.controller.producer_ids import take_producer_ids
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
@@ -42,7 +43,7 @@ class ProducerIds:
             if self.refilling is None:
                 self.refilling = asyncio.create_task(self._refill())
                 # Nobody asks for its error if all who waited have disconnected.
-                self.refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
+                self.refilling.add_done_callback(retrieved)
             await asyncio.shield(self.refilling)
 
     async def _refill(self) -> None:

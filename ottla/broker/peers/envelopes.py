@@ -22,6 +22,7 @@ from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
 from ottla.broker.peers.unanswered import unanswered
 from ottla.broker.quotas.throttle_field import throttle_time_of
 from ottla.broker.threads.slices import Slices
+from ottla.broker.threads.unattended import retrieved
 from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
@@ -156,7 +157,7 @@ class Forwarding:
         silently, it would be waited for until the request times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
         # Nobody asks for its error once it is given up, and it may have one instead of an end.
-        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        asking.add_done_callback(retrieved)
         try:
             while not asking.done():
                 await asyncio.wait([asking], timeout=LOOK_SECONDS)

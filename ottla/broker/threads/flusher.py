@@ -19,6 +19,7 @@ from os.path import dirname
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import InThread
+from ottla.broker.threads.unattended import retrieved
 from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
@@ -114,7 +115,7 @@ class Flusher:
             # While an earlier flush runs in another thread, the end of this one may not move the
             # recovery point yet.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            task.add_done_callback(retrieved)
             await asyncio.shield(task)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:

@@ -105,7 +105,6 @@ cdef class PartitionLog(ReadableLog):
         self.duplicate = False
         self.awake()
         self.health.check()
-        # A compacted log has gaps, so a follower's offsets may jump forward.
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
@@ -115,6 +114,7 @@ cdef class PartitionLog(ReadableLog):
                 if self.chain.active is None or self.chain.must_roll(
                         data, fields.total_size(data), fields.last_offset(data)):
                     self.start_segment()
+                self.note_gaps(data, size)
                 taken = run_in_segment(self.chain, data, size, &entries)
                 self.chain.active.append_run(data, taken, entries)
             except OSError as error:

@@ -2,7 +2,7 @@
 #
 # Invariant: log_start_offset <= log_end_offset, recovery_point <= log_end_offset.
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.chain cimport LogSlice, SegmentChain
 from ottla.log.clock cimport Clock
@@ -24,6 +24,7 @@ cdef class ReadableLog:
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t first_dirty_offset    # a cleaner has processed everything below
     cdef readonly int32_t latest_epoch          # -1 if there is none
+    cdef readonly bint copied_gaps              # a leader's compaction has left gaps in it
     cdef readonly bint duplicate                # whether the last append was a repetition
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
@@ -44,5 +45,6 @@ cdef class ReadableLog:
     cdef int64_t forgotten_ms(self) except? -1
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
                        int64_t upto_offset)
+    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1

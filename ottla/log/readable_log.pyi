@@ -31,6 +31,7 @@ class ReadableLog:
     log_end_offset: int
     first_dirty_offset: int
     expected_aborted: Mapping[int, int] | None
+    copied_gaps: bool
     latest_epoch: int
     duplicate: bool
     flush_messages: int

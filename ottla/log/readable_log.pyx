@@ -4,10 +4,11 @@ After a clean stop a log is at rest: its offsets are known (`closed_logs`), and 
 when they are needed. This makes a start with 100,000 partitions a matter of seconds.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.aborted import aborted_in, trusted
 from ottla.log.chain cimport LogSlice, SegmentChain
+from ottla.log.follower_batches cimport has_gaps
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
 from ottla.log.index.index_file import RebuildNeeded
@@ -105,7 +106,7 @@ cdef class ReadableLog:
         self._epochs, self._producers = loaded.epochs, loaded.producers
         self.snapshots = SnapshotFiles(self.disk, loaded.snapshots)
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
+        self.log_end_offset, self.copied_gaps = loaded.log_end_offset, loaded.copied_gaps
         self.latest_epoch = self._epochs.latest
         self.health.note_damage(loaded.damage)
         # What recovery rebuilt is not durable yet.
@@ -219,7 +220,8 @@ cdef class ReadableLog:
         if self.at_rest is not None:
             self.awake()
         if (self.chain.read(slice, size_max, at_least_one, upto_offset)
-                and offset >= self.first_dirty_offset and not self.config.compacts):
+                and offset >= self.first_dirty_offset
+                and not (self.copied_gaps or self.config.compacts)):
             raise CorruptMessage(
                 f"{self.directory} lacks offset {offset}: batches are missing or damaged")
         return slice
@@ -280,6 +282,22 @@ cdef class ReadableLog:
             return 0
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
         self.latest_epoch = self._epochs.latest
+        return 0
+
+    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
+        to be copied to the end. Raises OSError.
+
+        A segment may begin with such a gap, which nothing inside the log vouches for; the topic's
+        settings do not either, once it is not compacted any more.
+        """
+        if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
+            return 0
+        path = f"{self.directory}/{rebuild.COPIED_GAPS}"
+        self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
+        self.unflushed.note_file(path)      # durable with the batches
+        self.unflushed.note_directory(self.directory)
+        self.copied_gaps = True
         return 0
 
     # Transactions

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from base64 import urlsafe_b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.producers import Producers
-from ottla.log.recovery.rebuild import REREAD_MAX
+from ottla.log.recovery.rebuild import COPIED_GAPS, REREAD_MAX
 from ottla.log.snapshots import decode
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
@@ -78,6 +78,8 @@ class PartitionCheck:
         deep: bool,
         report: Report,
     ) -> None:
+        if COPIED_GAPS in names:
+            known = replace(known, cleaned=True)
         self.path, self.names, self.bases, self.known = path, names, bases, known
         self.deep, self.report = deep, report
         self.epochs: LeaderEpochs | None = None

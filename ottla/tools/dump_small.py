@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.directories import aborted_sizes, closed_logs, topic_ids
 from ottla.log.directories.checkpoints import Partition, decode_offsets
+from ottla.log.recovery.rebuild import COPIED_GAPS
 from ottla.log.snapshots import ENTRY, HEADER
 from ottla.tools.dump_log import java_optional
 from ottla.wire.checksum import crc32c_of
@@ -85,7 +86,7 @@ def dump_snapshot(path: str) -> Iterator[str]:
 
 
 def dump_checkpoint(path: str) -> Iterator[str]:
-    """A checkpoint, `partition.metadata`, `meta.properties`. Raises ValueError for other files."""
+    """A checkpoint, `meta.properties`, a partition's small files. ValueError for other files."""
     name = os.path.basename(path)
     if name == "leader-epoch-checkpoint":
         yield from dump_epochs(path)
@@ -107,7 +108,7 @@ def dump_checkpoint(path: str) -> Iterator[str]:
         for (topic, partition), sizes in aborted_sizes.decode(read_small(path)).items():
             for base_offset, size in sizes.items():
                 yield f"topic: {topic} partition: {partition} segment: {base_offset} size: {size}"
-    elif name in ("partition.metadata", "meta.properties", "quorum-state"):
+    elif name in ("partition.metadata", COPIED_GAPS, "meta.properties", "quorum-state"):
         yield from read_small(path).decode().splitlines()
     else:
         raise ValueError(f"Ignoring unknown file {path}")

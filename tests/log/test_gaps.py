@@ -86,6 +86,38 @@ def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_c
             assert again.read_bytes(offset, 1 << 20)
 
 
+@pytest.mark.parametrize("segment_bytes", [100, 160, 250, 1 << 20])
+def test_a_copy_of_a_compacted_log_is_read_from_everywhere_once_it_is_not_compacted_any_more(
+    segment_bytes: int,
+) -> None:
+    """A follower's segments begin where its leader's log has gaps, the active one too, and it may
+    have compacted nothing itself."""
+    log = open_log(FaultyDisk(), COMPACT)
+    for segment in range(4):
+        for number in range(8):
+            key = number if number < 7 else 100 * (segment + 1)
+            log.append_bytes(keyed(key, b"%d.%d" % (segment, number)), 0)
+        log.roll()
+    log.append_bytes(keyed(1000, b"end"), 0)
+    log.flush()
+    target = cleanable(log, log.log_end_offset, NOW_MS)
+    assert target is not None
+    for task in Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps():
+        if task is not None:
+            task.run()
+    assert b"0.6" not in values_of(log)
+    disk = FaultyDisk()
+    copy = open_log(disk, COMPACT._replace(segment_bytes=segment_bytes))
+    while copy.log_end_offset < log.log_end_offset:
+        copy.configure(COMPACT._replace(segment_bytes=segment_bytes))
+        copy.append_run_bytes(log.read_bytes(copy.log_end_offset, 80), 0)
+        copy.flush()
+        for again in (copy, open_log(disk, DELETE)):
+            again.configure(DELETE)
+            for offset in range(again.log_end_offset):
+                assert again.read_bytes(offset, 1 << 20)
+
+
 def two_segments() -> FaultyDisk:
     """Offsets 0 to 5 in a sealed segment, 6 in the next one, after a clean stop."""
     disk = FaultyDisk()

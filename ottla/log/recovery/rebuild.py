@@ -49,6 +49,8 @@ REREAD_MAX = 4096
 that there are no producers. With 100,000 small partitions most files would be of this kind."""
 OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
+COPIED_GAPS = "copied-gaps"
+"""This file says that a leader's compaction has left gaps in a copy, whatever its settings."""
 
 Names = dict[str, list[str]]
 
@@ -92,6 +94,7 @@ class Loaded(NamedTuple):
     damage: Damage | None
     has_epochs_file: bool
     rebuilt: list[Segment]
+    copied_gaps: bool
 
 
 def load(
@@ -119,7 +122,8 @@ def load(
     if not segments:
         start = log_start_offset
         return Loaded(
-            [], start, start, start, LeaderEpochs(), Producers(), [], None, has_epochs, []
+            [], start, start, start, LeaderEpochs(), Producers(), [], None, has_epochs, [],
+            COPIED_GAPS in kinds,
         )
     note_aborted_sizes(disk, segments, kinds.get(".txnindex", ()), aborted_sizes)
     notes = [offset_in(name) for name in kinds.get(".damaged", ())]
@@ -156,7 +160,7 @@ def load(
         recovery_point = min(recovery_point, end)
     return Loaded(
         segments, start, end, recovery_point, epochs, producers, snapshots, damage,
-        has_epochs, rebuilt,
+        has_epochs, rebuilt, COPIED_GAPS in kinds,
     )
 
 

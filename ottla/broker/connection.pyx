@@ -30,6 +30,7 @@ from ottla.wire.headers cimport RequestHeader, read_request_header, write_respon
 from ottla.wire.structs cimport Message
 
 import logging
+from errno import EIO
 
 from ottla.broker.network.reply import RangeLost
 from ottla.wire.errors import MalformedMessage
@@ -408,6 +409,11 @@ cdef class Connection:
             except RangeLost as error:
                 self.unreadable(error)
                 return 0
+            except OSError as error:
+                if error.errno != EIO:      # a socket never has this one
+                    raise
+                self.unreadable(error)
+                return 0
             if sent == COLD:
                 return self.warm()
             budget -= max(sent, 0)
@@ -451,6 +457,8 @@ cdef class Connection:
 
     cdef int unreadable(self, error) except -1:
         log.error("%r is closed: a part of its reply cannot be read: %s", self, error)
+        if self.out.ranges:
+            self.broker.doubt_file((<FileRange>self.out.ranges[0]).file.path, error)
         self.close()
 
     # -- ending ----------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.network.counts import Counts
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
+from ottla.log.disk import is_passing
+from ottla.log.recovery.rebuild import offset_in
 from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ EVERYWHERE = -1
 
 REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
+
+
+def others_in_sync(partition: Partition) -> bool:
+    """Whether another replica has everything acknowledged of a partition."""
+    return len(partition.isr or ()) > 1
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -82,10 +89,22 @@ class BrokerContext:
     producer_ids: ProducerIds = field(init=False)
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
-        """Reading a partition's log has failed: if the bytes look wrong, have the segment with this
-        offset checked, or all. What is damaged is repaired from another replica in sync."""
-        if isinstance(error, CorruptMessage) and self.check_segment is not None:
+        """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
+        read them and another replica in sync has them, have the segment with this offset checked,
+        or all. What is damaged is repaired from that other one."""
+        wrong = isinstance(error, CorruptMessage) or (
+            isinstance(error, OSError) and not is_passing(error) and others_in_sync(partition)
+        )
+        if wrong and self.check_segment is not None:
             self.check_segment(partition, offset)
+
+    def doubt_file(self, path: str, error: Exception) -> None:
+        """The same where a part of a segment's file was to be sent."""
+        directory, _, name = path.rpartition("/")
+        topic, _, index = directory.rpartition("/")[2].rpartition("-")
+        partition = self.replicas.partition(topic, int(index)) if index.isdecimal() else None
+        if partition is not None and partition.log.directory == directory:
+            self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)

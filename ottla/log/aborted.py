@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.log.disk import is_passing
 from ottla.log.index.transaction_index import ENTRY, AbortedTransaction
 from ottla.log.recovery.trust import FAR, header_at, header_in
 
@@ -129,6 +130,10 @@ def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
         data = log.disk.read_bytes(segment.path(".txnindex"))
     except FileNotFoundError:
         data = None
+    except OSError as error:
+        if is_passing(error):
+            raise
+        raise DoesNotFit from error
     if data is not None and (len(data) % ENTRY.size or not (data or waiting)):
         raise DoesNotFit        # the file is created with its first entry
     before = segment.base_offset - 1

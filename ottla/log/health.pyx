@@ -78,10 +78,15 @@ cdef class LogHealth:
         """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
 
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        it cannot be written.
+        it cannot be written; unless the disk is only full, its directory has failed then.
         """
         self.damage, self.readable_end = damage, damage.end_offset
         self.offline = self.offline or str(damage)
-        disk.write_atomically(
-            damage.path.removesuffix(".log") + ".damaged",
-            f"{damage.position} {damage.reason}\n".encode())
+        try:
+            disk.write_atomically(
+                damage.path.removesuffix(".log") + ".damaged",
+                f"{damage.position} {damage.reason}\n".encode())
+        except OSError as error:
+            if self.on_failure is not None and not is_passing(error):
+                self.on_failure(f"{damage}; that could not be noted: {error}")
+            raise

@@ -379,8 +379,6 @@ cdef class Segment(Openable):
         self.open_indexes()
         if self.times_known:
             return
-        self.read_times()
-        self.times_known = False                # who checks them may have to wait for a rebuild
         if not self.ends_with_newest():
             self.rebuild_indexes()
         self.times_known = True
@@ -392,11 +390,13 @@ cdef class Segment(Openable):
         from that batch on are read: usually those of one index interval.
         """
         cdef int64_t position = 0
-        if self.max_timestamp >= 0:
-            try:
+        try:
+            self.read_times()
+            self.times_known = False            # who checks them may have to wait for a rebuild
+            if self.max_timestamp >= 0:
                 position = self.position_of_entry(self.max_timestamp, self.max_timestamp_offset)
-            except IndexDamaged:
-                return False
+        except IndexDamaged:
+            return False
         newest, _, problem = newest_in(BatchScan(self.opened(), position, self.size, CHUNK, True))
         return newest <= self.max_timestamp and problem is None
 
@@ -422,8 +422,8 @@ cdef class Segment(Openable):
         cdef Py_ssize_t found
         for again in (False, True):
             self.open_indexes()
-            found = self.times.find(timestamp)
             try:
+                found = self.times.find(timestamp)
                 return 0 if found < 0 else self.position_of_entry(
                     self.times.key_of(found), self.times.offset_of(found))
             except IndexDamaged:
@@ -451,8 +451,8 @@ cdef class Segment(Openable):
         """The last entry of the time index before `offset`, or None."""
         for again in (False, True):
             self.open_indexes()
-            entry = self.times.before(offset)
             try:
+                entry = self.times.before(offset)
                 if entry is not None:
                     self.position_of_entry(entry[0], entry[1])
                 return entry

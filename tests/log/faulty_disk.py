@@ -64,6 +64,7 @@ class FaultyFile(DelegatingFile):
 
     def pread(self, size: int, position: int) -> bytes:
         self.disk.before("read", self.path)
+        self.disk.check_readable(self.inode, self.path)
         return bytes(self.inode.content[position : position + size])
 
     def size(self) -> int:
@@ -77,6 +78,8 @@ class FaultyFile(DelegatingFile):
     def truncate(self, size: int) -> None:
         self.disk.before("truncate", self.path)
         cut = len(self.inode.content) - size
+        if not size:
+            self.disk.unreadable.discard(self.inode)        # what is written anew goes elsewhere
         if cut:
             self.put(size, None)
             self.disk.free += max(cut, 0)
@@ -93,6 +96,7 @@ class FaultyDisk(Disk):
 
     `stop_at` is the number of the operation at which the power fails; a write may be partial.
     `errors` maps a kind of operation to the errno that it fails with, below the path `failing`.
+    `unreadable` has the files with bad sectors.
     """
 
     file_type = FaultyFile
@@ -108,6 +112,7 @@ class FaultyDisk(Disk):
         self.stopped = False
         self.errors: dict[str, int] = {}
         self.failing = "/"
+        self.unreadable: set[Inode] = set()
         self.free = 1 << 40
         self.ids = 0
         self.boots = 1
@@ -132,6 +137,11 @@ class FaultyDisk(Disk):
                 # Never all of it: a complete write is the case that stops one step later.
                 return self.random.randrange(size)
         return size
+
+    def check_readable(self, inode: Inode, path: str) -> None:
+        """Raises OSError for a file with bad sectors."""
+        if inode in self.unreadable:
+            raise OSError(errno.EIO, "injected bad sector", path)
 
     def room(self) -> int:
         """How many bytes may still be written."""
@@ -237,6 +247,7 @@ class FaultyDisk(Disk):
         return 0
 
     def read_bytes(self, path: str) -> bytes:
+        self.check_readable(self.inode(path), path)
         return bytes(self.inode(path).content)
 
     def inode(self, path: str) -> Inode:

@@ -90,6 +90,22 @@ def test_answers_are_true_whatever_became_of_a_file(suffix: str, how: str, clean
         assert found == expected, f"seed {seed}"
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_a_file_that_the_disk_refuses_to_read_is_made_anew(suffix: str, clean: bool) -> None:
+    for seed in range(4):
+        disk = written(seed, clean)
+        expected = list(everything(reopened(written(seed, clean))))
+        disk.unreadable = {disk.inode(name) for name in names_with(disk, suffix)}
+        assert disk.unreadable
+        log = reopened(disk)
+        assert list(everything(log)) == expected, f"seed {seed}"
+        disk.unreadable = {disk.inode(name) for name in names_with(disk, suffix)}
+        log = reopened(disk)
+        log.append_bytes(batch(b"one more"), 9)
+        assert split(log.read_bytes(log.log_end_offset - 1, 1 << 20))
+
+
 @pytest.mark.parametrize("how", CHANGES)
 def test_an_index_that_was_rebuilt_or_not_yet_stays_right_over_a_kill_and_a_power_cut(
     how: str,

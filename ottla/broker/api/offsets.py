@@ -124,6 +124,8 @@ async def _list_partition(
             context.broker.doubt(partition, error)
     except OSError as error:
         log.error("%s-%d could not be read: %s", topic, item.partition_index, error)
+        if partition is not None:
+            context.broker.doubt(partition, error)
         answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer
 

@@ -214,7 +214,7 @@ class LogCoordinator(Generic[S]):
                             await slices.pause()
                     offset = next_offset
                 await slices.pause()
-        except CorruptMessage as error:
+        except (CorruptMessage, OSError) as error:
             self.broker.doubt(partition, error, offset)
             raise
 

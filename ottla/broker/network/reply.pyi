@@ -1,3 +1,5 @@
+from ottla.wire.errors import CorruptMessage
+
 class FileRange:
     @property
     def after(self) -> int: ...
@@ -5,5 +7,5 @@ class FileRange:
 class Reply:
     def __init__(self) -> None: ...
 
-class RangeLost(Exception):
+class RangeLost(CorruptMessage):
     """A file no longer has the bytes that a reply has announced."""

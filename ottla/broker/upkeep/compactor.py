@@ -109,6 +109,8 @@ class LogCleaner:
             self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
         except OSError as error:
             log.error("%s could not be compacted: %s", target.log.directory, error)
+            read = cleaner.reading
+            self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
         else:
             log.info(
                 "%s: compacted up to offset %d, read %d bytes, wrote %d",

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import EVERYWHERE
+from ottla.broker.context import EVERYWHERE, others_in_sync
 from ottla.broker.threads.slices import InThread
 from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
@@ -52,8 +52,13 @@ def _scrub(broker: BrokerContext, storage: Storage, bytes_per_second: int) -> Sc
         if partition is not None:
             broker.replicas.note_damage(partition)
 
+    def replaceable(key: PartitionKey) -> bool:
+        partition = broker.replicas.partition(*key)
+        return partition is not None and others_in_sync(partition)
+
     return Scrub(
-        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms, damaged
+        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms,
+        damaged, replaceable=replaceable,
     )
 
 
@@ -68,7 +73,7 @@ async def _run(steps: Steps, in_thread: InThread) -> None:
             try:
                 await in_thread(step.run)
             except OSError as error:
-                log.error("the scrub leaves a segment to its next round: %s", error)
+                log.error("the scrub could not read a segment, or note its progress: %s", error)
                 failure = error
         try:
             step = next(steps) if failure is None else steps.throw(failure)

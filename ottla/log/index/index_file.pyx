@@ -6,6 +6,7 @@ causes no index write; a crash loses them, and recovery rebuilds them.
 
 from libc.stdint cimport int64_t, uint8_t
 
+from ottla.log.disk import is_passing
 from ottla.wire.errors import CorruptMessage
 
 
@@ -41,7 +42,7 @@ cdef class IndexFile:
 
     cdef const uint8_t *entry(self, Py_ssize_t index) except NULL:
         cdef Py_ssize_t page_entries = PAGE // self.entry_size
-        cdef Py_ssize_t wanted, filled, size
+        cdef Py_ssize_t wanted, filled, size, got
         if index < 0 or index >= self.count:
             raise IndexError(f"{self.path} has {self.count} entries, number {index} does not exist")
         if index >= self.written:
@@ -51,7 +52,13 @@ cdef class IndexFile:
             filled = min(page_entries, self.written - wanted * page_entries)
             size = filled * self.entry_size
             self.page_number = -1
-            if self.file.read_at(self.page, size, wanted * page_entries * self.entry_size) < size:
+            try:
+                got = self.file.read_at(self.page, size, wanted * page_entries * self.entry_size)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                raise IndexDamaged(f"{self.path} cannot be read: {error}") from error
+            if got < size:
                 raise IndexDamaged(f"{self.path} became shorter than its {self.written} entries")
             self.page_number, self.page_filled = wanted, filled
         return self.page + (index - wanted * page_entries) * self.entry_size

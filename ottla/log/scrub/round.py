@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ottla.log.clock import Clock
 from ottla.log.directories.checkpoints import Partition, decode_offsets, encode_offsets
-from ottla.log.disk import Disk
+from ottla.log.disk import Disk, is_passing
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery.rebuild import Damage
 from ottla.log.scrub.segment_check import SegmentScrub
@@ -67,7 +67,11 @@ OnDamage = Callable[[Partition, Damage], None]
 
 
 class Scrub:
-    """Runs rounds endlessly. `on_damage` is called for each log that is found damaged."""
+    """Runs rounds endlessly. `on_damage` is called for each log that is found damaged.
+
+    What the disk refuses to read is damage if the log is `replaceable`, by another replica.
+    Otherwise every reader tries again: the disk may recover, and nobody else has the records.
+    """
 
     def __init__(
         self,
@@ -77,10 +81,11 @@ class Scrub:
         interval_ms: int,
         on_damage: OnDamage,
         slice_bytes: int = SLICE_BYTES,
+        replaceable: Callable[[Partition], bool] = lambda key: False,
     ) -> None:
         self.storage, self.clock = storage, clock
         self.bytes_per_second, self.interval_ms = bytes_per_second, interval_ms
-        self.on_damage, self.slice_bytes = on_damage, slice_bytes
+        self.on_damage, self.slice_bytes, self.replaceable = on_damage, slice_bytes, replaceable
         self.bytes_read = 0
         self.path = storage.directories[0].file(PLACE)
         self.began_ms, self.places = self.load()
@@ -134,7 +139,7 @@ class Scrub:
             try:
                 yield from self.check_segment(key, log, segment)
             except OSError:
-                # It was deleted meanwhile, or cannot be read: continue with the others.
+                # It was deleted meanwhile, or cannot be opened: continue with the others.
                 pass
             self.places[key] = end_offset
             if self.clock.now_ms() - self.saved_ms >= SAVE_EVERY_MS:
@@ -161,12 +166,12 @@ class Scrub:
                 file, segment.size, segment.base_offset, self.base_behind(log, segment),
                 self.slice_bytes,
             )  # fmt: skip
-            yield from self.read_to_end(scrub)
+            yield from self.read_to_end(scrub, key)
             if scrub.problem is None:
                 return
             file.evict()
             scrub.look_again()
-            yield from self.read_to_end(scrub)
+            yield from self.read_to_end(scrub, key)
         finally:
             file.close()
         # Compaction, retention or a truncation may have removed the segment meanwhile.
@@ -189,11 +194,17 @@ class Scrub:
         following = log.segments.index(segment) + 1
         return log.segments[following].base_offset
 
-    def read_to_end(self, scrub: SegmentScrub) -> Steps:
+    def read_to_end(self, scrub: SegmentScrub, key: Partition) -> Steps:
         """Slice by slice, with a pause after each to keep the rate."""
         while not scrub.done:
             before = scrub.position
-            yield Read(scrub)
+            try:
+                yield Read(scrub)
+            except OSError as error:
+                if is_passing(error) or not self.replaceable(key):
+                    raise
+                scrub.refused(error)
+                return
             scrub.check()
             moved = scrub.position - before
             self.bytes_read += moved

@@ -137,6 +137,10 @@ cdef class SegmentScrub:
         self.problem, self.fault_position, self.fault_offset = problem, position, offset
         return 0
 
+    def refused(self, error):
+        """The disk refuses the next slice: a fault of the batch that it begins in."""
+        self.found(f"it cannot be read: {error}", self.batch_position, self.end_offset)
+
     def look_again(self):
         """Goes back to the batch that looked wrong: a fault counts when it is read twice. Where it
         is the end that looked wrong, any batch may have been misread: back to the first one."""

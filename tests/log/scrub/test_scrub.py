@@ -3,6 +3,7 @@ position."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,35 @@ def test_a_fault_that_is_not_there_the_second_time_is_forgotten(tmp_path: Path) 
         elif not isinstance(step, Save) and step > 1000:
             break
     assert machine.found == [] and reads > 1
+
+
+@pytest.mark.parametrize("replaceable", [True, False])
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_the_disk_refuses_to_read_twice_is_damage_if_another_replica_has_it(
+    tmp_path: Path, times: int, replaceable: bool
+) -> None:
+    machine = Machine(tmp_path)
+    machine.scrub.replaceable = lambda key: replaceable
+    log = machine.log("t", 7)
+    stored = len(split((tmp_path / "t-0" / names(3)[0]).read_bytes())[0])
+    refused, step = 0, next(machine.steps)
+    while not isinstance(step, float) or step < DAY_MS / 2000:
+        failure = None
+        if isinstance(step, Read) and names(3)[0] in step.scrub.file.path and step.scrub.position:
+            refused += 1
+            if refused <= times:
+                failure = OSError(errno.EIO, "bad sector", step.scrub.file.path)
+        if failure is None and not isinstance(step, float):
+            step.run()
+        step = machine.steps.throw(failure) if failure else next(machine.steps)
+    if times == 1 or not replaceable:
+        assert machine.found == [] and log.offline is None
+        return
+    ((key, damage),) = machine.found
+    whole = SLICE // stored
+    assert (key, damage.end_offset, damage.position) == (("t", 0), 3 + whole, whole * stored)
+    assert "cannot be read: [Errno 5] bad sector" in damage.reason
+    assert log.offline is not None and log.read_bytes(3, 1 << 20)
 
 
 def test_a_segment_that_is_deleted_meanwhile_is_not_damaged(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ import logging
 
 from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
+from ottla.broker.network.reply import RangeLost
 from ottla.broker.security.access import access_of
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
@@ -264,6 +265,7 @@ cdef class Fetching:
         except OSError as error:
             self.refuse(fetch, item, STORAGE_ERROR)
             log.error("%r could not be read: %s", item.partition, error)
+            self.broker.doubt(item.partition, error, item.fetch_offset)
         except Exception:
             self.refuse(fetch, item, UNKNOWN_SERVER_ERROR)
             log.exception("fetch from %r failed", item.partition)
@@ -435,8 +437,9 @@ cdef class Fetching:
         cdef Py_ssize_t start = reply.size, ranges = len(reply.ranges)
         try:
             self.write_found(fetch, item, reply)
-        except OSError as error:
+        except (OSError, RangeLost) as error:
             log.error("%r could not be read: %s", item.partition, error)
+            self.broker.doubt(item.partition, error, item.fetch_offset)
             reply.cut(start, ranges)
             self.refuse(fetch, item, STORAGE_ERROR)
             self.write_found(fetch, item, reply)

@@ -46,11 +46,6 @@ REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
 
 
-def others_in_sync(partition: Partition) -> bool:
-    """Whether another replica has everything acknowledged of a partition."""
-    return len(partition.isr or ()) > 1
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class BrokerContext:
     """The parts of one running broker, built by server.py and handed to every handler."""
@@ -92,8 +87,9 @@ class BrokerContext:
         """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
         read them and another replica in sync has them, have the segment with this offset checked,
         or all. What is damaged is repaired from that other one."""
+        refused = isinstance(error, OSError) and not is_passing(error)
         wrong = isinstance(error, CorruptMessage) or (
-            isinstance(error, OSError) and not is_passing(error) and others_in_sync(partition)
+            refused and partition.log.health.replaceable
         )
         if wrong and self.check_segment is not None:
             self.check_segment(partition, offset)

@@ -11,7 +11,10 @@ cdef class LogHealth:
     cdef readonly object damage         # the Damage that keeps it from taking writes, or None
     cdef readonly object put_aside      # the Damage above the recovery point that was cut off when
                                         #   the log was opened: it is sound since, and takes writes
+    cdef public bint replaceable        # whether another replica in sync has everything: then what
+                                        #   the disk refuses to read is damage
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
+    cdef int refusals                   # of the disk, when the files of a log at rest were read
     cdef readonly object on_failure     # called with the reason once the log goes offline
 
     cdef int check(self) except -1

@@ -7,6 +7,7 @@ the log offline until a restart, because the content of its files is not known a
 from libc.stdint cimport int64_t
 
 from ottla.log.disk import is_passing
+from ottla.log.recovery import rebuild
 from ottla.wire.errors import StorageFailed
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
@@ -62,9 +63,19 @@ cdef class LogHealth:
         else:
             self.put_aside = damage
 
+    def cannot_open(self, error, int64_t start_offset):
+        """The disk refuses to read the files of a log at rest: damage of all of it, at the second
+        time, if another replica has it. Otherwise it is tried again."""
+        if self.replaceable and not is_passing(error):
+            self.refusals += 1
+            if self.refusals > 1:
+                self.note_damage(rebuild.unreadable(self.directory, error, start_offset))
+                self.readable_end = start_offset
+
     def repaired(self):
         """The damaged end of the log is about to be put aside: it accepts writes again."""
         self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
+        self.refusals = 0
 
     def end_in(self, disk, damage, error):
         """The same as `end_before`, for what a change of the log has met. Raises StorageFailed."""

@@ -34,10 +34,8 @@ cdef class PartitionLog(ReadableLog):
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
              recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False,
              aborted_sizes=None):
-        """Open the log in `directory`, which need not exist, and recover it unless it is `clean`.
-
-        Without a clean stop every segment from `recovery_point` on is checked byte for byte.
-        """
+        """Open the log in `directory`, which need not exist, and recover it unless it is `clean`:
+        every segment from `recovery_point` on is checked byte for byte."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
@@ -325,6 +323,8 @@ cdef class PartitionLog(ReadableLog):
         them, and accepts writes again. Raises StorageFailed."""
         base, aside = quarantine.put_aside(self)
         self.health.repaired()
+        if self.at_rest is not None:    # it could not be read: all of it was put aside
+            self.log_end_offset = self.log_start_offset
         if base <= self.log_start_offset:
             self.truncate_fully_and_start_at(self.log_start_offset)
         else:

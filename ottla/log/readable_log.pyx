@@ -59,6 +59,7 @@ cdef class ReadableLog:
                 self.reread = needed.rebuild
             raise
         except OSError as error:
+            self.health.cannot_open(error, self.log_start_offset)
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         if self.log_end_offset != end and self.health.damage is None:
             # Its offsets were reported already and must not be given to other records.

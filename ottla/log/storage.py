@@ -28,6 +28,7 @@ from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import rebuild
+from ottla.log.recovery.quarantine import put_all_aside
 from ottla.log.recovery.task import LogRecovery, Wanted
 from ottla.wire.errors import CorruptMessage, StorageFailed
 
@@ -312,6 +313,18 @@ class Storage:
         )
         log.fail(reason)
         return log
+
+    def put_unreadable_aside(self, key: Partition) -> list[str]:
+        """Rename all segments of a log that cannot be opened; the next attempt finds an empty one.
+        Returns their new paths. Raises StorageFailed."""
+        home = self.homes[key]
+        try:
+            aside = put_all_aside(self.disk, home.file(f"{key[0]}-{key[1]}"))
+        except OSError as error:
+            raise StorageFailed(f"{key[0]}-{key[1]} could not be put aside: {error}") from error
+        for known in home.checkpointed():
+            known.pop(key, None)
+        return aside
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
         """Of several directories with a name, the one of this topic; the others are put aside."""

@@ -285,6 +285,7 @@ cdef class Partition:
             self.followers = None
             self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None
             self.alone = self.under_min_isr = False
+            self.log.health.replaceable = len(isr) > (node_id in isr)
             if was_led:
                 self.give_up()
         else:
@@ -305,6 +306,7 @@ cdef class Partition:
             self.isr_expands += len(isr) > len(self.isr)
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
+        self.log.health.replaceable = not self.alone
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
         if not self.alone and not self.must_sync():
             self.flush_wanted_upto = 0

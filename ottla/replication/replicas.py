@@ -79,6 +79,8 @@ class Replicas:
         """Those of several replicas whose damaged logs accept no writes until they are repaired."""
         self.put_off: set[Key] = set()
         """Partitions that could not be opened for lack of room or descriptors."""
+        self.unreadable: set[Key] = set()
+        """Those of several replicas whose logs the disk refused to read when they were opened."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if this broker has a replica of it."""
@@ -194,7 +196,7 @@ class Replicas:
         topic, index = partition.topic, partition.index
         self.by_name[topic][index] = None
         self.offline -= {(topic, index)}
-        self.put_off.discard((topic, index))
+        self._forget((topic, index))
         self.damaged.pop((topic, index), None)
         partition.close()
         self._count(partition)
@@ -212,7 +214,8 @@ class Replicas:
     def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
         """A partition with its log, or with one that refuses everything if opening failed."""
         config, key = self.log_config(image, topic.name), (topic.name, index)
-        self.put_off.discard(key)
+        copies = self.cluster is not None and len(topic.partitions[index].replicas) > 1
+        self._forget(key)
         try:
             opened = self.storage.get_or_create(topic.name, index, topic.topic_id, config)
         except StorageFailed as error:
@@ -220,10 +223,10 @@ class Replicas:
             opened = self.storage.unavailable_log(key, topic.topic_id, config, str(error))
             if is_passing(error.__cause__):
                 self.put_off.add(key)
+            elif copies and isinstance(error.__cause__, OSError):
+                self.unreadable.add(key)
             self.offline |= {key}
-        high_watermark = -1
-        if self.cluster is not None and len(topic.partitions[index].replicas) > 1:
-            high_watermark = self.checkpointed.get(key, 0)
+        high_watermark = self.checkpointed.get(key, 0) if copies else -1
         return Partition(
             topic.name, index, topic.topic_id, opened, self.flush_before_ack, self.with_sealed,
             self.cluster, high_watermark,
@@ -232,23 +235,33 @@ class Replicas:
     def open_again(self, image: MetadataImage) -> int:
         """Retry what was postponed; returns how many partitions were opened."""
         opened = 0
-        for name, index in sorted(self.put_off):
-            self.put_off.discard((name, index))
-            topic, before = image.topics.get(name), self.partition(name, index)
-            if topic is None or before is None or before.topic_id != topic.topic_id:
-                continue
-            self.offline -= {(name, index)}
-            partition = self.by_name[name][index] = self._open(topic, index, image)
-            state = topic.partitions[index]
-            if self.takes_part(image):
-                self._assign(partition, state, image.leader_epoch(topic, state))
-            before.close()
-            self._count(before)
-            self.changed[before] = None
-            self._tell_roles()
-            opened += (name, index) not in self.put_off
+        for key in sorted(self.put_off):
+            self.put_off.discard(key)
+            opened += self._open_again(key, image)
         self.offline_changed()
         return opened
+
+    def _open_again(self, key: Key, image: MetadataImage) -> bool:
+        """Whether a partition could be opened that could not be before."""
+        name, index = key
+        topic, before = image.topics.get(name), self.partition(name, index)
+        if topic is None or before is None or before.topic_id != topic.topic_id:
+            return False
+        self.offline -= {key}
+        partition = self.by_name[name][index] = self._open(topic, index, image)
+        state = topic.partitions[index]
+        if self.takes_part(image):
+            self._assign(partition, state, image.leader_epoch(topic, state))
+        before.close()
+        self._count(before)
+        self.changed[before] = None
+        self._tell_roles()
+        return key not in self.offline
+
+    def _forget(self, key: Key) -> None:
+        """A partition is opened, or has gone."""
+        self.put_off.discard(key)
+        self.unreadable.discard(key)
 
     def note_failures(self) -> None:
         """Some log directory has failed: end the waiting for its partitions."""
@@ -282,6 +295,18 @@ class Replicas:
             partition.log.log_end_offset, ", ".join(aside),
         )
 
+    def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
+        """Put aside the log of a follower, which the disk refuses to read for the second time, and
+        begin an empty one. Raises StorageFailed."""
+        if not self._open_again(key, image) and key in self.unreadable:
+            aside = self.storage.put_unreadable_aside(key)
+            log.warning(
+                "%s-%d: the log, which cannot be read, was put aside, and is fetched again from the"
+                " leader; these files are kept: %s", *key, ", ".join(aside),
+            )
+            self._open_again(key, image)
+        self.offline_changed()
+
     def _drop(self, topic: TopicImage) -> Iterator[None]:
         name = topic.name
         if self.offline:
@@ -290,6 +315,8 @@ class Replicas:
             self.damaged = {key: None for key in self.damaged if key[0] != name}
         if self.put_off:
             self.put_off = {key for key in self.put_off if key[0] != name}
+        if self.unreadable:
+            self.unreadable = {key for key in self.unreadable if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
         self.by_id.pop(topic.topic_id, None)        # it is there without a replica here, too
         self.leaving.append(left)

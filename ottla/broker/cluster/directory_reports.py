@@ -85,13 +85,17 @@ class DirectoryReports:
         """Put what is damaged aside, if the image has another leader and this replica nowhere."""
         broker, image = self.broker, self.broker.image
         partition, states = broker.replicas.partition(*key), _states(image, key[0])
-        if partition is None or not partition.damaged or key[1] >= len(states):
+        unreadable = key in broker.replicas.unreadable
+        if partition is None or key[1] >= len(states) or not (partition.damaged or unreadable):
             return
         state = states[key[1]]
         counts = broker.node_id in state.isr or not partition.following
         if counts or partition.leader_id != state.leader or state.leader not in image.brokers:
             return
         try:
+            if unreadable:
+                broker.replicas.replace_unreadable(key, image)
+                return
             broker.replicas.repair(partition)
         except StorageFailed as error:
             log.error("%r stays damaged: %s", partition, error)
@@ -145,7 +149,8 @@ class DirectoryReports:
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
         """The next report, once what the image allows is repaired."""
-        for key in [key for key in self.broker.replicas.damaged if key in self.marked]:
+        replicas = self.broker.replicas
+        for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:
             self._repair(key)
         return self._request()
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import EVERYWHERE, others_in_sync
+from ottla.broker.context import EVERYWHERE
 from ottla.broker.threads.slices import InThread
 from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.recovery.rebuild import Damage
@@ -52,13 +52,8 @@ def _scrub(broker: BrokerContext, storage: Storage, bytes_per_second: int) -> Sc
         if partition is not None:
             broker.replicas.note_damage(partition)
 
-    def replaceable(key: PartitionKey) -> bool:
-        partition = broker.replicas.partition(*key)
-        return partition is not None and others_in_sync(partition)
-
     return Scrub(
-        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms,
-        damaged, replaceable=replaceable,
+        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms, damaged
     )
 
 

@@ -41,6 +41,11 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
             f"{log.directory}: its damage could not be put aside: {error}") from error
 
 
+def put_all_aside(disk: Disk, directory: str) -> list[str]:
+    """The same for a log that cannot be opened, as the disk refuses to read it. Raises OSError."""
+    return _rename(disk, directory, EVERYTHING)
+
+
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
     found = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []

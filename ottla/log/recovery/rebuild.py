@@ -381,6 +381,11 @@ def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) ->
     return Damage(last.path(".log"), last.size, reason, last.end_offset)
 
 
+def unreadable(directory: str, error: OSError, start_offset: int) -> Damage:
+    """The fault of a log whose files the disk refuses to read."""
+    return Damage(directory, 0, f"it cannot be read: {error}", start_offset)
+
+
 def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> None:
     """Copies bytes of a file; the target appears only once it is complete and durable."""
     read, write = disk.open(source), disk.open(target + ".tmp", create=True)

@@ -69,8 +69,8 @@ OnDamage = Callable[[Partition, Damage], None]
 class Scrub:
     """Runs rounds endlessly. `on_damage` is called for each log that is found damaged.
 
-    What the disk refuses to read is damage if the log is `replaceable`, by another replica.
-    Otherwise every reader tries again: the disk may recover, and nobody else has the records.
+    What the disk refuses to read is damage if another replica has it. Otherwise every reader tries
+    again: the disk may recover, and nobody else has the records.
     """
 
     def __init__(
@@ -81,11 +81,10 @@ class Scrub:
         interval_ms: int,
         on_damage: OnDamage,
         slice_bytes: int = SLICE_BYTES,
-        replaceable: Callable[[Partition], bool] = lambda key: False,
     ) -> None:
         self.storage, self.clock = storage, clock
         self.bytes_per_second, self.interval_ms = bytes_per_second, interval_ms
-        self.on_damage, self.slice_bytes, self.replaceable = on_damage, slice_bytes, replaceable
+        self.on_damage, self.slice_bytes = on_damage, slice_bytes
         self.bytes_read = 0
         self.path = storage.directories[0].file(PLACE)
         self.began_ms, self.places = self.load()
@@ -166,12 +165,12 @@ class Scrub:
                 file, segment.size, segment.base_offset, self.base_behind(log, segment),
                 self.slice_bytes,
             )  # fmt: skip
-            yield from self.read_to_end(scrub, key)
+            yield from self.read_to_end(scrub, log)
             if scrub.problem is None:
                 return
             file.evict()
             scrub.look_again()
-            yield from self.read_to_end(scrub, key)
+            yield from self.read_to_end(scrub, log)
         finally:
             file.close()
         # Compaction, retention or a truncation may have removed the segment meanwhile.
@@ -194,14 +193,14 @@ class Scrub:
         following = log.segments.index(segment) + 1
         return log.segments[following].base_offset
 
-    def read_to_end(self, scrub: SegmentScrub, key: Partition) -> Steps:
+    def read_to_end(self, scrub: SegmentScrub, log: PartitionLog) -> Steps:
         """Slice by slice, with a pause after each to keep the rate."""
         while not scrub.done:
             before = scrub.position
             try:
                 yield Read(scrub)
             except OSError as error:
-                if is_passing(error) or not self.replaceable(key):
+                if is_passing(error) or not log.health.replaceable:
                     raise
                 scrub.refused(error)
                 return

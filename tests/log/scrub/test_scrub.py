@@ -201,8 +201,8 @@ def test_what_the_disk_refuses_to_read_twice_is_damage_if_another_replica_has_it
     tmp_path: Path, times: int, replaceable: bool
 ) -> None:
     machine = Machine(tmp_path)
-    machine.scrub.replaceable = lambda key: replaceable
     log = machine.log("t", 7)
+    log.health.replaceable = replaceable
     stored = len(split((tmp_path / "t-0" / names(3)[0]).read_bytes())[0])
     refused, step = 0, next(machine.steps)
     while not isinstance(step, float) or step < DAY_MS / 2000:

@@ -98,12 +98,12 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
 
 def differences(world: ClusterWorld, harmed: Collection[tuple[str, int]]) -> str:
     """Which replicas are not equal, byte for byte, or are not committed to their end. Those of
-    partitions with a byte that has changed may be damaged: the scrub has to find that, and the
-    others to repair it."""
+    partitions with a byte that has changed, or cannot be read, may be damaged: the scrub has to
+    find that, and the others to repair it."""
     for name, replicas in copies(world).items():
         try:
             problem = differing(name, replicas)
-        except (CorruptMessage, StorageFailed) as damage:
+        except (CorruptMessage, StorageFailed, OSError) as damage:
             if name not in harmed:
                 raise
             problem = f"a replica of {name} is damaged: {damage}"

@@ -1,4 +1,5 @@
-"""Bytes that change on a disk, and which copies are damaged by that until they are repaired."""
+"""Bytes that change on a disk, or cannot be read any more, and which copies are damaged by that
+until they are repaired."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
 
 SEGMENT = re.compile(r"/d\d/(.+)-(\d+)/\d{20}\.log")
+UNREADABLE_SHARE = 0.3
+"""How often it is a file that the disk refuses to read."""
 COVERED_FROM = 17
 """The first byte of a batch that its checksum, or a comparison with it, covers."""
 
@@ -43,16 +46,39 @@ class Place:
         return False
 
 
+@dataclass(frozen=True)
+class BadSector:
+    """A file that its disk refuses to read."""
+
+    machine: ClusterMachine
+    file: str
+    inode: Inode
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the log still has that file, in the directory where it was."""
+        disk = self.machine.disk
+        directories = self.machine.world.options.directories
+        return self.inode in disk.unreadable and any(
+            disk.names.get(f"{directory}/{self.file}") is self.inode for directory in directories
+        )
+
+    def recovers(self) -> None:
+        """The disk reads it again."""
+        self.machine.disk.unreadable.discard(self.inode)
+
+
 class Damage:
-    """Every byte that was changed in a run."""
+    """Every byte that was changed in a run, and every file that became unreadable."""
 
     def __init__(self, world: ClusterWorld, truth: Truth) -> None:
         self.world, self.truth = world, truth
-        self.places: dict[Key, list[Place]] = {}
+        self.places: dict[Key, list[Place | BadSector]] = {}
+        self.kinds = Random(f"kinds of damage {world.seed}")
 
     def strike(self, chance: Random) -> bool:
-        """Change a byte of a sealed segment whose partition has a good copy elsewhere; False if
-        there is none."""
+        """Change a byte of a sealed segment whose partition has a good copy elsewhere, or make the
+        file unreadable; False if there is none."""
         harmed, dark = self.nodes(), {each.node_id for each in self.world.brokers if each.dark}
         found = []
         for name, index, state in self.truth.states():
@@ -70,12 +96,16 @@ class Damage:
         first, size = chance.choice(list(durable_batches(inode)))
         at = first + chance.randrange(COVERED_FROM, size)
         value = inode.content[at] ^ 1 << chance.randrange(8)
-        inode.content[at] = inode.durable[at] = value
         matched = SEGMENT.fullmatch(path)
         assert matched is not None
-        key = matched[1], int(matched[2])
-        file, head = path.split("/", 2)[2], bytes(inode.content[: at + 1])
-        self.places.setdefault(key, []).append(Place(machine, file, head))
+        places, file = self.places.setdefault((matched[1], int(matched[2])), []), path[4:]
+        if self.kinds.random() < UNREADABLE_SHARE:
+            machine.disk.unreadable.add(inode)
+            places.append(BadSector(machine, file, inode))
+            self.world.note(f"{machine.name}: {path} cannot be read any more")
+            return True
+        inode.content[at] = inode.durable[at] = value
+        places.append(Place(machine, file, bytes(inode.content[: at + 1])))
         self.world.note(f"{machine.name}: byte {at} of {path} changes, in the batch at {first}")
         return True
 
@@ -86,6 +116,15 @@ class Damage:
             for key, places in self.places.items()
         }
         return {key: nodes for key, nodes in found.items() if nodes}
+
+    def recover(self, topic: str, index: int) -> set[int]:
+        """The disks read a partition's files again; returns whose did not."""
+        nodes = set()
+        for place in self.places.get((topic, index), ()):
+            if isinstance(place, BadSector) and place.is_there:
+                place.recovers()
+                nodes.add(place.machine.node_id)
+        return nodes
 
     def spoils(self, topic: str, index: int, records: Any) -> bool:
         """Whether a client refuses what it has fetched, as the partition's bytes were changed."""

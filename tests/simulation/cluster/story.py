@@ -258,8 +258,15 @@ class ClusterStory:
             if machine is None and state.extra is not None and state.extra.lost:
                 self.world.note(f"an operator gives {name}-{index} a leader: {state}")
                 await self.admin.elect_anyone(name, index)
+            elif machine is None and (nodes := self.damage.recover(name, index)):
+                self.world.note(f"the disks of {nodes} read {name}-{index} again")
+                for each in self.world.brokers:
+                    if each.node_id in nodes:
+                        each.kill()
+                        each.begin_broker()
             elif machine is not None and state.leader in harmed.get((name, index), ()):
                 self.world.note(f"an operator restarts the damaged leader of {name}-{index}")
+                self.damage.recover(name, index)    # nobody else has what it cannot read
                 machine.kill()
                 machine.begin_broker()
 

@@ -371,20 +371,22 @@ class Storage:
         for directory in self.directories:
             directory.forget(key)
 
-    def delete(self, topic: str, partition: int) -> None:
+    def delete(self, topic: str, partition: int, topic_stays: bool = False) -> None:
         """Deletes a log: its directory is renamed now, and its files are removed when they are due.
 
         A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
         cut before it brings back directories without a topic; the topic id distinguishes them from
         a new topic's.
 
+        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
         Raises StorageFailed.
         """
         key = topic, partition
         home = self.homes.get(key)
         log = self.logs.pop(key, None)
-        for directory in self.directories:
-            directory.topic_ids.pop(topic, None)
+        if not topic_stays:
+            for directory in self.directories:
+                directory.topic_ids.pop(topic, None)
         if home is None:
             return
         if home.offline is not None:

@@ -201,13 +201,13 @@ class Replicas:
         partition.close()
         self._count(partition)
         self.changed[partition] = None
-        self._delete(topic, index)
+        self._delete(topic, index, any(each is not None for each in self.by_name[topic]))
 
-    def _delete(self, topic: str, index: int) -> None:
+    def _delete(self, topic: str, index: int, topic_stays: bool = False) -> None:
         """Delete a partition's log. A disk that refuses one keeps no other: a new topic of the same
         name would get the logs that were left open."""
         try:
-            self.storage.delete(topic, index)
+            self.storage.delete(topic, index, topic_stays)
         except StorageFailed as error:
             log.error("%s-%d: %s", topic, index, error)
 

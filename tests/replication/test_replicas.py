@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from errno import EIO
+import os
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
     MetadataImage,
+    PartitionChanged,
     PartitionState,
     TopicCreated,
 )
@@ -57,13 +59,13 @@ def test_nothing_is_led_by_an_image_that_names_another_process_of_the_same_id(
 class UnrenamedDisk(Disk):
     """A disk on which the directories with some names cannot be renamed."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, error: int = EIO) -> None:
         super().__init__()
-        self.names = names
+        self.names, self.error = names, error
 
     def rename(self, old: str, new: str) -> None:
         if Path(old).name in self.names:
-            raise OSError(EIO, "input/output error", old)
+            raise OSError(self.error, os.strerror(self.error), old)
         super().rename(old, new)
 
 
@@ -111,3 +113,25 @@ def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage
     new = topics(t=(b"u", 1))
     list(replicas.follow(old, new, ("t",)))
     assert replicas.by_id.keys() == {b"u" * 16}
+
+
+def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkpoints(
+    tmp_path: Path,
+) -> None:
+    """What was deleted would come back with the next start, and every log be read for its recovery.
+    """
+    storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=1)
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    old = topics(t=(b"1", 2))
+    list(replicas.follow(topics(), old, old.topics))
+    batch = build_batch([Record(n, 1, None, b"x") for n in range(4)])
+    for partition in replicas:
+        partition.append_bytes(batch)
+    new = old.apply([PartitionChanged("t", 0, PartitionState(2, 1, (2,), (2,), 1))])
+    list(replicas.follow(old, new, new.topics))
+    [stays] = replicas
+    stays.log.delete_before(3)
+    storage.close([(("t", 1), 4)])
+    storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=1)
+    assert storage.high_watermarks == {("t", 1): 4}
+    assert storage.get_or_create("t", 1, b"1" * 16, LogConfig()).log_start_offset == 3

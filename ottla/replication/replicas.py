@@ -12,6 +12,7 @@ from ottla.log.disk import is_passing
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import (
+    FencedLeaderEpoch,
     NotLeaderOrFollower,
     ProtocolError,
     StorageFailed,
@@ -170,7 +171,11 @@ class Replicas:
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
             if takes_part:
-                self._assign(partition, state, image.leader_epoch(topic, state))
+                try:
+                    self._assign(partition, state, image.leader_epoch(topic, state))
+                except FencedLeaderEpoch as error:
+                    # As with a ZooKeeper that was restored from a backup which nobody accepted.
+                    log.error("%r is not led here: %s", partition, error)
             yield
 
     def _assign(self, partition: Partition, state: PartitionState, epoch: int) -> None:

@@ -115,6 +115,19 @@ def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage
     assert replicas.by_id.keys() == {b"u" * 16}
 
 
+def test_a_log_with_a_later_epoch_than_the_metadata_keeps_no_other_partition_from_its_role(
+    storage: Storage,
+) -> None:
+    """ZooKeeper was restored from a backup, and nobody has noticed."""
+    batch = build_batch([Record(0, 1, None, b"in a later epoch")])
+    storage.get_or_create("t", 0, b"1" * 16, LogConfig()).append_bytes(batch, 5)
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    image = topics(t=(b"1", 2), u=(b"2", 1))
+    list(replicas.follow(topics(), image, image.topics))
+    led = {repr(partition): partition.led_here for partition in replicas}
+    assert led == {"t-0": False, "t-1": True, "u-0": True}
+
+
 def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkpoints(
     tmp_path: Path,
 ) -> None:

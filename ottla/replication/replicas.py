@@ -241,7 +241,6 @@ class Replicas:
         """Retry what was postponed; returns how many partitions were opened."""
         opened = 0
         for key in sorted(self.put_off):
-            self.put_off.discard(key)
             opened += self._open_again(key, image)
         self.offline_changed()
         return opened
@@ -251,7 +250,7 @@ class Replicas:
         name, index = key
         topic, before = image.topics.get(name), self.partition(name, index)
         if topic is None or before is None or before.topic_id != topic.topic_id:
-            return False
+            return False                # it is of an image that is being followed: later
         self.offline -= {key}
         partition = self.by_name[name][index] = self._open(topic, index, image)
         state = topic.partitions[index]

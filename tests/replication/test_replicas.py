@@ -128,6 +128,28 @@ def test_a_log_with_a_later_epoch_than_the_metadata_keeps_no_other_partition_fro
     assert led == {"t-0": False, "t-1": True, "u-0": True}
 
 
+def test_a_log_that_waits_for_room_is_opened_though_it_was_tried_with_the_image_before(
+    tmp_path: Path,
+) -> None:
+    """Others are served while an image is followed, the upkeep too: it has the former image."""
+    disk = UnrenamedDisk(error=ENOSPC)
+    old, new = topics(t=(b"1", 1)), topics(t=(b"2", 1))
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    batch = build_batch([Record(0, 1, None, b"of the old topic")])
+    storage.get_or_create("t", 0, b"1" * 16, LogConfig()).append_bytes(batch, 0)
+    storage.close()
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    disk.names = ("t-0",)
+    list(replicas.follow(topics(), new, new.topics))
+    assert replicas.offline == replicas.put_off == {("t", 0)}
+    disk.names = ()
+    assert replicas.open_again(old) == 0
+    assert replicas.open_again(new) == 1
+    partition = replicas.partition("t", 0)
+    assert partition is not None and partition.led_here and not replicas.offline
+
+
 def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkpoints(
     tmp_path: Path,
 ) -> None:

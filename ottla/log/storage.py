@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
-from ottla.log.directories import closed_logs, known_directories
+from ottla.log.directories import begun_without, closed_logs, known_directories
 from ottla.log.directories.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
 from ottla.log.directories.checkpoints import Partition
 from ottla.log.directories.closed_logs import ClosedLog
@@ -27,7 +27,6 @@ from ottla.log.index.rebuilds import IndexRebuilds
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
-from ottla.log.recovery import rebuild
 from ottla.log.recovery.quarantine import put_all_aside
 from ottla.log.recovery.task import LogRecovery, Wanted
 from ottla.wire.errors import CorruptMessage, StorageFailed
@@ -127,6 +126,7 @@ class Storage:
             except OSError as error:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        known_directories.name(opened, known)
         try:
             known_directories.remember(disk, opened, known, forgotten)
         except OSError as error:
@@ -144,11 +144,18 @@ class Storage:
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
         """Handles partitions found in two directories, which is valid only if the topic was deleted
-        and recreated, or if a failed write left one without an id and without records. Raises
-        StorageRefused."""
+        and recreated, if one was begun while the other was away, or if a failed write left one
+        without an id and without records. Raises StorageRefused."""
         first = self.homes[key]
         homes = first, directory
         ids = [home.topic_id(key) for home in homes]
+        if ids[0] == ids[1] and (right := begun_without.later(key, *homes)) is not None:
+            former = first if right is directory else directory
+            for offsets in former.checkpointed():
+                offsets.pop(key, None)
+            self.homes[key] = right
+            self.rivals.setdefault(key, []).append(former)
+            return
         unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
         if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
             raise StorageRefused(
@@ -273,14 +280,9 @@ class Storage:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
         log.health.watch(self.failures[home.path])
-        if self.started and key not in home.partitions and not self.complete:
-            # The next start assumes that a partition found nowhere is in the missing directory.
-            path = home.file(f"{key[0]}-{key[1]}")
-            self.disk.makedirs(path)
-            if topic_id is not None:
-                metadata = rebuild.partition_metadata(topic_id)
-                self.disk.write_atomically(f"{path}/partition.metadata", metadata)
-            self.disk.sync_directory(home.path)
+        away = [each for each in self.directories if each.offline is not None]
+        if self.started and key not in home.partitions and away:
+            begun_without.begin(home, key, topic_id, away)
         home.partitions.add(key)
         return log
 
@@ -376,9 +378,9 @@ class Storage:
 
         A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
         cut before it brings back directories without a topic; the topic id distinguishes them from
+        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
         a new topic's.
 
-        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
         Raises StorageFailed.
         """
         key = topic, partition

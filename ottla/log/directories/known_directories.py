@@ -83,8 +83,17 @@ def missing(
             f" ottla.forget.directories={each}: its partitions are lost and begin empty"
         )
         label = f"{path} ({each})" if path in used else path
-        found.append(LogDirectory.unusable(disk, label, reason))
+        placeholder = LogDirectory.unusable(disk, label, reason)
+        placeholder.directory_id = each
+        found.append(placeholder)
     return found
+
+
+def name(opened: Sequence[LogDirectory], known: Mapping[str, str]) -> None:
+    """Gives those that could not be opened the ids by which the others remember them."""
+    ids = {path: each for each, path in known.items()}
+    for directory in opened:
+        directory.directory_id = directory.directory_id or ids.get(directory.path, "")
 
 
 def remember(

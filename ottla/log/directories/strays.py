@@ -16,7 +16,9 @@ from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 
 STRAY = "-stray"
-FILES = re.compile(r"\d{20}\..+|(partition\.metadata|leader-epoch-checkpoint)(\.tmp)?")
+FILES = re.compile(
+    r"\d{20}\..+|(partition\.metadata|leader-epoch-checkpoint|\.ottla-begun-without)(\.tmp)?"
+)
 
 
 def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:

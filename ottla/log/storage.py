@@ -176,11 +176,14 @@ class Storage:
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
-        """High watermarks as the last run saved them."""
-        found: dict[Partition, int] = {}
-        for directory in self.directories:
-            found |= directory.high_watermarks
-        return found
+        """High watermarks as the last run saved them: of a partition that has a directory, as they
+        are beside that. Of several directories it is not known yet which one is right."""
+        return {
+            key: offset
+            for directory in self.directories
+            for key, offset in directory.high_watermarks.items()
+            if self.homes.get(key, directory) is directory and key not in self.rivals
+        }
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log if it is open, or None."""
@@ -375,10 +378,10 @@ class Storage:
 
     def delete(self, topic: str, partition: int, topic_stays: bool = False) -> None:
         """Deletes a log: its directory is renamed now, and its files are removed when they are due.
+        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
 
         A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
         cut before it brings back directories without a topic; the topic id distinguishes them from
-        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
         a new topic's.
 
         Raises StorageFailed.

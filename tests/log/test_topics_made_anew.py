@@ -96,6 +96,28 @@ def test_a_crash_anywhere_in_a_checkpoint_shows_no_topic_what_is_anothers() -> N
     assert operation > 10
 
 
+@pytest.mark.parametrize("topic_id", [OLD, NEW], ids=["of the same topic", "of an older topic"])
+def test_a_high_watermark_in_another_directory_is_not_that_of_the_log(topic_id: bytes) -> None:
+    """It may be above what is committed of this log: the copy in that directory was not deleted, as
+    the directory had failed."""
+    disk = FaultyDisk()
+    storage = open_storage(disk, "/a", "/b")
+    storage.started = True
+    log = written(storage, OLD, range(20))
+    former = storage.homes[KEY]
+    storage.checkpoint([(KEY, 20)])
+    log.fail("the disk is gone")
+    storage.delete(*KEY)
+    written(storage, topic_id, range(9))
+    assert storage.homes[KEY] is not former
+    disk.kill()
+    assert disk.read_bytes(f"{former.path}/replication-offset-checkpoint") == b"0\n1\nevents 0 20\n"
+    paths = [former.path, *{"/a", "/b"} - {former.path}]
+    for order in (paths, paths[::-1]):
+        assert open_storage(disk, *order).high_watermarks.get(KEY, 0) == 0
+        disk.kill()
+
+
 def test_a_new_topic_without_files_begins_at_zero_and_one_that_lost_them_does_not() -> None:
     disk = FaultyDisk()
     storage = open_storage(disk, "/a", "/b")

@@ -176,6 +176,9 @@ class ZooKeeper:
         self.latencies = Latencies()
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
+        self.watched: dict[Watch, Callable[[Any], None]] = {}
+        """What kazoo calls for each watch. It has a set of these for a path: with another one at
+        each request it would keep all of them until the path changes."""
         answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
         self.handler = Handler(tls, answer_seconds)
         self.client = Client(
@@ -314,7 +317,9 @@ class ZooKeeper:
     def _watch(self, watch: Watch | None) -> Callable[[Any], None] | None:
         if watch is None:
             return None
-        return lambda event: self._call_on_loop(self._watched, watch)
+        return self.watched.setdefault(
+            watch, lambda event: self._call_on_loop(self._watched, watch)
+        )
 
     def _watched(self, watch: Watch) -> None:
         if self.state is SessionState.CONNECTED:

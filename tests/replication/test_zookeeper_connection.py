@@ -156,3 +156,28 @@ def test_a_connection_that_breaks_while_the_chroot_is_made_has_a_name() -> None:
             await session.make_root()
 
     with_session(broken, lambda operation, path: CONNECTION_BREAKS, root="/root")
+
+
+class Reader:
+    def read_on(self) -> None:
+        """There may be more."""
+
+
+def test_a_watch_that_is_set_again_and_again_is_kept_once() -> None:
+    """Each forwarded request that changes nothing has the log read to its end, which watches for
+    the next entry: in a quiet cluster that may be a long time."""
+    reader, kept = Reader(), set[Any]()         # kazoo keeps a set, too
+
+    async def watched(session: ZooKeeper) -> None:
+        exists = session.client.exists_async
+
+        def noted(path: str, watch: Any) -> Any:
+            kept.add(watch)
+            return exists(path, watch)
+
+        session.client.exists_async = noted
+        for _ in range(3):
+            assert await session.exists("/next", reader.read_on) is None
+
+    with_session(watched, lambda operation, path: NO_NODE if operation == EXISTS else OK)
+    assert len(kept) == 1

@@ -104,7 +104,8 @@ def moved(
         last: Nodes = ()
     else:
         out = [n for n in state.replicas if n not in isr]
-        left = trusted(state, {*extra.elr, *state.isr} - set(distrusted))
+        # A replica in a failed directory may come back with less than it had.
+        left = trusted(state, {*extra.elr, *state.isr} - {*distrusted, *extra.offline})
         elr = tuple(n for n in out if n in left)
         before = {*extra.elr, *extra.last_elr, *state.isr}
         last = tuple(n for n in out if n in before and n not in elr)

@@ -105,6 +105,22 @@ def test_an_eligible_replica_whose_directory_fails_is_none_any_more() -> None:
     assert (world.extra.elr, world.extra.last_elr, world.extra.offline) == ((), (2,), (2,))
 
 
+def test_an_eligible_replica_that_takes_over_from_a_failed_one_does_not_make_that_one_eligible(
+) -> None:
+    """A damaged log is repaired while its broker runs: it is shorter when it is reported as
+    working, and nobody doubts it then."""
+    world = World(THREE._replace(isr=(1,), extra=PartitionExtra(elr=(2,))))
+    world.gone(2)
+    assert report(world, 1) == 0
+    assert (world.state.leader, world.extra.elr, world.extra.offline) == (-1, (2,), (1,))
+    world.back(2, "crash")
+    assert (world.state.leader, world.state.isr) == (2, (2,))
+    assert (world.extra.elr, world.extra.last_elr) == ((), (1,))
+    assert report(world, 1, UNASSIGNED) == 0
+    world.gone(2)
+    assert world.state.leader == -1, "it may lack what was acknowledged"
+
+
 def test_a_log_that_could_be_opened_after_all_may_join_again() -> None:
     world = World()
     report(world, 3)

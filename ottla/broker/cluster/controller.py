@@ -227,9 +227,10 @@ class Controller:
                 await self.metadata.decide(skip_producer_ids)
                 for name in list(self.metadata.decided.topics):
                     await self.metadata.decide(outdo_logs, name)
-            while await self.metadata.decide(distrust, broker, found.stop, found.lost):
+            trust = found.stop, found.lost, found.adopts
+            while await self.metadata.decide(distrust, broker, *trust):
                 pass
-            if await self.metadata.decide(broker_registered, broker, found.stop, found.lost):
+            if await self.metadata.decide(broker_registered, broker, *trust):
                 await self._repair()
             log.info(
                 "broker %d is registered, with epoch %d; its last run ended as %r",

@@ -168,11 +168,13 @@ def brokers_gone(
 
 
 def broker_registered(
-    image: MetadataImage, broker: BrokerImage, stop: str = "clean", lost: Collection[str] = ()
+    image: MetadataImage, broker: BrokerImage, stop: str = "clean", lost: Collection[str] = (),
+    adopts: bool = False,
 ) -> Decision[bool]:
     """Add a broker whose former incarnation is gone; it may lead what has no leader.
 
-    `stop` and `lost` are those of `distrust`, which is called first if it takes several decisions.
+    `stop`, `lost` and `adopts` are those of `distrust`, which is called first if it takes several
+    decisions.
 
     Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
@@ -184,7 +186,7 @@ def broker_registered(
                 f" {known.epoch} already"
             )
         assert known.incarnation == broker.incarnation, "the former process has to be removed first"
-    doubts = by_topic(list(_distrusted(image, broker, stop, lost)))
+    doubts = by_topic(list(_distrusted(image, broker, stop, lost, adopts)))
     return _with_repairs(image, [*doubts, BrokerRegistered(broker)])
 
 
@@ -209,25 +211,27 @@ def _repairs(image: MetadataImage) -> Iterator[Change]:
 
 
 def distrust(
-    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str]
+    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str],
+    adopts: bool = False,
 ) -> Decision[bool]:
     """Take back the trust in replicas of a broker that returns, before it is registered.
 
     `stop` is how its last run ended (`log/directories/run_record`), `lost` are the partitions
-    whose logs it misses. Returns whether there is more to do. Nothing happens if the process
-    itself is known already: it has only got a new session.
+    whose logs it misses. With `adopts` the image may be older than its logs, and in-sync sets are
+    those of another time: any replica may have the longest log. Returns whether there is more to
+    do. Nothing happens if the process itself is known already: it has only got a new session.
     """
-    changes = list(islice(_distrusted(image, broker, stop, lost), PARTITIONS_AT_A_TIME + 1))
+    changes = list(islice(_distrusted(image, broker, stop, lost, adopts), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)
 
 
 def _distrusted(
-    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str]
+    image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str], adopts: bool
 ) -> Iterator[Change]:
     node_id = broker.node_id
     known = image.last_known(node_id)
-    doubtful = stop in (MACHINE, LOST)
+    doubtful = adopts or stop in (MACHINE, LOST)
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():
@@ -238,7 +242,7 @@ def _distrusted(
             failed = node_id in (state.extra or NONE).offline
             after = state
             if gone or doubtful or failed:
-                after = distrusted_state(image, state, node_id, gone, wanted)
+                after = distrusted_state(image, state, node_id, gone, wanted, adopts)
             if failed:
                 after = online_state(after, node_id)
             if after is not state:

@@ -257,12 +257,14 @@ def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection
 
 
 def distrusted_state(
-    image: MetadataImage, state: PartitionState, node_id: int, lost: bool, wanted: int
+    image: MetadataImage, state: PartitionState, node_id: int, lost: bool, wanted: int,
+    adopts: bool = False,
 ) -> PartitionState:
     """A partition after the return of a broker whose machine stopped without warning; `lost` if its
     log is missing. It is no eligible leader, and leaves the in-sync set if another trusted member
     is live; one whose log is missing leaves it if there is any other. A doubtful member is not
-    believed to be the best one before its company is back."""
+    believed to be the best one before its company is back; with `adopts`, where the image may be
+    older than the logs, before all replicas are."""
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
         return state
@@ -282,7 +284,9 @@ def distrusted_state(
         else:
             doubtful += (node_id,)
         awaited = {*extra.awaited}
-        if node_id not in extra.doubtful:
+        if adopts:
+            awaited |= {*state.replicas} - {*state.isr}
+        elif node_id not in extra.doubtful:
             # Otherwise it has led nothing since, and those of its earlier end are known.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
         extra = extra._replace(

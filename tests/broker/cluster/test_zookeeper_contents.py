@@ -368,6 +368,27 @@ def test_the_way_out_of_a_restored_backup_keeps_what_the_logs_have(
     assert b"of nobody" in (stray / f"{0:020}.log").read_bytes()
 
 
+def test_who_was_in_sync_at_the_time_of_a_backup_does_not_lead_without_what_came_later(
+    cluster: RunningCluster,
+) -> None:
+    """It stopped after the backup, the others went on, and none has started since."""
+    write_to(cluster, b"first")
+    backup = Backup(cluster)
+    cluster.stop(3)
+    write_to(cluster, b"without broker 3")
+    for node in (2, 1):
+        cluster.stop(node)
+    backup.restore(cluster, [])
+    accept_backup([cluster.directory / f"broker-{node}" for node in (1, 2, 3)])
+    for node in (3, 2, 1):
+        cluster.start(node)
+    in_sync(cluster)
+    for index in range(3):
+        with cluster.client(states(cluster)[index].leader) as client:
+            found = values(fetch(client, "t", partition=index))
+        assert found == [b"first", b"without broker 3"]
+
+
 def new_producer_id(cluster: RunningCluster) -> int:
     with cluster.client(1) as client:
         answer = client.call(InitProducerIdRequest(transactional_id=None), 4)

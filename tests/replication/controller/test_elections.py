@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.replication.controller.brokers import controlled_shutdown, distrust, repair
+from ottla.replication.controller.brokers import (
+    controlled_shutdown,
+    distrust,
+    repair,
+    unregister_broker,
+)
 from ottla.replication.controller.elections import (
     LogEnd,
     leaderless,
@@ -135,6 +140,32 @@ def test_a_missing_log_leaves_an_in_sync_set_though_the_others_are_away() -> Non
     assert 1 not in world.extra.elr
     world.back(2, "crash")
     assert (world.state.leader, world.state.isr) == (2, (2,))
+
+
+@pytest.mark.parametrize("stop", ["clean", "crash"])
+def test_after_a_backup_of_the_metadata_the_longest_log_of_all_replicas_leads(stop: str) -> None:
+    """In-sync sets are those of the backup: whoever is in them may have left since."""
+    world = World(THREE._replace(isr=(1,)), min_isr=1)
+    world.image = replace(world.image, brokers={}, former=world.image.brokers)
+    world.back(1, stop, adopts=True)
+    assert (world.state.leader, world.extra.doubtful, world.extra.awaited) == (-1, (1,), (2, 3))
+    world.back(2, stop, adopts=True)
+    assert not list(leaderless(world.image, False))
+    world.back(3, stop, adopts=True)
+    assert list(leaderless(world.image, False)) == [("t", 0, (1, 2, 3), False)]
+    assert world.elect({1: (5, 10), 2: (6, 30), 3: (6, 20)}) == 1
+    assert (world.state.leader, world.state.isr, world.state.extra) == (2, (2,), None)
+
+
+def test_a_replica_that_does_not_return_after_a_backup_can_be_given_up() -> None:
+    world = World(THREE._replace(isr=(1,)), min_isr=1)
+    world.image = replace(world.image, brokers={}, former=world.image.brokers)
+    world.back(1, "clean", adopts=True)
+    for node_id in (2, 3):
+        assert world.state.leader == -1
+        world.image = world.image.apply(unregister_broker(world.image, node_id, 1).records)
+    world.image = world.image.apply(repair(world.image).records)
+    assert (world.state.leader, world.state.isr) == (1, (1,))
 
 
 def test_an_answer_of_a_former_broker_epoch_does_not_count() -> None:

@@ -43,13 +43,15 @@ class World:
             epoch = self.image.brokers[node].epoch
             self.image = self.image.apply(brokers_gone(self.image, {node: epoch}, company).records)
 
-    def back(self, node: int, stop: str, lost: tuple[str, ...] = ()) -> None:
+    def back(
+        self, node: int, stop: str, lost: tuple[str, ...] = (), adopts: bool = False
+    ) -> None:
         if node in self.image.brokers:
             self.gone(node)
         self.epoch += 1
         broker = BrokerImage(node, self.epoch, (), None, f"{node}-{self.epoch}")
-        self.image = self.image.apply(distrust(self.image, broker, stop, lost).records)
-        decision = broker_registered(self.image, broker, stop, lost)
+        self.image = self.image.apply(distrust(self.image, broker, stop, lost, adopts).records)
+        decision = broker_registered(self.image, broker, stop, lost, adopts)
         self.image = self.image.apply(decision.records)
 
     def elect(self, ends: dict[int, tuple[int, int]], unclean: bool = False) -> int:

@@ -89,6 +89,8 @@ class Member:
         """Whether the cluster has removed this process, which has to register in another epoch."""
         self.run_epoch = -1
         """The broker epoch in the run records of this process, -1 before there is one."""
+        self.failed_directories: set[str] = set()
+        """Log directories that have failed in this run."""
         self.session_changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.adopts = False
@@ -257,6 +259,8 @@ class Member:
         flush = "true" if self.config.ottla_acks_all_flush else "false"
         record = run_record.RunRecord(epoch, self.disk.boot_id(), flush, clean)
         for path in self.directories:
+            if path in self.failed_directories:
+                continue                            # it would vouch for what the disk has lost
             try:
                 if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
                     run_record.write(self.disk, path, record)
@@ -265,6 +269,7 @@ class Member:
 
     def forget_run(self, path: str) -> None:
         """A log directory has failed: its contents may differ from what was written."""
+        self.failed_directories.add(path)
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")
         except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.http.server import all_metrics
+from ottla.log.directories import run_record
 from ottla.log.disk import Disk
 from ottla.replication.metadata import PartitionState
 from ottla.wire.errors import ErrorCode
@@ -206,6 +207,27 @@ def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
             lambda: all(len(state(cluster, 1, n).isr) == 3 for n in range(PARTITIONS)), "it is back"
         )
         assert all(state(cluster, 1, n).extra is None for n in range(PARTITIONS))
+
+
+def test_a_new_session_does_not_vouch_for_a_directory_that_has_failed(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    """A broker that is killed before the controller has heard of the failure is judged by the run
+    record alone."""
+    assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+    fill(cluster, b"before")
+    fail(cluster, disks[2], 2, "/b")
+    cluster.until(lambda: not disks[2].exists("/b/ottla-run"), "the record is gone")
+    server = cluster.servers[2]
+    before = server.metadata_log.image.brokers[2].epoch
+    cluster.expire(2)
+    cluster.until(
+        lambda: (b := server.metadata_log.image.brokers.get(2)) and b.epoch > before,
+        "it is registered again",
+    )
+    record = run_record.read(disks[2], "/a")
+    assert record is not None and record.epoch > before
+    assert not disks[2].exists("/b/ottla-run")
 
 
 def test_a_directory_may_be_asked_for_before_the_replica_is_there(

@@ -292,9 +292,21 @@ class Member:
             self._fail(
                 f"another process is registered as node {self.node_id} on these log directories"
             )
-        elif self.was_seen and self.node_id in old.brokers:
+        elif self._is_removed(old, new):
+            self.was_seen = True
             log.warning("the cluster has removed broker %d: it registers again", self.node_id)
             self._register_again(replace=True)
+
+    def _is_removed(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Whether the new image removes this process. It may have been registered in between: then
+        only the former registrations show it."""
+        if self.was_seen and self.node_id in old.brokers:
+            return True
+        former, known = new.former.get(self.node_id), old.former.get(self.node_id)
+        return (
+            former is not None and former.incarnation == self.incarnation
+            and (known is None or known.epoch != former.epoch)
+        )
 
     def _session_changed(self, state: SessionState) -> None:
         self.session_changes[state] += 1

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ottla.broker.http.server import all_metrics
+from ottla.broker.server import Server
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
-from ottla.replication.coordination import Create, Delete, Set
-from ottla.replication.metadata import Decision, MetadataImage
+from ottla.replication.coordination import Asked, Create, Delete, Operation, Set
+from ottla.replication.metadata import ConfigSet, Decision, MetadataImage
+from ottla.replication.registration import path_of
 from ottla.replication.steps import Steps
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -314,6 +317,50 @@ def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
     cluster.until(lambda: node_id not in deciding.metadata_log.image.brokers, "it is removed")
     cluster.run(back())
     registers_again(cluster, node_id, before)
+
+
+def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_again(
+    cluster: RunningCluster,
+) -> None:
+    """Its connection is away from the moment of its registration on, in a session that lasts, and
+    its replicas are still busy with an earlier image when it reads of both."""
+    node_id = next(n for n in cluster.servers if n != cluster.controller)
+    deciding, session = cluster.servers[cluster.controller].member, cluster.sessions[node_id]
+    assert deciding is not None
+    decided, log, send = deciding.metadata, cluster.servers[node_id].metadata_log, session.multi
+    known = decided.image.brokers[node_id].epoch
+    earlier = ConfigSet("group", "g", "consumer.heartbeat.interval.ms", "5000")
+
+    def registers_unheard(operations: Sequence[Operation]) -> Asked[None]:
+        asked = send(operations)
+        if any(isinstance(each, Create) for each in operations):
+            cluster.loop.create_task(decided.decide(lambda image: Decision([earlier], None)))
+            cluster.loop.call_soon(session.cut)
+        return asked
+
+    def busy(*images: object) -> Iterator[None]:
+        while log.decided.entry < last:
+            yield
+
+    async def refused() -> None:
+        deciding.controller.refused(node_id)
+
+    async def back() -> None:
+        session.multi = send                    # type: ignore[method-assign]
+        log.subscribe(busy)
+        session.join()
+
+    session.multi = registers_unheard           # type: ignore[method-assign]
+    cluster.run(refused())
+    cluster.until(
+        lambda: (b := decided.image.brokers.get(node_id)) and b.epoch > known, "it is registered"
+    )
+    cluster.leap(session.session_timeout_ms / 1000)
+    cluster.run(refused())
+    cluster.until(lambda: node_id not in decided.image.brokers, "it is removed again")
+    last, known = decided.decided.entry, decided.image.former[node_id].epoch
+    cluster.run(back())
+    registers_again(cluster, node_id, known)
 
 
 def test_a_controller_that_refuses_connections_is_deposed_before_its_session_ends(

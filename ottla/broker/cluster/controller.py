@@ -96,8 +96,9 @@ class Controller:
         """Brokers that have registered, and are not known to be in sync yet."""
         self.features: Mapping[int, Levels] = {}
         """The levels of features that each registered broker's code supports."""
-        self.deposing: int | None = None
-        """A controller that refuses connections: this broker takes its place."""
+        self.deposing = 0
+        """The epoch of a controller that refuses connections: this broker takes its place. 0 for
+        none."""
         self.recent_ends = RecentEnds(coordination, metadata, loop)
         metadata.deposed = self.deposed
         metadata.subscribe(self._follow)
@@ -134,8 +135,8 @@ class Controller:
             term = await self.election.contest()
             if term is not None:
                 await self._take_office(term)
-        elif holder.node_id == self.deposing != self.election.node_id:
-            self.deposing = None
+        elif holder.epoch == self.deposing:
+            self.deposing = 0
             term = await self.election.contest(holder)
             if term is not None:
                 await self._take_office(term)
@@ -266,7 +267,8 @@ class Controller:
         if self.metadata.is_controller:
             self.loop.create_task(self._fence(node_id, broker.incarnation))
         elif self.metadata.decided.controller_id == node_id:
-            self.deposing = node_id
+            # Another broker may be faster, and that node may hold a later term by the next look.
+            self.deposing = self.metadata.decided.controller_epoch
             self.look()
 
     async def _fence(self, node_id: int, incarnation: str) -> None:

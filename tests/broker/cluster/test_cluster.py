@@ -388,6 +388,49 @@ def test_a_controller_that_refuses_connections_is_deposed_before_its_session_end
     assert create(cluster, node_id, "u", 1, 1) == 0
 
 
+def test_a_controller_is_not_deposed_for_what_it_refused_in_an_earlier_term(
+    cluster: RunningCluster,
+) -> None:
+    """A broker that wanted its place then, and was not the fastest, may be connected again when
+    that node is the controller once more."""
+    former = cluster.controller
+    faster, slower = (n for n in cluster.servers if n != former)
+    candidates = {n: cluster.servers[n].member for n in (faster, slower)}
+
+    async def refused() -> None:
+        cluster.sessions[slower].cut()
+        for member in candidates.values():
+            assert member is not None
+            member.controller.refused(former)
+
+    async def back() -> None:
+        cluster.sessions[slower].join()
+
+    async def away() -> None:
+        cluster.sessions[slower].cut()
+
+    def is_controller(node_id: int) -> None:
+        logs = [server.metadata_log for server in cluster.servers.values()]
+        cluster.until(
+            lambda: cluster.servers[node_id].metadata_log.is_controller
+            and all(log.image.controller_id == node_id for log in logs), "all know it"
+        )
+
+    cluster.run(refused())
+    cluster.until(lambda: cluster.servers[faster].metadata_log.is_controller, "it was faster")
+    cluster.run(back())
+    is_controller(faster)
+    cluster.run(away())
+    cluster.stop(faster)
+    log = cluster.servers[former].metadata_log
+    cluster.until(lambda: log.is_controller, "nobody else can be")
+    epoch = log.image.controller_epoch
+    cluster.run(back())
+    is_controller(former)
+    assert create(cluster, slower, "t", 1, 1) == 0
+    assert cluster.controller == former and log.image.controller_epoch == epoch
+
+
 def test_of_two_brokers_with_one_id_the_second_is_refused(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

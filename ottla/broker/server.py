@@ -6,9 +6,9 @@ import asyncio
 import logging
 import random
 import resource
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
 from ottla.broker.cluster.feature_levels import default_levels
@@ -121,6 +121,26 @@ class Server:
         """End the broker after a failure that it cannot survive."""
         if self.failure is not None and not self.failure.done():
             self.failure.set_result(reason)
+
+    def give_up_start(self) -> None:
+        """It was asked to stop: wait no longer for what a start may wait for without limit."""
+        self._fail("it was asked to stop before it served")
+
+    async def _unless_it_fails(
+        self, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Wait for others, however long they take. Raises StorageRefused with the reason if this
+        broker has to end before."""
+        assert self.failure is not None
+        task = loop.create_task(work)
+        try:
+            await asyncio.wait((task, self.failure), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waited_in_vain = not task.done()
+            task.cancel()
+        if waited_in_vain:
+            raise StorageRefused(self.failure.result())
+        await task
 
     def _open_storage(self, cluster_id: str | None = None) -> Storage:
         config = self.config
@@ -281,8 +301,9 @@ class Server:
                 each.directory_id: each.path
                 for each in self.storage.directories if each.directory_id and each.offline is None
             }
-            await self.member.register(
-                addresses, directories, self.missing, self._damaged_logs(metadata.image)
+            damaged = self._damaged_logs(metadata.image)
+            await self._unless_it_fails(
+                self.member.register(addresses, directories, self.missing, damaged), loop
             )
 
     def _directory_failed(self, path: str, reason: str) -> None:

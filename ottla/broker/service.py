@@ -49,13 +49,24 @@ async def _serve(config: BrokerConfig) -> None:
         reloads.discard(task)
         notify("READY=1")
 
+    def stop() -> None:
+        stopped.set()
+        if not serving:
+            server.give_up_start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})     # blocked by main.py
     began = loop.time()
     _tell_what_starts(config)
-    await server.start()
+    try:
+        await server.start()
+    except StorageRefused as error:
+        if not stopped.is_set():
+            raise
+        log.info("stopped: %s", error)
+        return
     addresses = []
     for listener in server.listeners:
         advertised = f"{listener.name}://{_address(*server.advertised(listener))}"

@@ -64,13 +64,17 @@ class RunningCluster:
         """One broker, as helpers have it that are made for a broker alone."""
         return OneOfThem(self, self.servers[node_id])
 
-    def start(self, node_id: int, **overrides: object) -> Server:
-        """Start a broker. Raises what its start raises."""
+    def start(
+        self, node_id: int, begun: list[Server] | None = None, **overrides: object
+    ) -> Server:
+        """Start a broker; `begun` gets it before. Raises what its start raises."""
         config = self.config(node_id, **overrides)
 
         async def started() -> Server:
             session = MemoryCoordination(self.zookeeper)
             server = Server(config, self.disks.get(node_id), self.clock, coordination=session)
+            if begun is not None:
+                begun.append(server)
             await server.start()
             self.sessions[node_id] = session
             return server

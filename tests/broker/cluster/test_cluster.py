@@ -504,6 +504,44 @@ def test_garbage_in_the_log_ends_whoever_reads_it(cluster: RunningCluster) -> No
         assert "not readable" in failure.result()
 
 
+@pytest.mark.parametrize("reason", ["is not readable", "asked to stop"])
+def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
+    cluster: RunningCluster, reason: str
+) -> None:
+    entry = max(path for path in cluster.zookeeper.nodes if path.startswith("/metadata/log/"))
+    number = int(entry.rpartition("/")[2]) + 1
+
+    async def away() -> None:
+        for session in cluster.sessions.values():
+            session.cut()
+
+    async def back() -> None:
+        for session in cluster.sessions.values():
+            session.join()
+
+    async def end() -> None:
+        if reason == "asked to stop":
+            started[-1].give_up_start()
+        else:
+            cluster.zookeeper.multi(0, [Create(f"/metadata/log/{number:013d}", b"garbage")])
+
+    cluster.run(away())
+    started: list[Server] = []
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(cluster.start, 4, started)
+        cluster.until(lambda: path_of(4) in cluster.zookeeper.nodes, "it has written who it is")
+        cluster.run(end())
+        with pytest.raises(StorageRefused, match=reason):
+            starting.result()
+    assert path_of(4) not in cluster.zookeeper.nodes
+    cluster.run(back())
+    cluster.until(
+        lambda: any(server.metadata_log.is_controller for server in cluster.servers.values())
+        or all(server.failure and server.failure.done() for server in cluster.servers.values()),
+        "the others go on, or end as well",
+    )
+
+
 def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningCluster) -> None:
     async def write() -> None:
         cluster.zookeeper.multi(0, [Create("/brokers/ids/9", b"{}")])

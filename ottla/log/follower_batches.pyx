@@ -16,31 +16,68 @@ from ottla.wire.errors import CorruptMessage
 
 cdef Py_ssize_t checked_batches(
     const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
-    int32_t epoch_max
+    int32_t epoch_max, bint more
 ) except -1:
     """How many bytes at the start of `data` are whole batches, each of which was found sound.
 
     The first one begins at `offset_min` or later, each following one after the one before it;
     leader epochs never decrease and do not exceed `epoch_max`. Raises CorruptMessage if the first
-    batch is not valid; if a later one is not, the bytes before it are counted.
+    batch is not valid; if a later one is not, the bytes before it are counted. While there are
+    `more` bytes to come, one that begins after a gap has to wait for those that follow it.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
+    cdef const uint8_t *jumped = NULL   # the last one, if its offset or its epoch jumped
+    cdef int64_t due = offset_min
+    cdef int32_t epoch = epoch_min
     cdef str problem
     while size - at >= fields.HEADER_SIZE:
         batch = data + at
+        if jumped is not NULL and belies(batch, jumped, due, epoch):
+            if jumped == data:
+                raise CorruptMessage(
+                    f"a batch from {fields.base_offset(jumped)} of leader epoch "
+                    f"{fields.leader_epoch(jumped)}, and one from {fields.base_offset(batch)} of "
+                    f"{fields.leader_epoch(batch)} after it")
+            return jumped - data
         batch_size = fields.total_size(batch)
         if batch_size > size - at and batch_size >= fields.HEADER_SIZE:
-            break
+            return at
         problem = problem_of(batch, batch_size, offset_min, epoch_min, epoch_max)
         if problem is not None:
             if at:
-                break
+                return at
             raise CorruptMessage(problem)
+        jumped, due, epoch = NULL, offset_min, epoch_min
+        if fields.base_offset(batch) > due or fields.leader_epoch(batch) > epoch:
+            jumped = batch
         offset_min = fields.last_offset(batch) + 1
         epoch_min = fields.leader_epoch(batch)
         at += batch_size
-    return at
+    return jumped - data if jumped is not NULL and more else at
+
+
+cdef bint belies(
+    const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
+) noexcept:
+    """Whether a batch shows that the one before it, where offset and epoch jump, is not as it was
+    written: neither of them is covered by its checksum. What jumps for good, as compaction leaves
+    gaps and leaders change, is followed by what continues there."""
+    if fields.magic(batch) != 2:
+        return False
+    if fields.base_offset(jumped) > due and (
+            due <= fields.base_offset(batch) <= fields.last_offset(jumped)):
+        return True
+    return (fields.base_offset(batch) == fields.last_offset(jumped) + 1
+            and epoch <= fields.leader_epoch(batch) < fields.leader_epoch(jumped))
+
+
+cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
+    """How many bytes `checked_batches` needs, which found none with `size` of `left` bytes."""
+    cdef Py_ssize_t wanted = fields.HEADER_SIZE
+    if size >= fields.LOG_OVERHEAD:
+        wanted = fields.total_size(data)
+    return wanted if wanted > size else min(<int64_t>wanted + fields.HEADER_SIZE, left)
 
 
 cdef str problem_of(

@@ -192,7 +192,7 @@ cdef class PartitionLog(ReadableLog):
         """Append the whole batches at the start of `data`, as a follower of an epoch's leader does;
         returns their bytes. Raises CorruptMessage, StorageFailed."""
         cdef Py_ssize_t size = checked_batches(
-            &data[0], data.shape[0], self.log_end_offset, self.latest_epoch, leader_epoch)
+            &data[0], data.shape[0], self.log_end_offset, self.latest_epoch, leader_epoch, False)
         if size:
             self.append_run(&data[0], size)
         return size

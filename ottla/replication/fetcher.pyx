@@ -15,10 +15,9 @@ checkpoint first is in `cut` until `checkpointed`.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.log.clock cimport Clock
-from ottla.log.follower_batches cimport checked_batches
+from ottla.log.follower_batches cimport bytes_wanted, checked_batches
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
-from ottla.wire.batch cimport HEADER_SIZE, LOG_OVERHEAD, total_size
 from ottla.wire.byteorder cimport store_int32
 from ottla.wire.codec cimport Cursor, Writer
 
@@ -454,7 +453,7 @@ cdef class Fetcher:
             try:
                 taken = checked_batches(
                     data, size, partition.log.log_end_offset, partition.log.latest_epoch,
-                    self.item.epoch)
+                    self.item.epoch, size < self.records_left)
             except CorruptMessage as error:
                 log.error("%r: node %d sent %s", partition, self.source_id, error)
                 self.rest(self.item, CORRUPT_MS)
@@ -463,7 +462,7 @@ cdef class Fetcher:
             if taken:
                 self.append(data, taken)
             else:
-                wanted = total_size(data) if size >= LOG_OVERHEAD else HEADER_SIZE
+                wanted = bytes_wanted(data, size, self.records_left)
                 if size == self.records_left or wanted > self.records_left:
                     taken = size                        # a leader may send an incomplete last batch
                     self.changed[self.item.key] = self.item

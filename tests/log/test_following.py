@@ -15,6 +15,8 @@ from ottla.log.snapshots import encode
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange
 from tests.log.batches import NOW_MS, batch, split
 
+LEADER_EPOCH_END = 15
+
 CONFIGS = [
     LogConfig(segment_bytes=3000),
     LogConfig(index_interval_bytes=100),
@@ -77,7 +79,7 @@ def test_a_follower_has_its_leaders_files(tmp_path: Path, config: LogConfig, see
         assert mine == theirs
 
 
-@pytest.mark.parametrize("at", [0, 8, 12, 16, 17, 20, 23, 30, 61, 70])
+@pytest.mark.parametrize("at", [0, 7, 8, 12, 16, 17, 20, 23, 30, 61, 70])
 def test_a_changed_byte_is_not_appended_but_what_precedes_its_batch(
     tmp_path: Path, at: int
 ) -> None:
@@ -106,6 +108,21 @@ def test_epochs_neither_go_back_nor_beyond_the_leaders(tmp_path: Path) -> None:
     assert follower.append_run_bytes(second, 5)
     with pytest.raises((CorruptMessage, OffsetOutOfRange)):
         follower.append_run_bytes(first, 5)
+
+
+def test_an_epoch_that_jumps_and_goes_back_is_not_appended(tmp_path: Path) -> None:
+    leader = open_log(tmp_path / "leader", LogConfig())
+    for _ in range(3):
+        leader.append_bytes(batch(b"x"), 3)
+    first, second, third = split(leader.read_bytes(0, 1000))
+    bad = bytearray(second)
+    bad[LEADER_EPOCH_END] ^= 6                      # 5, which its checksum does not cover
+    follower = open_log(tmp_path / "follower", LogConfig())
+    assert follower.append_run_bytes(first + bytes(bad) + third, 9) == len(first)
+    with pytest.raises(CorruptMessage, match="of leader epoch 5, and one from 2 of 3 after it"):
+        follower.append_run_bytes(bytes(bad) + third, 9)
+    assert follower.append_run_bytes(second + third, 9) == len(second + third)
+    assert follower.epochs.entries == [(3, 0)]
 
 
 def test_a_cut_of_no_record_takes_the_epochs_that_begin_at_the_end(tmp_path: Path) -> None:

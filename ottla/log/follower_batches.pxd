@@ -3,8 +3,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.chain cimport SegmentChain
+from ottla.log.readable_log cimport ReadableLog
 
 
+cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1
 cdef Py_ssize_t checked_batches(
     const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max, bint more) except -1

@@ -8,10 +8,21 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.chain cimport SegmentChain
 from ottla.log.index.index_file cimport ENTRIES_MAX
+from ottla.log.readable_log cimport ReadableLog
 from ottla.log.segment cimport Segment
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.errors import CorruptMessage
+
+
+cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
+    """The offset with which the leader's next batch begins, at least: the end of the log. One
+    without batches may begin within a batch, of which DeleteRecords has left the end."""
+    cdef int64_t end = log.log_end_offset
+    if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
+            and log.log_start_offset == end and not log.size_bytes):
+        return max(<int64_t>0, fields.base_offset(data))
+    return end
 
 
 cdef Py_ssize_t checked_batches(

@@ -15,7 +15,7 @@ checkpoint first is in `cut` until `checkpointed`.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.log.clock cimport Clock
-from ottla.log.follower_batches cimport bytes_wanted, checked_batches
+from ottla.log.follower_batches cimport bytes_wanted, checked_batches, due_offset
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
 from ottla.wire.byteorder cimport store_int32
@@ -452,7 +452,7 @@ cdef class Fetcher:
             partition = self.item.partition
             try:
                 taken = checked_batches(
-                    data, size, partition.log.log_end_offset, partition.log.latest_epoch,
+                    data, size, due_offset(partition.log, data, size), partition.log.latest_epoch,
                     self.item.epoch, size < self.records_left)
             except CorruptMessage as error:
                 log.error("%r: node %d sent %s", partition, self.source_id, error)

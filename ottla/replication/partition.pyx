@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition_log cimport PartitionLog
 from ottla.replication.followers cimport Follower, Followers
-from ottla.wire.batch cimport last_offset_delta, total_size
+from ottla.wire.batch cimport base_offset, last_offset_delta
 
 from ottla.wire.errors import (
     ErrorCode, FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, StorageFailed,
@@ -504,8 +504,13 @@ cdef class Partition:
 
     cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
+        cdef int64_t start = self.log.log_start_offset
         assert self.following, "only a follower takes its leader's batches"
+        if base_offset(data) < self.log.log_end_offset:
+            self.start_anew(base_offset(data))      # it was to begin within the batch
         self.log.append_run(data, size)
+        if start > self.log.log_start_offset:
+            self.log.delete_before(start)
         self.replicated_in += size
         if self.log.has_sealed():
             self.with_sealed[self] = None

@@ -13,6 +13,7 @@ from ottla.log.recovery.rebuild import Damage
 from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
+from tests.broker.produce_fetch import batch
 from tests.broker.replication.nodes import TOPIC, Cluster, elected, records_of
 from tests.broker.retention import one_round
 
@@ -225,6 +226,32 @@ def test_a_follower_that_is_behind_the_leaders_log_start_begins_there(make: Make
     assert follower is not None
     assert (follower.log.log_start_offset, follower.log.log_end_offset) == (6, 10)
     assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+
+
+def test_an_empty_follower_begins_within_a_batch_where_the_leaders_log_start_is(
+    make: Make,
+) -> None:
+    """DeleteRecords leaves the end of a batch, which is sent as a whole."""
+    cluster = make(nodes=3)
+    cluster.kill(3)
+    cluster.gone(3)
+    cluster.catch_up(1)
+    leader = cluster.nodes[1].partition()
+    assert leader is not None
+    for _ in range(3):
+        leader.append_bytes(batch(b"a", b"b", b"c"))
+    cluster.settle()
+    leader.log.delete_before(4)
+    for _ in range(2):                      # a restart finds the same
+        cluster.start(3)
+        cluster.settle()
+        follower = cluster.nodes[3].partition()
+        assert follower is not None
+        assert (follower.log.log_start_offset, follower.log.log_end_offset) == (4, 9)
+        assert follower.log.read_bytes(4, 1 << 20) == leader.log.read_bytes(4, 1 << 20)
+        assert follower.high_watermark == 9
+        assert set(cluster.image.topics[TOPIC].partitions[0].isr) == {1, 2, 3}
+        cluster.kill(3)
 
 
 def test_a_follower_moves_its_log_start_with_its_leader(make: Make) -> None:

@@ -142,10 +142,10 @@ cdef class Producers:
         return self.check_transactional(batch, state)
 
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
-        """An unknown producer may begin anywhere, but not after a batch that could not be written.
+        """An unknown producer may begin anywhere, but not after a batch that was not written yet.
 
-        Otherwise that one, which clients send again, would be out of order for good. (Kafka has no
-        such case: its log directory is offline after the first failed write.)
+        Otherwise that one, which clients send again, would be out of order for good: it would come
+        after the later one under another epoch, or be taken for a duplicate after a restart.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))
@@ -157,14 +157,20 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a checked batch whose write failed, if its producer is unknown."""
+        """Remembers a batch that was not written for now, if its producer is unknown: its client
+        sends it again. Of several the first one counts."""
         cdef int64_t producer_id = fields.producer_id(batch)
-        if producer_id < 0 or producer_id in self.states or fields.base_sequence(batch) < 0:
+        cdef int32_t first = fields.base_sequence(batch)
+        cdef int16_t epoch = fields.producer_epoch(batch)
+        if producer_id < 0 or producer_id in self.states or first < 0:
             return 0
-        if len(self.unwritten) >= UNWRITTEN_MAX and producer_id not in self.unwritten:
+        known = self.unwritten.get(producer_id)
+        if known is not None and (
+                known[0] > epoch or known[0] == epoch and follows_or_is(first, known[1])):
+            return 0
+        if known is None and len(self.unwritten) >= UNWRITTEN_MAX:
             del self.unwritten[next(iter(self.unwritten))]
-        self.unwritten[producer_id] = (
-            fields.producer_epoch(batch), fields.base_sequence(batch), fields.max_timestamp(batch))
+        self.unwritten[producer_id] = epoch, first, fields.max_timestamp(batch)
         return 0
 
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2:

@@ -25,8 +25,8 @@ from ottla.log.partition_log cimport PartitionLog
 from ottla.log.producers cimport Producers
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
-    LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, max_timestamp,
-    one_batch, restamp,
+    HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, magic,
+    max_timestamp, one_batch, restamp,
 )
 from ottla.wire.codec cimport Writer
 
@@ -39,8 +39,8 @@ from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    CorruptMessage, ErrorCode, InvalidRecord, InvalidTopic, ProtocolError, UnknownTopicId,
-    UnknownTopicOrPartition,
+    CorruptMessage, ErrorCode, InvalidRecord, InvalidTopic, ProtocolError,
+    UnknownTopicId, UnknownTopicOrPartition,
 )
 
 log = logging.getLogger("ottla.produce")
@@ -59,6 +59,12 @@ WITHOUT_LOG_START = frozenset({
     int(ErrorCode.CORRUPT_MESSAGE), int(ErrorCode.MESSAGE_TOO_LARGE),
     int(ErrorCode.KAFKA_STORAGE_ERROR), int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
 })
+
+SENT_AGAIN = frozenset({
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+})
+"""Refusals that pass: clients send the same batch again."""
 
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -193,6 +199,8 @@ cdef class Producing:
             serving.failed = True
             code, message = int(error.code), error.message or None
             record_errors = error.record_errors
+            if partition is not None and error.code in SENT_AGAIN:
+                hold_back_later(serving, partition)
             if code == STORAGE_ERROR and serving.version < 4:
                 code = NOT_LEADER                       # these clients know it, and retry
         except Exception:
@@ -418,3 +426,20 @@ cdef class Producing:
         if not partition.replicated or partition.wants_flush():
             self.flusher.want(partition)
         return 0
+
+
+cdef int hold_back_later(Serving serving, Partition partition) except -1:
+    """A batch was refused for now. Where its producer is not known, one that the client has sent
+    after it must not be its first one, if the reason passes in between: as the in-sync set grows,
+    this broker begins to lead, or the transaction's coordinator is found."""
+    cdef PartitionLog plog = partition.log
+    if (serving.size < HEADER_SIZE or magic(serving.records) != 2
+            or plog.health.offline is not None):
+        return 0
+    if plog.at_rest is not None and plog.at_rest.segments:
+        return 0                        # it is not read for a request that is refused
+    try:
+        (<Producers>plog.producers).note_unwritten(serving.records)
+    except (OSError, ProtocolError):
+        pass
+    return 0

@@ -1,0 +1,80 @@
+"""Idempotent producers while leaders change and in-sync sets shrink: nothing is overtaken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.replication.metadata import PartitionChanged
+from ottla.wire.errors import ErrorCode, ProtocolError
+from tests.broker.replication.nodes import TOPIC, Cluster, elected
+from tests.broker.replication.producing import Sender
+
+Make = Callable[..., Cluster]
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+OK = ErrorCode.NONE
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def cluster(**options: Any) -> Cluster:
+        made.append(Cluster(tmp_path, **options))
+        return made[-1]
+
+    yield cluster
+    for each in made:
+        each.close()
+
+
+def all_are_in_order(cluster: Cluster, sender: Sender) -> None:
+    """The second batch waits for the first one, which clients send again."""
+    assert sender.send(1) is OUT_OF_ORDER
+    sender.ask(0)
+    sender.ask(1)
+    cluster.settle()
+    assert [sender.answer(), sender.answer()] == [(OK, 0), (OK, 1)]
+
+
+def test_no_batch_overtakes_the_first_one_which_too_few_replicas_kept_out(make: Make) -> None:
+    cluster = make(min_isr=2)
+    for node_id in (2, 3):
+        cluster.kill(node_id)
+        cluster.gone(node_id)
+    cluster.catch_up(1)
+    sender = Sender(cluster.nodes[1])
+    assert sender.send(0) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert sender.send(1) is ErrorCode.NOT_ENOUGH_REPLICAS
+    cluster.start(2)
+    cluster.settle()
+    assert cluster.image.topics[TOPIC].partitions[0].isr == (1, 2)
+    all_are_in_order(cluster, sender)
+
+
+def test_no_batch_overtakes_the_first_one_which_came_before_its_leader_knew(make: Make) -> None:
+    cluster = make()
+    cluster.decide([PartitionChanged(
+        TOPIC, 0, elected(cluster.image.topics[TOPIC].partitions[0], 2)
+    )])
+    sender = Sender(cluster.nodes[2])
+    assert sender.send(0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for node_id in (1, 2, 3):
+        cluster.catch_up(node_id)
+    all_are_in_order(cluster, sender)
+
+
+def test_no_batch_overtakes_the_first_one_whose_coordinator_did_not_answer(make: Make) -> None:
+    refusals = [ProtocolError("nobody coordinates it", ErrorCode.NOT_ENOUGH_REPLICAS)]
+
+    def check(*_: object) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    cluster = make()
+    sender = Sender(cluster.nodes[1], "t", check)
+    assert sender.send(0) is ErrorCode.NOT_ENOUGH_REPLICAS
+    all_are_in_order(cluster, sender)

@@ -41,3 +41,4 @@ cdef class Producers:
     cdef tuple end_transaction(self, const uint8_t *batch, Py_ssize_t size, ProducerState state)
     cdef int64_t first_unstable(self, int64_t high_watermark) except -2
     cdef int64_t first_open(self) except -2
+    cdef int64_t first_known(self, int64_t producer_id) except -2

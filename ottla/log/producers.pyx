@@ -250,6 +250,13 @@ cdef class Producers:
             return first
         return -1
 
+    cdef int64_t first_known(self, int64_t producer_id) except -2:
+        """The first offset of the oldest batch that is known of a producer, -1 for none."""
+        cdef ProducerState state = self.states.get(producer_id)
+        if state is None or not state.kept:
+            return -1
+        return state.last_offsets[0] - state.offset_deltas[0]
+
     def check_marker(self, bytes batch):
         """Checks a coordinator's transaction marker against the known epochs.
 

@@ -1,4 +1,5 @@
-"""Idempotent producers while leaders change and in-sync sets shrink: nothing is overtaken."""
+"""Idempotent producers while leaders change and in-sync sets shrink: nothing is overtaken, and what
+is told to be there already is committed."""
 
 from __future__ import annotations
 
@@ -78,3 +79,39 @@ def test_no_batch_overtakes_the_first_one_whose_coordinator_did_not_answer(make:
     sender = Sender(cluster.nodes[1], "t", check)
     assert sender.send(0) is ErrorCode.NOT_ENOUGH_REPLICAS
     all_are_in_order(cluster, sender)
+
+
+def test_a_repeated_batch_whose_offset_is_forgotten_is_told_to_be_there_once_it_is_committed(
+    make: Make,
+) -> None:
+    """After a restart a replica knows the last batch of a producer alone. Clients take the answer
+    to an earlier one for its acknowledgement."""
+    cluster = make()
+    first = Sender(cluster.nodes[1])
+    for sequence in (0, 1):
+        first.ask(sequence)
+    cluster.fetch(2, 1)
+    cluster.fetch(2, 1)
+    cluster.stop(2)
+    cluster.start(2, "clean")                   # with all that it has; 3 has nothing yet
+    for node_id in (1, 2):
+        cluster.catch_up(node_id)
+    first.ask(2)
+    for _ in range(4):
+        cluster.time.now += 0.3
+        cluster.fetch(2, 1)
+        cluster.propose(1)
+        cluster.catch_up(1)
+    state = cluster.image.topics[TOPIC].partitions[0]
+    assert set(state.isr) == {1, 2, 3}
+    cluster.kill(1)
+    cluster.gone(1)
+    cluster.catch_up(2)
+    leader = cluster.nodes[2].partition()
+    assert leader is not None and leader.led_here
+    assert (leader.log.log_end_offset, leader.high_watermark) == (3, 0)
+    second = Sender(cluster.nodes[2])
+    assert second.send(0) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    cluster.settle()
+    assert leader.high_watermark == 3
+    assert second.send(0) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

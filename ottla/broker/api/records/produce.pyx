@@ -26,7 +26,7 @@ from ottla.log.producers cimport Producers
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
     HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, magic,
-    max_timestamp, one_batch, restamp,
+    max_timestamp, one_batch, producer_id, restamp,
 )
 from ottla.wire.codec cimport Writer
 
@@ -39,7 +39,7 @@ from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
-    CorruptMessage, ErrorCode, InvalidRecord, InvalidTopic, ProtocolError,
+    CorruptMessage, DuplicateSequence, ErrorCode, InvalidRecord, InvalidTopic, ProtocolError,
     UnknownTopicId, UnknownTopicOrPartition,
 )
 
@@ -358,7 +358,12 @@ cdef class Producing:
             self.gate.check(
                 partition, records, serving.version, serving.transactional_id, serving.refusal)
         serving.in_log = True
-        return partition.append(serving.records, serving.size, serving.acks == -1)
+        try:
+            return partition.append(serving.records, serving.size, serving.acks == -1)
+        except DuplicateSequence:
+            if serving.acks == -1:
+                require_kept(partition, records)
+            raise
 
     cdef int suspend(self, Serving serving, Py_ssize_t start) except -1:
         """Copy the rest of the request out of the connection's memory, for a thread.
@@ -442,4 +447,20 @@ cdef int hold_back_later(Serving serving, Partition partition) except -1:
         (<Producers>plog.producers).note_unwritten(serving.records)
     except (OSError, ProtocolError):
         pass
+    return 0
+
+
+cdef int require_kept(Partition partition, const uint8_t *records) except -1:
+    """A repeated batch is below what is known of its producer, at an offset that is not known. What
+    it is answered clients take for an acknowledgement, so all that is there has to be as durable as
+    acks=all requires."""
+    cdef PartitionLog plog = partition.log
+    cdef int64_t end = (<Producers>plog.producers).first_known(producer_id(records))
+    if partition.flush_before_ack and (partition.alone or not partition.replicated):
+        if plog.durable_offset() < end:
+            plog.flush()
+    elif partition.replicated and partition.high_watermark < end:
+        raise ProtocolError(
+            f"{partition!r} has the batch, but not all replicas in sync have it yet",
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     return 0

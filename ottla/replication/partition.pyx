@@ -308,11 +308,11 @@ cdef class Partition:
         self.alone = isr == (node_id,)
         self.log.health.replaceable = not self.alone
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
-        if not self.alone and not self.must_sync():
-            self.flush_wanted_upto = 0
-        elif self.alone and not was_alone and self.flush_before_ack:
-            # Until now copies in memory counted. What waits is acknowledged after its flush.
+        if self.must_sync() or self.alone and not was_alone and self.flush_before_ack:
+            # Until now copies in memory counted, or another leader's: what waits is flushed first.
             self.flush_wanted_upto = self.log.log_end_offset
+        elif not self.alone:
+            self.flush_wanted_upto = 0
         self.check_min_isr()
         self.raise_high_watermark(self.log.clock.monotonic_ms())
         self.ask_for_isr()              # for those that caught up while a proposal was open

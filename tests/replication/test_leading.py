@@ -102,6 +102,21 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluste
     assert part.high_watermark == 2
 
 
+def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flushed_it(
+    make: Make, cluster: Cluster
+) -> None:
+    """A follower flushes before it tells its leader what it has; elected meanwhile, it has not."""
+    part = make((1, 2), flush=False, flush_messages=1)
+    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+    part.log.append_run_bytes(
+        build_batch([Record(timestamp=1, value=b"v")], leader_epoch=6), 6)
+    part.assume(1, 7, 1, (1, 2, 3), (1,), 12)
+    assert (part.high_watermark, part.wants_flush()) == (0, True)
+    assert cluster.flushes == [part]
+    flush(part)
+    assert part.high_watermark == 1
+
+
 def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_it_is_decided(
     make: Make, clock: FakeClock, cluster: Cluster
 ) -> None:

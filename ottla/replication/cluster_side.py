@@ -33,5 +33,9 @@ class ClusterSide(Protocol):
     def start_moved(self, partition: Partition) -> None:
         """Retention has moved the log start of a followed partition."""
 
+    def keep_start(self, partition: Partition) -> None:
+        """Its leader has moved the log start of a partition: write it into a checkpoint, and call
+        `Partition.start_kept`. Called again until that has happened."""
+
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower asks for the same records for seconds: check the bytes that it is sent."""

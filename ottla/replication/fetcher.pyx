@@ -250,10 +250,10 @@ cdef class Fetcher:
             if (item.named and item.told_offset == partition.log.log_end_offset
                     and item.told_epoch == item.epoch
                     and item.told_last_epoch == partition.log.latest_epoch
-                    and item.told_start == partition.log.log_start_offset):
+                    and item.told_start == partition.told_start()):
                 continue
             item.told_offset = partition.log.log_end_offset
-            item.told_start = partition.log.log_start_offset
+            item.told_start = partition.told_start()
             item.told_epoch, item.told_last_epoch = item.epoch, partition.log.latest_epoch
             item.told_in, item.named = self.requests + 1, True
             named.append(item)
@@ -520,7 +520,7 @@ cdef class Fetcher:
             item.partition.follow_leader(self.high_watermark, self.log_start)
         except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "cut at its start", error)
-        if item.told_start != item.partition.log.log_start_offset:
+        if item.told_start != item.partition.told_start():
             self.changed[item.key] = item
         return 0
 

@@ -46,6 +46,7 @@ cdef class Partition:
     # watermark it has what the leader has.
     cdef readonly bint in_step
     cdef readonly int64_t leader_high_watermark     # as its leader reported it last
+    cdef int64_t kept_start                 # a restart finds at least this log start
     cdef Followers followers                # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
     cdef readonly tuple offline             # replicas in failed log directories
@@ -77,3 +78,4 @@ cdef class Partition:
     cdef int64_t compacted_end(self) except -1
     cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1
+    cdef int64_t told_start(self) noexcept

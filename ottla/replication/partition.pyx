@@ -67,6 +67,7 @@ cdef class Partition:
         self.partition_epoch, self.offline = -1, ()
         self.start_watchers = {}
         self.flush_wanted_upto = self.high_watermark
+        self.kept_start = log.log_start_offset
         self.watchers = {}
         self.promises = []
         self.with_sealed = {} if with_sealed is None else with_sealed
@@ -476,6 +477,7 @@ cdef class Partition:
 
     def start_moved(self):
         """Retention has moved the log start: readers, and the other replicas, hear of it."""
+        self.kept_start = self.log.log_start_offset     # its files are gone
         self.wake()
         self.wake_followers()
         if self.following:
@@ -527,7 +529,17 @@ cdef class Partition:
             self.wake()                     # consumers wait here for what was committed before
         if self.log.log_start_offset < log_start <= self.log.log_end_offset:
             self.log.delete_before(log_start)
+        if self.kept_start < self.log.log_start_offset:
+            self.cluster.keep_start(self)
         return 0
+
+    cdef int64_t told_start(self) noexcept:
+        """The log start that the leader is told, which answers DeleteRecords by that."""
+        return min(self.kept_start, self.log.log_start_offset)
+
+    def start_kept(self, int64_t offset):
+        """A checkpoint with this log start has been written."""
+        self.kept_start = max(self.kept_start, offset)
 
     def diverged(self, int epoch, int64_t end, int64_t leader_start):
         """Truncate the log to where it and the leader's diverge (KIP-101, KIP-279, KIP-595): the
@@ -585,6 +597,6 @@ cdef class Partition:
     def start_anew(self, int64_t offset):
         """Discard the whole log, and begin again at the leader's log start. Always True."""
         self.log.truncate_fully_and_start_at(offset)
-        self.high_watermark = offset
+        self.high_watermark = self.kept_start = offset
         self.shortened(offset)
         return True

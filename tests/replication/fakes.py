@@ -45,6 +45,9 @@ class Cluster:
     def start_moved(self, partition: Partition) -> None:
         """Nobody fetches here."""
 
+    def keep_start(self, partition: Partition) -> None:
+        partition.start_kept(partition.log.log_start_offset)
+
     def doubted(self, partition: Partition, offset: int) -> None:
         self.doubts.append(offset)
 

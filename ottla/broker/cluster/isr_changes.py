@@ -92,6 +92,12 @@ class IsrChanges:
         if self.broker.fetchers is not None:
             self.broker.fetchers.start_moved(partition)
 
+    def keep_start(self, partition: Partition) -> None:
+        """The log start of a followed partition has to be on the medium before its leader is told
+        of it."""
+        if self.broker.fetchers is not None:
+            self.broker.fetchers.keep_start(partition)
+
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower has asked for the records at an offset for seconds."""
         if self.broker.check_segment is not None:

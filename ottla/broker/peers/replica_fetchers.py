@@ -29,6 +29,7 @@ log = logging.getLogger("ottla.fetchers")
 BACKOFF_SECONDS_MIN = 0.05
 SWEEP_SECONDS = 5.0
 CUT_AGAIN_SECONDS = 1.0
+KEEP_AGAIN_SECONDS = 0.2
 
 
 class Source:
@@ -73,7 +74,10 @@ class ReplicaFetchers:
         self.cut: dict[Partition, None] = {}
         """Truncated partitions whose checkpoint is not written yet, whoever leads them."""
         self.broker_epoch = -1
+        self.moved: dict[Partition, None] = {}
+        """Those whose log starts their leaders have moved, and that are in no checkpoint yet."""
         self.cutting: asyncio.Task[None] | None = None
+        self.keeping: asyncio.Task[None] | None = None
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
         self.closed = False
 
@@ -119,6 +123,12 @@ class ReplicaFetchers:
         source = self.sources.get(self.source_of.get(partition, -1))
         if source is not None and source.fetcher.tell(partition):
             self._go_on(source)
+
+    def keep_start(self, partition: Partition) -> None:
+        """A leader has moved a log start, and counts on it once it is told: write it first."""
+        self.moved[partition] = None
+        if self.keeping is None and not self.closed:
+            self.keeping = self.loop.create_task(self._keep_starts())
 
     def repaired(self, partition: Partition) -> None:
         """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
@@ -248,6 +258,27 @@ class ReplicaFetchers:
         finally:
             self.cutting = None
 
+    async def _keep_starts(self) -> None:
+        """Log starts that leaders have moved are in a checkpoint before the leaders hear of them.
+        One write serves all that were moved meanwhile."""
+        try:
+            while self.moved:
+                starts = {each: each.log.log_start_offset for each in self.moved}
+                self.moved.clear()
+                unsafe = await self.checkpoints.log_starts(
+                    {(each.topic, each.index) for each in starts}
+                )
+                for partition, start in starts.items():
+                    if (partition.topic, partition.index) not in unsafe:
+                        partition.start_kept(start)
+                        self.start_moved(partition)
+                    elif _is_fetched(partition):
+                        self.moved[partition] = None
+                if self.moved:              # a leader's round of retention moves many
+                    await asyncio.sleep(CUT_AGAIN_SECONDS if unsafe else KEEP_AGAIN_SECONDS)
+        finally:
+            self.keeping = None
+
     async def _refusing(self, homes: Iterable[LogDirectory | None]) -> list[LogDirectory]:
         """Write the checkpoints of these directories; returns those that took none."""
         full: list[LogDirectory] = []
@@ -265,8 +296,9 @@ class ReplicaFetchers:
         """Stop fetching."""
         self.closed = True
         self.sweeper.cancel()
-        if self.cutting is not None:
-            self.cutting.cancel()
+        for task in (self.cutting, self.keeping):
+            if task is not None:
+                task.cancel()
         for source in list(self.sources.values()):
             self._let_go(source)
 

@@ -19,7 +19,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
-from ottla.log.directories.checkpoints import HIGH_WATERMARKS
+from ottla.log.directories.checkpoints import HIGH_WATERMARKS, LOG_STARTS
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
@@ -305,3 +305,33 @@ def test_after_a_cut_no_high_watermark_on_the_disk_is_above_it(
     following.run(cut())
     following.until(lambda: part.high_watermark == 2)
     assert following.disk.read_bytes(path).endswith(b"\nt 0 1\n")
+
+
+def test_a_leader_hears_of_a_deletion_once_a_restart_of_the_follower_finds_it(
+    leader: RunningBroker, following: Following
+) -> None:
+    """It answers DeleteRecords by that: after kill -9 of all replicas any of them may lead."""
+    create_shared(leader, "t")
+    part, home = following.partition("t"), following.storage.homes["t", 0]
+    part.cluster.keep_start = following.fetchers.keep_start         # type: ignore[union-attr]
+    led = leader.server.replicas.partition("t", 0)
+    assert led is not None
+    led.cluster.broker_epochs[HERE] = 11                            # type: ignore[union-attr]
+    following.loop.call_soon(following.fetchers.changed, [part])
+    following.disk.full = home.path
+
+    def delete() -> None:
+        led.log.delete_before(1)
+        led.wake_followers()
+
+    with WireClient(leader.address) as client:
+        fill(client, "t", [100, 200])
+        following.until(lambda: part.high_watermark == 2)
+        leader.call(delete)
+        following.until(lambda: part.log.log_start_offset == 1)
+        assert produce(client, "t", batch(b"v"), acks=1).error_code == 0
+        following.until(lambda: led.follower_states()[0][2] == 3)
+    assert led.low_watermark() == 0
+    following.disk.full = "nowhere"
+    following.until(lambda: led.low_watermark() == 1)
+    assert following.disk.read_bytes(f"{home.path}/{LOG_STARTS}").endswith(b"\nt 0 1\n")

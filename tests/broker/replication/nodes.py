@@ -212,6 +212,10 @@ class Side:
         for fetcher in self.fetchers.values():
             fetcher.tell(partition)
 
+    def keep_start(self, partition: Partition) -> None:
+        partition.start_kept(partition.log.log_start_offset)
+        self.start_moved(partition)
+
     def doubted(self, partition: Partition, offset: int) -> None:
         self.doubts.append((partition, offset))
 

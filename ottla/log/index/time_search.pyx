@@ -78,32 +78,53 @@ def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
     leader epoch), or None. Raises OSError.
     """
     cdef Segment segment
-    for segment in segments:
-        if segment.end_offset <= start:
-            continue
+    cdef int64_t at = start, after
+    while at < end and (segment := segment_at(segments, at)) is not None:
         if not segment.times_known:
             segment.load_times()
             yield NOTHING_YET
+            continue                        # retention may have removed it meanwhile
+        after = segment.end_offset
         if segment.max_timestamp >= timestamp:
             found = yield from first_in(segment, timestamp, start, end)
             if found is not None:
                 return found
+        at = after
     return None
+
+
+cdef Segment segment_at(list segments, int64_t offset):
+    """The segment of an offset, or the next one; None after the last. It is looked up for each
+    step, since retention and compaction change the list in between."""
+    cdef Py_ssize_t low = 0, high = len(segments), middle
+    while low < high:
+        middle = (low + high) >> 1
+        if (<Segment>segments[middle]).end_offset > offset:
+            high = middle
+        else:
+            low = middle + 1
+    return <Segment>segments[low] if low < len(segments) else None
 
 
 def newest(list segments, int64_t start, int64_t end):
     """The first of the records from `start` to `end` with the highest timestamp, as `first_at`."""
     cdef Segment segment
+    cdef int64_t at = start
     best, known = None, []
-    for segment in segments:
-        if segment.end_offset > start and segment.base_offset < end:
-            if not segment.times_known:
-                segment.load_times()
-                yield NOTHING_YET
-            known.append(segment)
+    while at < end and (segment := segment_at(segments, at)) is not None:
+        if segment.base_offset >= end:
+            break
+        if not segment.times_known:
+            segment.load_times()
+            yield NOTHING_YET
+            continue
+        known.append(segment)
+        at = segment.end_offset
     for segment in sorted(known, key=highest_of, reverse=True):
         if segment.max_timestamp < 0 or best is not None and segment.max_timestamp < best[1]:
             break
+        if segment not in segments:         # removed, or replaced by a cleaned one
+            return (yield from newest(segments, start, end))
         found = yield from newest_in(segment, start, end)
         best = better(best, found)
     return best

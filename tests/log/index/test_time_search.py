@@ -7,6 +7,7 @@ import pytest
 
 from ottla.log.config import LogConfig
 from ottla.log.disk import Disk
+from ottla.log.index.time_search import at_once
 from ottla.log.partition_log import PartitionLog
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
@@ -122,3 +123,23 @@ def test_the_newest_record_may_be_deleted(tmp_path: Path) -> None:
     assert log.offset_of_max_timestamp() == (2, NOW_MS + 3, 0)
     log.delete_before(3)
     assert log.offset_of_max_timestamp() == (3, NOW_MS + 1, 0)
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["the first from a time on", "the newest"])
+def test_a_search_leaves_out_no_segment_while_retention_removes_older_ones(
+    tmp_path: Path, newest: bool
+) -> None:
+    """Between two steps of a search other work has its turn."""
+    disk, clock, config = Disk(), FakeClock(), LogConfig(segment_bytes=1)
+    log = PartitionLog.open(disk, clock, f"{tmp_path}/t-0", config)
+    for at, time in enumerate((0, 1, 50, 3, 4, 5)):
+        log.append_bytes(batch(b"%d" % at, timestamps=[NOW_MS + time]), 0)
+    log.close()
+    log = PartitionLog.open(disk, clock, log.directory, config, clean=True)
+    assert len(log.segments) == 6
+    steps = log.newest_steps(6) if newest else log.timestamp_steps(NOW_MS + 2)
+    next(steps).run()
+    next(steps).run()
+    log.delete_before(1)
+    assert log.remove_below_start()
+    assert at_once(steps) == (2, NOW_MS + 50, 0)

@@ -117,7 +117,7 @@ cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcep
     leader's log was compacted."""
     cdef const uint8_t *end = data + size
     while data < end:
-        if fields.base_offset(data) != offset:
+        if fields.base_offset(data) > offset:
             return True
         offset = fields.last_offset(data) + 1
         data += fields.total_size(data)

@@ -321,8 +321,7 @@ cdef class Partition:
             self.cluster.flush(self)
 
     def check_min_isr(self):
-        """Compare the committed in-sync set with min.insync.replicas; called when either
-        changes."""
+        """Compare the committed in-sync set with min.insync.replicas, when either changes."""
         cdef bint was_under = self.under_min_isr
         if self.followers is None:
             return
@@ -334,8 +333,7 @@ cdef class Partition:
             self.raise_high_watermark(self.log.clock.monotonic_ms())
 
     def brokers_changed(self):
-        """Brokers came or went: an absent one no longer holds the high watermark back, unless it
-        is in sync."""
+        """Brokers came or went: an absent one that is not in sync holds nothing back any more."""
         if self.followers is not None:
             self.followers.follow(self.isr, self.cluster.broker_epoch_of, self.offline)
             self.raise_high_watermark(self.log.clock.monotonic_ms())

@@ -40,6 +40,7 @@ FENCED = {
 NOT_DONE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
 }
 """Answers after which nothing has happened: another broker is asked, or the same one again."""
 MOVED = {

@@ -11,6 +11,5 @@ cdef Py_ssize_t checked_batches(
     const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max, bint more) except -1
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept
-cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept
 cdef Py_ssize_t run_in_segment(
     SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries) except -1

@@ -112,18 +112,6 @@ cdef str problem_of(
     return None
 
 
-cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
-    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
-    leader's log was compacted."""
-    cdef const uint8_t *end = data + size
-    while data < end:
-        if fields.base_offset(data) > offset:
-            return True
-        offset = fields.last_offset(data) + 1
-        data += fields.total_size(data)
-    return False
-
-
 cdef Py_ssize_t run_in_segment(
     SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries
 ) except -1:

@@ -8,7 +8,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.aborted import aborted_in, trusted
 from ottla.log.chain cimport LogSlice, SegmentChain
-from ottla.log.follower_batches cimport has_gaps
 from ottla.log.health cimport LogHealth
 from ottla.log.index import time_search
 from ottla.log.index.index_file import RebuildNeeded
@@ -20,9 +19,22 @@ from ottla.log.rest cimport RestState
 from ottla.log.segment cimport Segment
 from ottla.log.snapshots import SnapshotFiles
 from ottla.log.unflushed cimport Unflushed
+cimport ottla.wire.batch as fields
 from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
+
+
+cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
+    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
+    leader's log was compacted."""
+    cdef const uint8_t *end = data + size
+    while data < end:
+        if fields.base_offset(data) > offset:
+            return True
+        offset = fields.last_offset(data) + 1
+        data += fields.total_size(data)
+    return False
 
 
 cdef class ReadableLog:

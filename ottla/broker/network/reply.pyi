@@ -1,5 +1,3 @@
-from ottla.wire.errors import CorruptMessage
-
 class FileRange:
     @property
     def after(self) -> int: ...
@@ -7,5 +5,5 @@ class FileRange:
 class Reply:
     def __init__(self) -> None: ...
 
-class RangeLost(CorruptMessage):
+class RangeLost(Exception):
     """A file no longer has the bytes that a reply has announced."""

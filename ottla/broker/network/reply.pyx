@@ -12,7 +12,6 @@ from ottla.broker.network.cold_reads cimport WARM_SIZE, is_resident, read_now
 from ottla.broker.network.transport cimport Transport
 from ottla.log.disk cimport File
 from ottla.wire.codec cimport Writer
-from ottla.wire.errors import CorruptMessage
 
 cdef enum:
     IN_REPLY_SIZE_MAX = 8192            # shorter ones become bytes of the reply when it is made
@@ -34,7 +33,7 @@ cdef class FileRange:
         return True
 
 
-class RangeLost(CorruptMessage):
+class RangeLost(Exception):
     """A file no longer has the bytes that a reply has announced."""
 
     def __init__(self, path, position, size, got):

@@ -35,7 +35,6 @@ import logging
 
 from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
-from ottla.broker.network.reply import RangeLost
 from ottla.broker.security.access import access_of
 from ottla.log.index.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
@@ -437,7 +436,7 @@ cdef class Fetching:
         cdef Py_ssize_t start = reply.size, ranges = len(reply.ranges)
         try:
             self.write_found(fetch, item, reply)
-        except (OSError, RangeLost) as error:
+        except OSError as error:
             log.error("%r could not be read: %s", item.partition, error)
             self.broker.doubt(item.partition, error, item.fetch_offset)
             reply.cut(start, ranges)

@@ -11,14 +11,15 @@ operator may find that they are needed.
 import re
 from collections.abc import Container
 
+from ottla.log.directories.begun_without import BEGUN_WITHOUT
 from ottla.log.directories.checkpoints import Partition
 from ottla.log.disk import Disk
+from ottla.log.recovery.rebuild import COPIED_GAPS, EPOCHS
 from ottla.log.storage import Storage
 
 STRAY = "-stray"
-FILES = re.compile(
-    r"\d{20}\..+|(partition\.metadata|leader-epoch-checkpoint|\.ottla-begun-without)(\.tmp)?"
-)
+NAMES = map(re.escape, ("partition.metadata", EPOCHS, COPIED_GAPS, BEGUN_WITHOUT))
+FILES = re.compile(rf"\d{{20}}\..+|({'|'.join(NAMES)})(\.tmp)?")
 
 
 def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:

@@ -169,6 +169,18 @@ def test_strays_are_not_kept_longer_where_the_wall_clock_was_set_back() -> None:
         assert storage.deletions.directories == [(due_ms, stray)]
 
 
+def test_a_copy_of_a_compacted_log_is_put_aside_like_any_other() -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    log = storage.get_or_create("t", 0, bytes(16), LogConfig())
+    later = bytearray(stored_batch(b"x"))
+    later[:8] = (5).to_bytes(8, "big")
+    log.append_run_bytes(bytes(later), 0)
+    assert log.copied_gaps
+    disk.kill()
+    assert len(put_strays_aside(Storage.open(disk, FakeClock(), ["/a"]), ())) == 1
+
+
 @pytest.mark.parametrize("left", [(), ("/a/events-0",), ("/b/events-0",)])
 def test_a_name_that_two_deleted_topics_left_in_two_directories_is_free_again(
     left: tuple[str, ...],

@@ -10,6 +10,7 @@ from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.network.counts import Counts
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
+from ottla.log.directories.checkpoints import partition_of
 from ottla.log.disk import is_passing
 from ottla.log.recovery.rebuild import offset_in
 from ottla.wire.errors import CorruptMessage
@@ -97,8 +98,8 @@ class BrokerContext:
     def doubt_file(self, path: str, error: Exception) -> None:
         """The same where a part of a segment's file was to be sent."""
         directory, _, name = path.rpartition("/")
-        topic, _, index = directory.rpartition("/")[2].rpartition("-")
-        partition = self.replicas.partition(topic, int(index)) if index.isdecimal() else None
+        key = partition_of(directory.rpartition("/")[2])
+        partition = None if key is None else self.replicas.partition(*key)
         if partition is not None and partition.log.directory == directory:
             self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
 

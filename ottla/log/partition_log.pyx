@@ -112,8 +112,8 @@ cdef class PartitionLog(ReadableLog):
                 if self.chain.active is None or self.chain.must_roll(
                         data, fields.total_size(data), fields.last_offset(data)):
                     self.start_segment()
-                self.note_gaps(data, size)
                 taken = run_in_segment(self.chain, data, size, &entries)
+                self.note_gaps(data, taken)
                 self.chain.active.append_run(data, taken, entries)
             except OSError as error:
                 self.take_back(error)

@@ -282,11 +282,11 @@ cdef class Partition:
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led
         self.following = not led and leader_id >= 0
         self.replicas, self.offline, self.adding = replicas, offline, adding
+        self.log.health.replaceable = len(isr) > (node_id in isr)
         if not led:
             self.followers = None
             self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None
             self.alone = self.under_min_isr = False
-            self.log.health.replaceable = len(isr) > (node_id in isr)
             if was_led:
                 self.give_up()
         else:
@@ -307,7 +307,6 @@ cdef class Partition:
             self.isr_expands += len(isr) > len(self.isr)
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
-        self.log.health.replaceable = not self.alone
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
         if self.must_sync() or self.alone and not was_alone and self.flush_before_ack:
             # Until now copies in memory counted, or another leader's: what waits is flushed first.
@@ -532,7 +531,8 @@ cdef class Partition:
         return 0
 
     cdef int64_t told_start(self) noexcept:
-        """The log start that the leader is told, which answers DeleteRecords by that."""
+        """The log start that the leader is told, as it answers DeleteRecords once all replicas
+        have told it theirs: never above the one that a restart finds."""
         return min(self.kept_start, self.log.log_start_offset)
 
     def start_kept(self, int64_t offset):

@@ -171,15 +171,18 @@ class Replicas:
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
             if takes_part:
-                try:
-                    self._assign(partition, state, image.leader_epoch(topic, state))
-                except FencedLeaderEpoch as error:
-                    # As with a ZooKeeper that was restored from a backup which nobody accepted.
-                    log.error("%r is not led here: %s", partition, error)
+                self._assign(partition, state, image.leader_epoch(topic, state))
             yield
 
     def _assign(self, partition: Partition, state: PartitionState, epoch: int) -> None:
-        """Give a partition its role in the image."""
+        """Give a partition its role in the image, unless its log has a later leader epoch."""
+        try:
+            self._give_role(partition, state, epoch)
+        except FencedLeaderEpoch as error:
+            # As with a ZooKeeper that was restored from a backup which nobody accepted.
+            log.error("%r is not led here: %s", partition, error)
+
+    def _give_role(self, partition: Partition, state: PartitionState, epoch: int) -> None:
         before = partition.leader_id, partition.leader_epoch
         if self.cluster is None or not (len(state.replicas) > 1 or partition.replicated):
             if before != (state.leader, epoch):

@@ -16,6 +16,7 @@ from ottla.log.directories.checkpoints import (
     Partition,
     decode_offsets,
     decode_properties,
+    partition_of,
 )
 from ottla.log.directories.closed_logs import CLOSED_LOGS, ClosedLog
 from ottla.log.directories.log_directory import CLEAN_MARKER
@@ -73,10 +74,9 @@ def partitions_in(path: str) -> dict[Partition, str]:
     """The partitions that have a directory here."""
     found: dict[Partition, str] = {}
     for name in sorted(os.listdir(path)):
-        topic, dash, number = name.rpartition("-")
         whole = os.path.join(path, name)
-        if dash and topic and number.isdecimal() and os.path.isdir(whole):
-            found[topic, int(number)] = whole
+        if (key := partition_of(name)) is not None and os.path.isdir(whole):
+            found[key] = whole
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ottla.log.directories import aborted_sizes, closed_logs, topic_ids
+from ottla.log.directories.begun_without import BEGUN_WITHOUT
 from ottla.log.directories.checkpoints import Partition, decode_offsets
 from ottla.log.recovery.rebuild import COPIED_GAPS
 from ottla.log.snapshots import ENTRY, HEADER
@@ -24,6 +25,9 @@ TRANSACTION_VERSION = 0
 SNAPSHOT_VERSION = 1
 INT_MAX = 2**31 - 1
 SMALL_FILE_BYTES_MAX = 1 << 28
+TEXTS = (
+    "partition.metadata", COPIED_GAPS, BEGUN_WITHOUT, "meta.properties", "quorum-state",
+)  # fmt: skip
 CLOSED_FIELDS = (
     "logStartOffset", "logEndOffset", "leaderEpoch", "segments", "bytes", "firstSegmentTimestamp",
     "transactionIndexBytes", "firstOpenTransaction",
@@ -108,7 +112,7 @@ def dump_checkpoint(path: str) -> Iterator[str]:
         for (topic, partition), sizes in aborted_sizes.decode(read_small(path)).items():
             for base_offset, size in sizes.items():
                 yield f"topic: {topic} partition: {partition} segment: {base_offset} size: {size}"
-    elif name in ("partition.metadata", COPIED_GAPS, "meta.properties", "quorum-state"):
+    elif name in TEXTS:
         yield from read_small(path).decode().splitlines()
     else:
         raise ValueError(f"Ignoring unknown file {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.log.compaction.choice import cleanable
-from ottla.log.compaction.cleaner import Cleaner
+from ottla.log.compaction.cleaner import Cleaner, Steps
 from ottla.log.config import LogConfig
 from ottla.log.partition_log import PartitionLog
 from ottla.wire.errors import CorruptMessage
@@ -53,6 +53,15 @@ def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
     assert values_of(log) == [b"0", b"1", b"7"]
 
 
+def cleaning(log: PartitionLog) -> Steps:
+    """A pass of compaction over a whole log, which gets a last segment."""
+    log.append_bytes(keyed(1000, b"end"), 0)
+    log.flush()
+    target = cleanable(log, log.log_end_offset, NOW_MS)
+    assert target is not None
+    return Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps()
+
+
 @pytest.mark.parametrize("kept_at_start", [1, 0])
 def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction(
     kept_at_start: int,
@@ -65,11 +74,7 @@ def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_c
             key = number if kept_at_start <= number < 7 else 100 * (segment + 1) + number
             log.append_bytes(keyed(key, b"%d.%d" % (segment, number)), 0)
         log.roll()
-    log.append_bytes(keyed(1000, b"end"), 0)
-    log.flush()
-    target = cleanable(log, log.log_end_offset, NOW_MS)
-    assert target is not None
-    steps = Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps()
+    steps = cleaning(log)
     for task in steps:
         if task is not None:
             task.run()
@@ -98,11 +103,7 @@ def test_a_copy_of_a_compacted_log_is_read_from_everywhere_once_it_is_not_compac
             key = number if number < 7 else 100 * (segment + 1)
             log.append_bytes(keyed(key, b"%d.%d" % (segment, number)), 0)
         log.roll()
-    log.append_bytes(keyed(1000, b"end"), 0)
-    log.flush()
-    target = cleanable(log, log.log_end_offset, NOW_MS)
-    assert target is not None
-    for task in Cleaner(target, 1 << 20, 1.0, lambda paths: None).steps():
+    for task in cleaning(log):
         if task is not None:
             task.run()
     assert b"0.6" not in values_of(log)

@@ -105,7 +105,7 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluste
 def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flushed_it(
     make: Make, cluster: Cluster
 ) -> None:
-    """A follower flushes before it tells its leader what it has; elected meanwhile, it has not."""
+    """One that is elected before the flush which its former leader waited for has to end it."""
     part = make((1, 2), flush=False, flush_messages=1)
     part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
     part.log.append_run_bytes(

@@ -93,8 +93,8 @@ class IsrChanges:
             self.broker.fetchers.start_moved(partition)
 
     def keep_start(self, partition: Partition) -> None:
-        """The log start of a followed partition has to be on the medium before its leader is told
-        of it."""
+        """A leader has moved a log start: this replica's has to be in a checkpoint before the
+        leader hears of it."""
         if self.broker.fetchers is not None:
             self.broker.fetchers.keep_start(partition)
 

@@ -125,7 +125,7 @@ class ReplicaFetchers:
             self._go_on(source)
 
     def keep_start(self, partition: Partition) -> None:
-        """A leader has moved a log start, and counts on it once it is told: write it first."""
+        """A leader has moved a log start: write it into a checkpoint, then tell the leader."""
         self.moved[partition] = None
         if self.keeping is None and not self.closed:
             self.keeping = self.loop.create_task(self._keep_starts())

@@ -105,12 +105,10 @@ class LogCleaner:
         except ProtocolError as error:
             self.unreadable[target.log.directory] = list(target.log.segments[:-1])
             log.error("%s could not be read by compaction: %s", target.log.directory, error)
-            read = cleaner.reading
-            self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
+            self._doubt(partition, cleaner, error)
         except OSError as error:
             log.error("%s could not be compacted: %s", target.log.directory, error)
-            read = cleaner.reading
-            self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
+            self._doubt(partition, cleaner, error)
         else:
             log.info(
                 "%s: compacted up to offset %d, read %d bytes, wrote %d",
@@ -119,6 +117,11 @@ class LogCleaner:
             )
         finally:
             steps.close()
+
+    def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
+        """Have the segment checked that a pass was reading, or all."""
+        read = cleaner.reading
+        self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 
     def pause(self, cleaner: Cleaner) -> float:
         """Seconds until the next step: as long as the last one, or as the throttle requires."""

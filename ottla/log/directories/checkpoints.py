@@ -14,6 +14,14 @@ from ottla.log.disk import Disk
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
+
+
+def partition_of(name: str) -> Partition | None:
+    """The partition whose directory has this name; None if it is none's."""
+    topic, dash, number = name.rpartition("-")
+    return (topic, int(number)) if dash and topic and number.isdecimal() else None
+
+
 Offsets = Mapping[Partition, int]
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 from ottla.log.directories import aborted_sizes, checkpoints, closed_logs, topic_ids
-from ottla.log.directories.checkpoints import Partition
+from ottla.log.directories.checkpoints import Partition, partition_of
 from ottla.log.directories.closed_logs import ClosedLog
 from ottla.log.disk import Disk, File
 
@@ -220,10 +220,9 @@ class LogDirectory:
         """The partitions that have a directory here."""
         found, topics = set(), dict[str, str]()
         for name in self.names:
-            topic, dash, number = name.rpartition("-")
-            if dash and topic and number.isdecimal():
+            if (key := partition_of(name)) is not None:
                 # A topic's partitions share one string for its name.
-                found.add((topics.setdefault(topic, topic), int(number)))
+                found.add((topics.setdefault(key[0], key[0]), key[1]))
         return found
 
     def known_closed(self) -> dict[Partition, ClosedLog]:

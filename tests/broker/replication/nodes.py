@@ -82,17 +82,22 @@ class Time:
         return 1_700_000_000_000 + int(self.now * 1000)
 
 
+def connected(node: Node, name: str) -> tuple[socket.socket, Connection]:
+    """The near end of a connection to a node, and the node's own."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    client = Client("127.0.0.1", "PLAINTEXT", name, None)
+    with running(node.loop):
+        return near, Connection(node.loop, node.listener, Transport(far), client)
+
+
 class Link:
     """A fetcher's connection to a leader."""
 
     def __init__(self, follower: Node, leader: Node, fetcher: Fetcher) -> None:
         self.leader, self.fetcher = leader, fetcher
-        self.near, far = socket.socketpair()
-        self.near.setblocking(False)
-        far.setblocking(False)
-        client = Client("127.0.0.1", "PLAINTEXT", f"{follower.node_id}", None)
-        with running(leader.loop):
-            self.connection = Connection(leader.loop, leader.listener, Transport(far), client)
+        self.near, self.connection = connected(leader, f"{follower.node_id}")
         leader.links.append(self)
         self.held = b""
         fetcher.reset()
@@ -128,12 +133,7 @@ class Reader:
 
     def __init__(self, node: Node, rack: str = "", version: int = 12) -> None:
         self.node, self.rack, self.version = node, rack, version
-        self.near, far = socket.socketpair()
-        self.near.setblocking(False)
-        far.setblocking(False)
-        client = Client("127.0.0.1", "PLAINTEXT", "reader", None)
-        with running(node.loop):
-            self.connection = Connection(node.loop, node.listener, Transport(far), client)
+        self.near, self.connection = connected(node, "reader")
         node.links.append(self)
 
     def ask(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 
 from ottla.broker.api.records.produce import Producing
 from ottla.broker.api.records.transaction_gate import TransactionGate
-from ottla.broker.connection import Connection
-from ottla.broker.network.transport import Transport
-from ottla.broker.security.client import Client
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import ProduceRequest, ProduceResponse
 from tests.broker.produce_fetch import batch, produce_request
-from tests.broker.replication.nodes import TOPIC, Node
-from tests.simulation.loop import running
+from tests.broker.replication.nodes import TOPIC, Node, connected
 
 PRODUCER_ID, VERSION, LENGTH_SIZE = 5, 9, 4
 
@@ -33,12 +28,7 @@ class Sender:
         node.broker.flusher = SimpleNamespace(loop=node.loop, want=lambda partition: None)
         gate = TransactionGate(node.broker, check, None)
         node.listener.producing = Producing(node.broker, gate)
-        self.near, far = socket.socketpair()
-        self.near.setblocking(False)
-        far.setblocking(False)
-        client = Client("127.0.0.1", "PLAINTEXT", "sender", None)
-        with running(node.loop):
-            self.connection = Connection(node.loop, node.listener, Transport(far), client)
+        self.near, self.connection = connected(node, "sender")
         node.links.append(self)
 
     def ask(self, sequence: int) -> None:

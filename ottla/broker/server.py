@@ -206,6 +206,14 @@ class Server:
         wanted = (key for key, _, _ in self.replicas.wanted(image))
         return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
 
+    def _logs_in(self, paths: Collection[str], image: MetadataImage) -> list[str]:
+        """The partitions with a replica here whose logs are in these directories."""
+        homes = self.storage.homes
+        return [
+            f"{topic}-{index}" for (topic, index), _, _ in self.replicas.wanted(image)
+            if (topic, index) in homes and homes[topic, index].path in paths
+        ] if paths else []
+
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
         """Those of several replicas whose logs end before damage, and whether that was durable
         once. An only copy counts up to its damage."""
@@ -281,8 +289,10 @@ class Server:
                 each.directory_id: each.path
                 for each in self.storage.directories if each.directory_id and each.offline is None
             }
+            older = self._logs_in(self.member.strangers(directories), metadata.image)
             await self.member.register(
-                addresses, directories, self.missing, self._damaged_logs(metadata.image)
+                addresses, directories, tuple(dict.fromkeys([*self.missing, *older])),
+                self._damaged_logs(metadata.image),
             )
 
     def _directory_failed(self, path: str, reason: str) -> None:

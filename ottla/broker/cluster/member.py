@@ -179,9 +179,9 @@ class Member:
         """Register this broker; returns once the image has it.
 
         `directories` are the paths of the log directories by id, `missing` are the partitions whose
-        logs were in none of them at the start, `damaged` those whose logs end before damage,
-        and whether that was durable once. Raises StorageRefused if another broker has this id,
-        or ZooKeeper does not answer.
+        logs were in none of them at the start, or in one of the `strangers`, `damaged` those whose
+        logs end before damage, and whether that was durable once. Raises StorageRefused if another
+        broker has this id, or ZooKeeper does not answer.
         """
         stop, lost = self._how_it_stopped(directories, missing, damaged or {})
         if stop == run_record.MACHINE:
@@ -206,6 +206,22 @@ class Member:
         with suppress(CoordinationError):
             await self._remember()
 
+    def strangers(self, directories: Mapping[str, str]) -> set[str]:
+        """The paths of those directories, given by id, that this broker did not have in its last
+        run. A log in one of them is older than what the broker has had since: for instance of a
+        disk that was not mounted at the last start. A directory whose meta.properties was made anew
+        is known by its run record."""
+        known = self.metadata.decided.last_known(self.node_id)
+        if known is None:
+            return set()
+        found = set()
+        for directory_id, path in directories.items():
+            if directory_id not in known.directories:
+                record = run_record.read(self.disk, path)
+                if record is None or record.epoch != known.epoch:
+                    found.add(path)
+        return found
+
     def _how_it_stopped(
         self, directories: Mapping[str, str], missing: Collection[str], damaged: Mapping[str, bool]
     ) -> tuple[str, tuple[str, ...]]:
@@ -214,14 +230,15 @@ class Member:
         known = self.metadata.decided.last_known(self.node_id)
         if known is None:
             return run_record.CLEAN, ()
-        were = [path for each, path in directories.items() if each in known.directories]
+        strangers = self.strangers(directories)
+        were = [path for path in directories.values() if path not in strangers]
         records = [run_record.read(self.disk, path) for path in were]
         stop = run_record.stop_class(records, known.epoch, self.disk.boot_id())
         gone = [each for each in known.directories if each not in directories]
         lost: tuple[str, ...] = ()
-        if gone and len(missing) > LOST_LOGS_MAX:
+        if (gone or strangers) and len(missing) > LOST_LOGS_MAX:
             stop = run_record.LOST
-        elif gone:
+        elif gone or strangers:
             lost = tuple(missing)
             stop = run_record.CLEAN if stop == run_record.LOST else stop
         # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
@@ -231,8 +248,9 @@ class Member:
             stop, lost = run_record.LOST, ()
         if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
             log.warning(
-                "the last run ended as %r, %d logs are missing or damaged: these replicas are not"
-                " trusted to have everything until they have caught up with others",
+                "the last run ended as %r, %d logs are missing, damaged, or of an earlier time:"
+                " these replicas are not trusted to have everything until they have caught up with"
+                " others",
                 stop, len(lost),
             )
         return stop, lost

@@ -74,18 +74,21 @@ STATES = {
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 ANSWER_SHARE = 1 / 3
 """How much of a session's time an attempt to connect may take: two more fit into the session."""
+Contexts = Callable[[], ssl.SSLContext]
+"""The context of the next connection: certificates are renewed while a broker runs."""
+
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with two things of their connections changed.
 
-    With a context, connections are over TLS as it says: kazoo's own would trust all of the system's
+    With contexts, connections are over TLS as they say: kazoo's own would trust all of the system's
     authorities beside the given ones. And a server that accepts a connection and then says nothing
     costs `answer_seconds`, not the whole session: ZooKeeper leaves a connection open and unanswered
     that arrives in a certain moment of its start.
     """
 
-    def __init__(self, context: ssl.SSLContext | None, answer_seconds: float) -> None:
+    def __init__(self, context: Contexts | None, answer_seconds: float) -> None:
         super().__init__()
         self.context = context
         self.answer_seconds = answer_seconds
@@ -111,7 +114,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.context is None:
             return plain
         try:
-            return self.context.wrap_socket(plain, server_hostname=hostname)
+            return self.context().wrap_socket(plain, server_hostname=hostname)
         except OSError as error:
             reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
             self.refused = f"; the TLS handshake with {hostname} failed: {reason}"
@@ -163,7 +166,7 @@ class ZooKeeper:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
-        tls: ssl.SSLContext | None = None,
+        tls: Contexts | None = None,
     ) -> None:
         self.loop = loop
         self.hosts, slash, chroot = connect.partition("/")

@@ -1,18 +1,23 @@
 """kazoo's connection: an attempt that nobody answers is given up in time, what the server grants is
-known, and what it refuses has a name."""
+known, what it refuses has a name, and certificates are renewed."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from ottla.broker.security.tls.zookeeper import zookeeper_contexts
 from ottla.replication.coordination import ConnectionLost, Create, Forbidden
 from ottla.replication.zookeeper import Handler, ZooKeeper
+from tests.broker.security.authority import Authority
 from tests.replication.scripted_zookeeper import (
     CONNECTION_BREAKS,
     CREATE,
@@ -156,3 +161,43 @@ def test_a_connection_that_breaks_while_the_chroot_is_made_has_a_name() -> None:
             await session.make_root()
 
     with_session(broken, lambda operation, path: CONNECTION_BREAKS, root="/root")
+
+
+def test_each_connection_has_the_certificate_that_is_in_the_file_then(
+    server: socket.socket, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that runs for longer than its certificate lives would be cut off by the first
+    restart of ZooKeeper after that, and with it all others."""
+    authority = Authority(tmp_path)
+    key = authority.issue("broker")
+    contexts = zookeeper_contexts({
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.type": "PEM", "zookeeper.ssl.keystore.location": str(key),
+        "zookeeper.ssl.truststore.type": "PEM",
+        "zookeeper.ssl.truststore.location": str(authority.file),
+    })
+    handler = Handler(contexts, ANSWER_SECONDS)
+    zookeeper = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    zookeeper.load_cert_chain(authority.issue("zookeeper"))
+    zookeeper.load_verify_locations(authority.file)
+    zookeeper.verify_mode = ssl.CERT_REQUIRED
+
+    def presented() -> bytes | None:
+        plain, _ = server.accept()
+        with zookeeper.wrap_socket(plain, server_side=True) as accepted:
+            return accepted.getpeercert(True)
+
+    with ThreadPoolExecutor(1) as threads:
+        def connect() -> bytes | None:
+            seen = threads.submit(presented)
+            with handler.create_connection(server.getsockname(), "localhost", 9.0):
+                return seen.result()
+
+        first = connect()
+        assert first is not None and connect() == first
+        authority.issue("broker")
+        renewed = connect()
+        assert renewed not in (first, None)
+        key.write_text("what is written to it just now")
+        assert connect() == renewed
+    assert "zookeeper.ssl.keystore.location: " in caplog.text

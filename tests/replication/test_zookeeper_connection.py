@@ -4,6 +4,7 @@ known, what it refuses has a name, and certificates are renewed."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,7 +17,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 from ottla.broker.security.tls.zookeeper import zookeeper_contexts
 from ottla.replication.coordination import ConnectionLost, Create, Forbidden
-from ottla.replication.zookeeper import Handler, ZooKeeper
+from ottla.replication.zookeeper import Handler, Log, ZooKeeper
 from tests.broker.security.authority import Authority
 from tests.replication.scripted_zookeeper import (
     CONNECTION_BREAKS,
@@ -201,3 +202,22 @@ def test_each_connection_has_the_certificate_that_is_in_the_file_then(
         key.write_text("what is written to it just now")
         assert connect() == renewed
     assert "zookeeper.ssl.keystore.location: " in caplog.text
+
+
+def test_an_attempt_to_connect_that_fails_again_and_again_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ottla.replication.zookeeper.time.monotonic", lambda: now)
+    log = Log(logging.getLogger("ottla.kazoo"))
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        for _ in range(10):
+            log.info("Connecting to %s", "zk:2181")
+            log.warning("Connection dropped: %s", "refused")
+            log.warning("Transition to CONNECTING")
+        now += 61
+    log.exception("Unhandled exception in connection loop")
+    assert [each.getMessage() for each in caplog.records] == [
+        *["ZooKeeper: Connection dropped: refused"] * 3, "Unhandled exception in connection loop"
+    ]

@@ -58,6 +58,12 @@ HAND_OVER_SECONDS = 30.0
 HAND_OVER_ASK_SECONDS = 0.5
 HAND_OVER_AGAIN_SECONDS = 0.02
 HEARTBEAT_VERSION = 0
+LOSSES = {
+    SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
+    " until it is back nothing new is heard here of leaders, topics and settings",
+    SessionState.LOST: "the session with ZooKeeper has ended: the others lead what this broker has"
+    " led; it registers again once ZooKeeper answers",
+}
 
 
 class Member:
@@ -315,11 +321,11 @@ class Member:
             return
         if state is not SessionState.CONNECTED:
             self.metadata.unsure = True
-            log.warning("the session with ZooKeeper is %s", state.value)
+            log.warning("%s", LOSSES[state])
             if self.metadata.term is not None:
                 self.controller.deposed()
             return
-        log.info("the session with ZooKeeper is %s", state.value)
+        log.info("ZooKeeper is connected again")
         self.metadata.read_on()
         self._register_again(replace=False)
 

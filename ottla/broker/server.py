@@ -188,7 +188,7 @@ class Server:
             self.metadata_log.subscribe(self.broker.directory_reports.follow)
         try:
             await self._open_doors(loop)
-        except Exception:
+        except BaseException:
             # Everything is recovered now: the next start need not do that again.
             await self.stop()
             raise

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any, Literal
 
 from ottla import __version__
 from ottla.broker.log_output import say
@@ -55,7 +56,9 @@ async def _serve(config: BrokerConfig) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})     # blocked by main.py
     began = loop.time()
     _tell_what_starts(config)
-    await server.start()
+    waiting = asyncio.create_task(stopped.wait())
+    if not await _started(server, waiting):
+        return
     addresses = []
     for listener in server.listeners:
         advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
@@ -78,7 +81,6 @@ async def _serve(config: BrokerConfig) -> None:
     if asked_early:
         reload()
     assert server.failure is not None
-    waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
     serving = False
     log.info("stopping")
@@ -87,6 +89,31 @@ async def _serve(config: BrokerConfig) -> None:
     if not stopped.is_set():
         raise StorageFailed(server.failure.result())
     log.info("stopped: all data are on disk")
+
+
+async def _started(server: Server, stopped: asyncio.Task[Literal[True]]) -> bool:
+    """Start; returns whether it serves. In a cluster a start may wait for as long as nobody is the
+    controller: a signal ends it, and so does what ends a broker that serves."""
+    if not server.config.zookeeper_connect:
+        await server.start()
+        return True
+    starting = asyncio.create_task(server.start())
+    await asyncio.sleep(0)                  # it begins, and has a `failure`
+    ends: set[asyncio.Future[Any]] = {starting, stopped}
+    if server.failure is not None:
+        ends.add(server.failure)
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        await starting
+        return True
+    log.info("stopping: the start is given up")
+    notify("STOPPING=1")
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    if not stopped.done() and server.failure is not None:
+        raise StorageFailed(server.failure.result())
+    return False
 
 
 def _address(host: str, port: int) -> str:

@@ -49,6 +49,11 @@ def in_order(cluster: RunningCluster) -> None:
     )
 
 
+async def calling(function: Callable[[], None]) -> None:
+    """Call something on the brokers' loop."""
+    function()
+
+
 class BusyProducer:
     """Sends ascending numbers in a thread of its own, with a bounded number of them without an
     acknowledgement, until its end."""
@@ -203,11 +208,8 @@ def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_or
     controller = cluster.controller
     cut, stopped = (node for node in cluster.servers if node != controller)
 
-    async def call(function: Callable[[], None]) -> None:
-        function()
-
     session = cluster.sessions[cut]
-    cluster.run(call(session.cut))
+    cluster.run(calling(session.cut))
     cluster.stop(stopped)
     cluster.until(
         lambda: stopped not in cluster.servers[controller].metadata_log.image.brokers,
@@ -215,5 +217,23 @@ def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_or
     )
     assert stopped in cluster.servers[cut].metadata_log.image.brokers
     done = Ottla(f"127.0.0.1:{cluster.ports[cut]}")("cluster check")
-    cluster.run(call(session.join))
+    cluster.run(calling(session.join))
     assert done.status == 1 and f"not in sync: {stopped}" in done.out, done
+
+
+def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningCluster) -> None:
+    """A broker that stops then hands nothing over, and does not start again."""
+    ottla = commands(cluster)
+    ottla.ok("topic create orders --partitions 3")
+    in_order(cluster)
+    ottla.ok("cluster check --without 2")
+    for session in cluster.sessions.values():
+        cluster.run(calling(session.cut))
+    done = ottla("cluster check --without 2")
+    for session in cluster.sessions.values():
+        cluster.run(calling(session.join))
+    assert done.status == 1 and "does not reach ZooKeeper: nobody decides" in done.err, done
+    cluster.until(
+        lambda: sum(s.metadata_log.is_controller for s in cluster.servers.values()) == 1, "one is"
+    )
+    ottla.ok("cluster check --without 2")

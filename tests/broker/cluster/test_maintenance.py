@@ -200,6 +200,38 @@ def test_a_broker_is_retired_by_the_documented_steps(
     assert "billing" in ottla.ok("group list -o name").split()
 
 
+def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be told its rate; those that copy instead of it are."""
+    monkeypatch.chdir(tmp_path)
+    cluster.start(4)
+    in_order(cluster)
+    commands(cluster).ok("topic create orders --partitions 4")
+    in_order(cluster)
+    cluster.stop(4)
+    cluster.until(
+        lambda: all(4 not in each.metadata_log.image.brokers for each in cluster.servers.values()),
+        "all have heard that broker 4 has stopped",
+    )
+    ottla = commands(cluster)
+    Path("plan.json").write_text(ottla.ok("reassign plan --without 4"))
+    tool = f"kafka-reassign-partitions --bootstrap-server {ottla.address}"
+    plan = "--reassignment-json-file plan.json"
+    said = ottla.ok(f"{tool} --execute --throttle 10000000 {plan}")
+    assert "throttle limit was set to 10000000 B/s" in said
+    configs = cluster.servers[cluster.controller].metadata_log.image.configs
+    assert {name for kind, name in configs if kind == "broker" and name} == {"1", "2", "3"}
+    cluster.until(
+        lambda: 4 not in {node for nodes in assignment(cluster).values() for node in nodes},
+        "everything has moved off broker 4",
+    )
+    assert "in progress" not in ottla.ok(f"{tool} --verify {plan}")
+    in_order(cluster)
+    left = cluster.servers[cluster.controller].metadata_log.image.configs
+    assert not any("throttled" in key for settings in left.values() for key in settings)
+
+
 def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_order(
     cluster: RunningCluster,
 ) -> None:

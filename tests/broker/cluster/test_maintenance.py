@@ -232,6 +232,31 @@ def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
     assert not any("throttled" in key for settings in left.values() for key in settings)
 
 
+def test_replicas_that_are_on_their_way_are_not_missing(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """As in Kafka's tool, and in the metric: a rolling restart need not wait for them."""
+    ottla = commands(cluster)
+    topics = f"kafka-topics --bootstrap-server {ottla.address} --describe"
+    ottla.ok("topic create orders --partitions 1 --replication-factor 1")
+    in_order(cluster)
+    before = assignment(cluster)["orders", 0]
+    added = next(node for node in cluster.servers if node not in before)
+    fetchers = cluster.servers[added].broker.fetchers
+    assert fetchers is not None
+    cluster.run(calling(fetchers.close))            # it never comes in sync
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": "orders", "partition": 0, "replicas": [*before, added]}
+    ]}))
+    ottla.ok(f"reassign start {plan}")
+    cluster.until(lambda: added in assignment(cluster)["orders", 0], "it is being moved")
+    assert ottla.ok(f"{topics} --under-replicated-partitions") == ""
+    described = ottla.ok(f"{topics} --topic orders")
+    assert "ReplicationFactor: 1\t" in described
+    assert f"\tIsr: {before[0]}\tAdding Replicas: {added}\tRemoving Replicas: \tElr: " in described
+
+
 def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_order(
     cluster: RunningCluster,
 ) -> None:

@@ -418,6 +418,13 @@ class Server:
                 log.info("reload: %s has a new value", name)
                 continue
             text = "its default" if new is None else new
+            if any(name in layer for layer in config.layers(image)[:-1]):
+                # In a cluster that is so of min.insync.replicas from the beginning.
+                log.warning(
+                    "reload: %s is %s in the file now, but what was set with kafka-configs counts",
+                    name, text,
+                )
+                continue
             log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
         for name in found.refused:
             log.warning("reload: %s has changed and needs a restart", name)

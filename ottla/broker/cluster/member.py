@@ -27,6 +27,7 @@ from ottla.log.directories.log_directory import CLEAN_MARKER, META, StorageRefus
 from ottla.log.disk import Disk
 from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
+from ottla.replication.controller.elections import MIN_ISR
 from ottla.replication.coordination import (
     Coordination,
     CoordinationError,
@@ -160,6 +161,13 @@ class Member:
         )
         own = config.topic_log_config(MetadataImage.empty(), "")
         self.controller.min_isr = own.min_insync_replicas
+        counts = image.config_of("broker", "").get(MIN_ISR)
+        if MIN_ISR in config.static and counts not in (None, str(own.min_insync_replicas)):
+            log.warning(
+                "%s=%d in this broker's file has no effect: the cluster's is %s, and is changed"
+                " with kafka-configs --entity-type brokers --entity-default",
+                MIN_ISR, own.min_insync_replicas, counts,
+            )
         self.coordination.listen(self._session_changed)
         self.metadata.subscribe(self._follow)
 

@@ -423,7 +423,13 @@ class Member:
                 while not await self._may_stop():
                     await asyncio.sleep(HAND_OVER_AGAIN_SECONDS)
                 await self.metadata.catch_up()
-        except (TimeoutError, ProtocolError, CoordinationError, UnreadableMetadata) as error:
+        except TimeoutError:
+            log.warning(
+                "leadership could not be handed over within %d s: no controller answers, or it does"
+                " not reach ZooKeeper. Others lead once they notice that this broker is gone",
+                HAND_OVER_SECONDS,
+            )
+        except (ProtocolError, CoordinationError, UnreadableMetadata) as error:
             log.warning("leadership could not be handed over: %r", error)
 
     async def _may_stop(self) -> bool:

@@ -18,7 +18,7 @@ from kazoo.exceptions import KazooException
 from compat_tests.brokers import BrokerFailed, OttlaBroker
 from compat_tests.ended_sessions import keep
 from compat_tests.requirements import missing
-from ottla.broker.security.tls.zookeeper import zookeeper_context
+from ottla.broker.security.tls.zookeeper import zookeeper_contexts
 from ottla.replication.coordination import ConnectionLost
 from ottla.replication.zookeeper import ZooKeeper
 from ottla.tools.cli.local_cluster import LocalCluster
@@ -76,7 +76,7 @@ def session(secured: SecuredZooKeeper, root: str, settings: dict[str, str]) -> Z
     """A session, to be started on the running loop."""
     return ZooKeeper(
         secured.connect + root, SESSION_MS, 5000, asyncio.get_running_loop(),
-        zookeeper_context(settings),
+        zookeeper_contexts(settings),
     )
 
 

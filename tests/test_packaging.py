@@ -30,7 +30,10 @@ def test_the_commented_settings_load_without_a_warning_or_a_hazard() -> None:
 def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
     text = (PACKAGING / "server.properties").read_text()
     commented = dict(re.findall(r"^#([a-z.]+)=(\S*)$", text, re.MULTILINE))
-    examples = {"listeners", "advertised.listeners", "ottla.http.listener"}
+    examples = {
+        "listeners", "advertised.listeners", "ottla.http.listener", "zookeeper.connect",
+        "broker.rack", "default.replication.factor", "min.insync.replicas",
+    }
     assert len(commented) > 10
     without = BrokerConfig.load(None, ["node.id=0"])
     for name, value in commented.items():
@@ -38,6 +41,13 @@ def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
             with_it = BrokerConfig.load(None, [f"{name}={value}"])
             if name in with_it.declared:
                 assert with_it.value(name) == without.value(name), name
+
+
+def test_the_image_and_the_unit_have_what_a_cluster_needs() -> None:
+    """Without kazoo a broker with zookeeper.connect does not start; stores may be PKCS12."""
+    for name in ("container/Dockerfile", "systemd/ottla.service"):
+        installed = re.findall(r"pip install .*", (PACKAGING / name).read_text())
+        assert len(installed) == 1 and "[cluster,security]" in installed[0], name
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")

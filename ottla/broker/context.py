@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.network.counts import Counts
+from ottla.broker.notes import Notes
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
 from ottla.log.directories.checkpoints import partition_of
@@ -83,6 +84,7 @@ class BrokerContext:
     connection_rates: ConnectionRates = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
+    notes: Notes = field(init=False)
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
         """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
@@ -105,6 +107,7 @@ class BrokerContext:
 
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)
+        self.notes = Notes(self.clock.monotonic)
         config = self.config
         self.connection_rates = ConnectionRates(config)
         self.quotas = Quotas(

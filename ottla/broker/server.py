@@ -208,7 +208,7 @@ class Server:
             self.metadata_log.subscribe(self.broker.directory_reports.follow)
         try:
             await self._open_doors(loop)
-        except Exception:
+        except BaseException:
             # Everything is recovered now: the next start need not do that again.
             await self.stop()
             raise
@@ -225,6 +225,14 @@ class Server:
         found = set().union(*(each.partitions for each in self.storage.directories))
         wanted = (key for key, _, _ in self.replicas.wanted(image))
         return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
+
+    def _logs_in(self, paths: Collection[str], image: MetadataImage) -> list[str]:
+        """The partitions with a replica here whose logs are in these directories."""
+        homes = self.storage.homes
+        return [
+            f"{topic}-{index}" for (topic, index), _, _ in self.replicas.wanted(image)
+            if (topic, index) in homes and homes[topic, index].path in paths
+        ] if paths else []
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
         """Those of several replicas whose logs end before damage, and whether that was durable
@@ -301,9 +309,11 @@ class Server:
                 each.directory_id: each.path
                 for each in self.storage.directories if each.directory_id and each.offline is None
             }
+            older = self._logs_in(self.member.strangers(directories), metadata.image)
+            missing = tuple(dict.fromkeys([*self.missing, *older]))
             damaged = self._damaged_logs(metadata.image)
             await self._unless_it_fails(
-                self.member.register(addresses, directories, self.missing, damaged), loop
+                self.member.register(addresses, directories, missing, damaged), loop
             )
 
     def _directory_failed(self, path: str, reason: str) -> None:
@@ -429,6 +439,13 @@ class Server:
                 log.info("reload: %s has a new value", name)
                 continue
             text = "its default" if new is None else new
+            if any(name in layer for layer in config.layers(image)[:-1]):
+                # In a cluster that is so of min.insync.replicas from the beginning.
+                log.warning(
+                    "reload: %s is %s in the file now, but what was set with kafka-configs counts",
+                    name, text,
+                )
+                continue
             log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
         for name in found.refused:
             log.warning("reload: %s has changed and needs a restart", name)

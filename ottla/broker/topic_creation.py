@@ -37,6 +37,13 @@ FORWARDED_TIMEOUT_MS = 30_000
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
+FACTOR = "default.replication.factor"
+FACTORS = {
+    OFFSETS_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
+}
+"""The settings of the number of replicas; FACTOR is that of all other topics."""
+
 _told_factors: set[tuple[str, int]] = set()
 
 
@@ -46,23 +53,23 @@ def new_topic_id() -> bytes:
 
 
 def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults:
-    """The defaults of new topics; without a cluster the factor is limited to what is attainable."""
-    config, setting = broker.config, "default.replication.factor"
-    factor = config.default_replication_factor
-    if broker.member is None:
-        # In a cluster a missing broker may return: the topic would have too few replicas.
-        factor = attainable_factor(setting, factor, image)
+    """The defaults of new topics."""
+    config = broker.config
     return TopicDefaults(
         config.num_partitions,
-        factor,
+        attainable_factor(broker, FACTOR, config.default_replication_factor, image),
         check_topic_configs,
     )
 
 
-def attainable_factor(setting: str, wanted: int, image: MetadataImage) -> int:
-    """The replication factor of a setting, or the number of brokers if that is smaller."""
+def attainable_factor(
+    broker: BrokerContext, setting: str, wanted: int, image: MetadataImage
+) -> int:
+    """The replication factor of a setting; without a cluster the number of brokers if that is
+    smaller. In a cluster those that are missing will come: a topic that was created without them
+    would keep too few replicas, and be lost with one machine (KIP-115)."""
     there = max(len(image.brokers), 1)
-    if wanted <= there:
+    if wanted <= there or broker.member is not None:
         return wanted
     if (setting, there) not in _told_factors:
         _told_factors.add((setting, there))
@@ -98,14 +105,13 @@ async def create_missing(
             await _ask_controller(broker, broker.forwarding, missing, client)
         else:
             # A full disk, for instance: clients ask again.
-            log.warning("topics %s: not created: %s", ", ".join(missing), error)
+            _none_created(broker, missing, error)
         return
     for answer in answers:
         if answer.error is None:
             log.info("topic %s: created at its first use", answer.name)
         elif not isinstance(answer.error, TopicAlreadyExists):
-            why = answer.error.message or answer.error.code.name
-            log.warning("topic %s: not created: %s", answer.name, why)
+            _not_created(broker, answer.name or "", answer.error.code, answer.error.message)
 
 
 async def _ask_controller(
@@ -134,14 +140,27 @@ async def _ask_controller(
             response = await forwarding.forward(context, request.encode(version))
             answer = CreateTopicsResponse.decode(response.encode(version), version)
     except RequestTimedOut as error:
-        log.warning("topics %s: not created: %s", ", ".join(names), error)
+        _none_created(broker, names, error)
         return
     for topic in answer.topics:
         code = ErrorCode(topic.error_code)
         if code is ErrorCode.NONE:
             log.info("topic %s: created at its first use", topic.name)
         elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            log.warning("topic %s: not created: %s", topic.name, topic.error_message or code.name)
+            _not_created(broker, topic.name, code, topic.error_message)
+
+
+def _none_created(broker: BrokerContext, names: Sequence[str], error: ProtocolError) -> None:
+    text = f"topics {', '.join(names)}: not created: {error}"
+    broker.notes.tell(log, "creation of topics", text)
+
+
+def _not_created(broker: BrokerContext, name: str, code: int, message: str | None) -> None:
+    """Log it, sparingly: clients ask again many times a second."""
+    why = message or ErrorCode(code).name
+    if code == ErrorCode.INVALID_REPLICATION_FACTOR:
+        why = f"{why.rstrip('.')} ({FACTORS.get(name, FACTOR)}). It is tried again at its next use"
+    broker.notes.tell(log, f"topic {name}", f"topic {name}: not created: {why}")
 
 
 def _may_be_automatic(name: str) -> bool:
@@ -164,12 +183,11 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
     """The topic to create at its first use: internal ones have settings of their own."""
     config = broker.config
     if name == OFFSETS_TOPIC:
+        factor = config.offsets_topic_replication_factor
         return NewTopic(
             name,
             config.offsets_topic_num_partitions,
-            attainable_factor(
-                "offsets.topic.replication.factor", config.offsets_topic_replication_factor, image
-            ),
+            attainable_factor(broker, FACTORS[name], factor, image),
             configs=[
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
@@ -177,11 +195,8 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
             ],
         )
     if name == TRANSACTIONS_TOPIC:
-        factor = attainable_factor(
-            "transaction.state.log.replication.factor",
-            config.transaction_state_log_replication_factor,
-            image,
-        )
+        factor = config.transaction_state_log_replication_factor
+        factor = attainable_factor(broker, FACTORS[name], factor, image)
         return NewTopic(
             name,
             config.transaction_state_log_num_partitions,

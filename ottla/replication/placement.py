@@ -1,5 +1,5 @@
 """Which brokers get a partition: round robin over the live ones, each replica on another rack as
-far as there are racks; or as the client assigns."""
+far as there are racks, and those that are away where they are too few; or as the client assigns."""
 
 from __future__ import annotations
 
@@ -96,17 +96,21 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
 def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
-    """Place `count` new partitions. `start` is the position in the rotation to begin at."""
+    """Place `count` new partitions. `start` is the position in the rotation to begin at. Where too
+    few brokers are there those that are away, and not unregistered, get the other replicas, as in
+    Apache Kafka: topics are created during a rolling restart, too."""
     brokers = image.brokers
     size = len(brokers)
-    if replication_factor > size:
+    away = sorted(node for node, broker in image.former.items() if broker.endpoints)
+    if size == 0 or replication_factor > size + len(away):
         raise InvalidReplicationFactor(
-            f"Unable to replicate the partition {replication_factor} time(s): only {size}"
-            " broker(s) are registered."
+            f"Unable to replicate the partition {replication_factor} time(s): only"
+            f" {size + len(away)} broker(s) are registered."
         )
     rotation = _rotation(brokers)
-    if size == 1:
+    if size == replication_factor == 1:
         return (new_partition(tuple(rotation.nodes), image),) * count
+    lacking = max(0, replication_factor - size)
     # With racks a round begins with the topic, so that whole rounds are spread evenly.
     first_round, offset = divmod(start, size)
     return tuple(
@@ -114,8 +118,8 @@ def spread(
             rotation.replicas(
                 start + index,
                 first_round + (index if rotation.several else offset + index) // size,
-                replication_factor,
-            ),
+                replication_factor - lacking,
+            ) + tuple(away[(start + index + n) % len(away)] for n in range(lacking)),
             image,
         )
         for index in range(count)

@@ -7,8 +7,8 @@ they pass their result to the event loop. kazoo's blocking methods are called on
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
 connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; one attempt without an answer lasts as long as the session; and it keeps to
-itself which session timeout the server has granted.
+attempts to connect; one attempt without an answer lasts as long as the session; it keeps to
+itself which session timeout the server has granted; and it logs each attempt to connect.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -74,18 +75,47 @@ STATES = {
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 ANSWER_SHARE = 1 / 3
 """How much of a session's time an attempt to connect may take: two more fit into the session."""
+SAID_AGAIN_SECONDS = 60.0
+Contexts = Callable[[], ssl.SSLContext]
+"""The context of the next connection: certificates are renewed while a broker runs."""
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """What kazoo logs. It tries to connect every second, and says so twice: why it fails is logged
+    once, and again after a minute; the rest at debug level, as the member logs what becomes of the
+    session."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger, {})
+        self.said: dict[str, float] = {}
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Called for each message, of any level."""
+        if not self.logger.isEnabledFor(level):
+            return                          # as it is for most, which are several a request
+        text = str(msg) % args if args else str(msg)
+        if logging.INFO <= level < logging.ERROR:
+            now = time.monotonic()
+            often = now - self.said.get(text, -SAID_AGAIN_SECONDS) < SAID_AGAIN_SECONDS
+            if level == logging.INFO or often or msg == "Transition to CONNECTING":
+                level = logging.DEBUG
+            else:
+                self.said = {each: at for each, at in self.said.items()
+                             if now - at < SAID_AGAIN_SECONDS} | {text: now}
+                text = f"ZooKeeper: {text}"
+        self.logger.log(level, "%s", text, **kwargs)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with two things of their connections changed.
 
-    With a context, connections are over TLS as it says: kazoo's own would trust all of the system's
+    With contexts, connections are over TLS as they say: kazoo's own would trust all of the system's
     authorities beside the given ones. And a server that accepts a connection and then says nothing
     costs `answer_seconds`, not the whole session: ZooKeeper leaves a connection open and unanswered
     that arrives in a certain moment of its start.
     """
 
-    def __init__(self, context: ssl.SSLContext | None, answer_seconds: float) -> None:
+    def __init__(self, context: Contexts | None, answer_seconds: float) -> None:
         super().__init__()
         self.context = context
         self.answer_seconds = answer_seconds
@@ -111,7 +141,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.context is None:
             return plain
         try:
-            return self.context.wrap_socket(plain, server_hostname=hostname)
+            return self.context().wrap_socket(plain, server_hostname=hostname)
         except OSError as error:
             reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
             self.refused = f"; the TLS handshake with {hostname} failed: {reason}"
@@ -163,7 +193,7 @@ class ZooKeeper:
         session_timeout_ms: int,
         connection_timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
-        tls: ssl.SSLContext | None = None,
+        tls: Contexts | None = None,
     ) -> None:
         self.loop = loop
         self.hosts, slash, chroot = connect.partition("/")
@@ -189,7 +219,7 @@ class ZooKeeper:
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.1, max_delay=RECONNECT_DELAY_SECONDS_MAX
             ),
-            logger=logging.getLogger("ottla.kazoo"),
+            logger=Log(logging.getLogger("ottla.kazoo")),
         )
         self.client.add_listener(self._state_changed)
 

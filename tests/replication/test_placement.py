@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from ottla.replication.controller.topics import (
     create_partitions,
     create_topics,
 )
-from ottla.replication.metadata import BrokerImage, BrokerRegistered, MetadataImage
+from ottla.replication.metadata import BrokerImage, BrokerRegistered, Endpoint, MetadataImage
 from ottla.replication.placement import InvalidReplicationFactor, Rotation, spread
 from tests.replication.images import numbered_ids
 
@@ -52,6 +53,27 @@ def test_a_partition_is_on_as_many_racks_as_it_can_be(
         assert len(of) == min(len(sizes), factor)
         with_room = [of[rack] for rack in sizes if of[rack] < sizes[rack]]
         assert max(of.values()) - min(with_room, default=factor) <= 1, "racks are used evenly"
+
+
+@given(RACKS, st.integers(1, 30), st.integers(1, 12), STARTS, st.integers(0, 4))
+def test_brokers_that_are_away_get_what_those_that_are_there_cannot_have(
+    racks: Racks, count: int, factor: int, start: int, absent: int
+) -> None:
+    """As in Apache Kafka: topics are created during a rolling restart, too."""
+    address = (Endpoint("PLAINTEXT", "h", 1),)
+    image = replace(registered(racks), former={
+        node: BrokerImage(node, 1, address if node < 100 + absent else (), None)
+        for node in range(100, 100 + absent + 1)        # the last one was unregistered
+    })
+    if factor > len(racks) + absent:
+        with pytest.raises(InvalidReplicationFactor, match=f"only {len(racks) + absent} broker"):
+            spread(image, count, factor, start)
+        return
+    for state in spread(image, count, factor, start):
+        there, away = state.replicas[:len(racks)], state.replicas[len(racks):]
+        assert len(set(state.replicas)) == factor and set(there) <= set(racks)
+        assert set(away) <= {*range(100, 100 + absent)} and state.isr == there
+        assert state.leader == there[0]
 
 
 class CountedNodes(list[int]):

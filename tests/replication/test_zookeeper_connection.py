@@ -1,18 +1,24 @@
 """kazoo's connection: an attempt that nobody answers is given up in time, what the server grants is
-known, and what it refuses has a name."""
+known, what it refuses has a name, and certificates are renewed."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from ottla.broker.security.tls.zookeeper import zookeeper_contexts
 from ottla.replication.coordination import ConnectionLost, Create, Forbidden
-from ottla.replication.zookeeper import Handler, ZooKeeper
+from ottla.replication.zookeeper import Handler, Log, ZooKeeper
+from tests.broker.security.authority import Authority
 from tests.replication.scripted_zookeeper import (
     CONNECTION_BREAKS,
     CREATE,
@@ -181,3 +187,62 @@ def test_a_watch_that_is_set_again_and_again_is_kept_once() -> None:
 
     with_session(watched, lambda operation, path: NO_NODE if operation == EXISTS else OK)
     assert len(kept) == 1
+
+
+def test_each_connection_has_the_certificate_that_is_in_the_file_then(
+    server: socket.socket, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that runs for longer than its certificate lives would be cut off by the first
+    restart of ZooKeeper after that, and with it all others."""
+    authority = Authority(tmp_path)
+    key = authority.issue("broker")
+    contexts = zookeeper_contexts({
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.type": "PEM", "zookeeper.ssl.keystore.location": str(key),
+        "zookeeper.ssl.truststore.type": "PEM",
+        "zookeeper.ssl.truststore.location": str(authority.file),
+    })
+    handler = Handler(contexts, ANSWER_SECONDS)
+    zookeeper = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    zookeeper.load_cert_chain(authority.issue("zookeeper"))
+    zookeeper.load_verify_locations(authority.file)
+    zookeeper.verify_mode = ssl.CERT_REQUIRED
+
+    def presented() -> bytes | None:
+        plain, _ = server.accept()
+        with zookeeper.wrap_socket(plain, server_side=True) as accepted:
+            return accepted.getpeercert(True)
+
+    with ThreadPoolExecutor(1) as threads:
+        def connect() -> bytes | None:
+            seen = threads.submit(presented)
+            with handler.create_connection(server.getsockname(), "localhost", 9.0):
+                return seen.result()
+
+        first = connect()
+        assert first is not None and connect() == first
+        authority.issue("broker")
+        renewed = connect()
+        assert renewed not in (first, None)
+        key.write_text("what is written to it just now")
+        assert connect() == renewed
+    assert "zookeeper.ssl.keystore.location: " in caplog.text
+
+
+def test_an_attempt_to_connect_that_fails_again_and_again_is_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ottla.replication.zookeeper.time.monotonic", lambda: now)
+    log = Log(logging.getLogger("ottla.kazoo"))
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        for _ in range(10):
+            log.info("Connecting to %s", "zk:2181")
+            log.warning("Connection dropped: %s", "refused")
+            log.warning("Transition to CONNECTING")
+        now += 61
+    log.exception("Unhandled exception in connection loop")
+    assert [each.getMessage() for each in caplog.records] == [
+        *["ZooKeeper: Connection dropped: refused"] * 3, "Unhandled exception in connection loop"
+    ]

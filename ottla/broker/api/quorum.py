@@ -4,8 +4,9 @@
 A single broker has its own metadata log: one voter, always the leader, and everything that it has
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
 live broker is a voter, since it may become the controller. The leader has at least what this broker
-has read; the progress of the others is unknown (-1). Offsets count metadata records, as does the
-epoch of the finalised features.
+has read; the progress of the others is unknown (-1). The last controller says that it is none while
+it does not reach ZooKeeper. Offsets count metadata records, as does the epoch of the finalised
+features.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ def _metadata_partition(
     if version >= 2:
         me.replica_directory_id = _directory_id(broker)
     leader_id = image.controller_id if broker.member else broker.node_id
+    if broker.member and leader_id == broker.node_id and broker.member.metadata.term is None:
+        return _without_leader(broker.node_id, version)
     # A leader that is about to be registered is one of them: Kafka's tools look for it there.
     others = {*image.brokers, leader_id} - {broker.node_id, -1} if broker.member else ()
     unknown = [
@@ -98,6 +101,20 @@ def _metadata_partition(
         current_voters=sorted([me, *unknown], key=lambda each: each.replica_id),
         observers=[],
     )
+
+
+def _without_leader(
+    node_id: int, version: int
+) -> DescribeQuorumResponse.Topic.Partition:
+    answer = DescribeQuorumResponse.Topic.Partition(
+        partition_index=0, error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        current_voters=[], observers=[],
+    )
+    if version >= 2:
+        answer.error_message = (
+            f"Broker {node_id} was the controller, and does not reach ZooKeeper: nobody decides."
+        )
+    return answer
 
 
 def _directory_id(broker: BrokerContext) -> bytes:

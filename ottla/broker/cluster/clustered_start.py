@@ -43,9 +43,9 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
         ) from error
     tls = None
     if config.zookeeper_ssl_client_enable:
-        from ottla.broker.security.tls.zookeeper import zookeeper_context
+        from ottla.broker.security.tls.zookeeper import zookeeper_contexts
 
-        tls = zookeeper_context(config.static)
+        tls = zookeeper_contexts(config.static)
     return ZooKeeper(
         config.zookeeper_connect,
         config.zookeeper_session_timeout_ms,

@@ -16,6 +16,7 @@ from contextlib import suppress
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
+from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
 from ottla.replication.controller.brokers import (
@@ -242,7 +243,10 @@ class Controller:
 
     async def _gone(self, epochs: Mapping[int, int], reason: str) -> None:
         for node_id, epoch in epochs.items():
-            log.info("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
+            if node_id in self.metadata.decided.leaving:
+                log.info("broker %d of epoch %d has stopped", node_id, epoch)
+            else:
+                log.warning("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
         if epochs and await self.metadata.decide(self._brokers_gone, epochs):
             await self._repair()
 
@@ -291,7 +295,10 @@ class Controller:
 
     def _begin_upkeep(self) -> None:
         self._end_upkeep()
-        self.upkeep = [self.loop.create_task(self._snapshots())]
+        self.upkeep = [
+            self.loop.create_task(self._snapshots()),
+            self.loop.create_task(tell_leaderless(lambda: self.metadata.decided)),
+        ]
         if self.elections is not None:
             self.upkeep.append(self.loop.create_task(self.elections.run()))
         if self.rebalance_seconds is not None:

@@ -27,6 +27,7 @@ from ottla.log.directories.log_directory import CLEAN_MARKER, META, StorageRefus
 from ottla.log.disk import Disk
 from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
+from ottla.replication.controller.elections import MIN_ISR
 from ottla.replication.coordination import (
     Coordination,
     CoordinationError,
@@ -58,6 +59,12 @@ HAND_OVER_SECONDS = 30.0
 HAND_OVER_ASK_SECONDS = 0.5
 HAND_OVER_AGAIN_SECONDS = 0.02
 HEARTBEAT_VERSION = 0
+LOSSES = {
+    SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
+    " until it is back nothing new is heard here of leaders, topics and settings",
+    SessionState.LOST: "the session with ZooKeeper has ended: the others lead what this broker has"
+    " led; it registers again once ZooKeeper answers",
+}
 
 
 class Member:
@@ -156,6 +163,13 @@ class Member:
         )
         own = config.topic_log_config(MetadataImage.empty(), "")
         self.controller.min_isr = own.min_insync_replicas
+        counts = image.config_of("broker", "").get(MIN_ISR)
+        if MIN_ISR in config.static and counts not in (None, str(own.min_insync_replicas)):
+            log.warning(
+                "%s=%d in this broker's file has no effect: the cluster's is %s, and is changed"
+                " with kafka-configs --entity-type brokers --entity-default",
+                MIN_ISR, own.min_insync_replicas, counts,
+            )
         self.coordination.listen(self._session_changed)
         self.metadata.subscribe(self._follow)
 
@@ -181,9 +195,9 @@ class Member:
         """Register this broker; returns once the image has it.
 
         `directories` are the paths of the log directories by id, `missing` are the partitions whose
-        logs were in none of them at the start, `damaged` those whose logs end before damage,
-        and whether that was durable once. Raises StorageRefused if another broker has this id,
-        or ZooKeeper does not answer.
+        logs were in none of them at the start, or in one of the `strangers`, `damaged` those whose
+        logs end before damage, and whether that was durable once. Raises StorageRefused if another
+        broker has this id, or ZooKeeper does not answer.
         """
         stop, lost = self._how_it_stopped(directories, missing, damaged or {})
         if stop == run_record.MACHINE:
@@ -208,6 +222,22 @@ class Member:
         with suppress(CoordinationError):
             await self._remember()
 
+    def strangers(self, directories: Mapping[str, str]) -> set[str]:
+        """The paths of those directories, given by id, that this broker did not have in its last
+        run. A log in one of them is older than what the broker has had since: for instance of a
+        disk that was not mounted at the last start. A directory whose meta.properties was made anew
+        is known by its run record."""
+        known = self.metadata.decided.last_known(self.node_id)
+        if known is None:
+            return set()
+        found = set()
+        for directory_id, path in directories.items():
+            if directory_id not in known.directories:
+                record = run_record.read(self.disk, path)
+                if record is None or record.epoch != known.epoch:
+                    found.add(path)
+        return found
+
     def _how_it_stopped(
         self, directories: Mapping[str, str], missing: Collection[str], damaged: Mapping[str, bool]
     ) -> tuple[str, tuple[str, ...]]:
@@ -216,14 +246,15 @@ class Member:
         known = self.metadata.decided.last_known(self.node_id)
         if known is None:
             return run_record.CLEAN, ()
-        were = [path for each, path in directories.items() if each in known.directories]
+        strangers = self.strangers(directories)
+        were = [path for path in directories.values() if path not in strangers]
         records = [run_record.read(self.disk, path) for path in were]
         stop = run_record.stop_class(records, known.epoch, self.disk.boot_id())
         gone = [each for each in known.directories if each not in directories]
         lost: tuple[str, ...] = ()
-        if gone and len(missing) > LOST_LOGS_MAX:
+        if (gone or strangers) and len(missing) > LOST_LOGS_MAX:
             stop = run_record.LOST
-        elif gone:
+        elif gone or strangers:
             lost = tuple(missing)
             stop = run_record.CLEAN if stop == run_record.LOST else stop
         # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
@@ -233,8 +264,9 @@ class Member:
             stop, lost = run_record.LOST, ()
         if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
             log.warning(
-                "the last run ended as %r, %d logs are missing or damaged: these replicas are not"
-                " trusted to have everything until they have caught up with others",
+                "the last run ended as %r, %d logs are missing, damaged, or of an earlier time:"
+                " these replicas are not trusted to have everything until they have caught up with"
+                " others",
                 stop, len(lost),
             )
         return stop, lost
@@ -314,11 +346,11 @@ class Member:
             return
         if state is not SessionState.CONNECTED:
             self.metadata.unsure = True
-            log.warning("the session with ZooKeeper is %s", state.value)
+            log.warning("%s", LOSSES[state])
             if self.metadata.term is not None:
                 self.controller.deposed()
             return
-        log.info("the session with ZooKeeper is %s", state.value)
+        log.info("ZooKeeper is connected again")
         self.metadata.read_on()
         self._register_again(replace=False)
 
@@ -408,7 +440,13 @@ class Member:
                 while not await self._may_stop():
                     await asyncio.sleep(HAND_OVER_AGAIN_SECONDS)
                 await self.metadata.catch_up()
-        except (TimeoutError, ProtocolError, CoordinationError, UnreadableMetadata) as error:
+        except TimeoutError:
+            log.warning(
+                "leadership could not be handed over within %d s: no controller answers, or it does"
+                " not reach ZooKeeper. Others lead once they notice that this broker is gone",
+                HAND_OVER_SECONDS,
+            )
+        except (ProtocolError, CoordinationError, UnreadableMetadata) as error:
             log.warning("leadership could not be handed over: %r", error)
 
     async def _may_stop(self) -> bool:

@@ -46,6 +46,8 @@ def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
          found.sum("under_replicated")),
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
          found.sum("under_min_isr")),
+        ("atminisrpartitioncount", "Led partitions at min.insync.replicas.",
+         found.sum("at_min_isr")),
         ("offlinereplicacount", "Replicas in failed log directories.", len(offline)),
     ):
         yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.notes import Notes
 from ottla.broker.peers.api_roles import DECIDED
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
 from ottla.broker.peers.unanswered import unanswered
@@ -63,6 +64,7 @@ class Forwarding:
     ) -> None:
         self.peers, self.loop = peers, peers.loop
         self.controller_id, self.deciding, self.caught_up = controller_id, deciding, caught_up
+        self.notes = Notes(self.loop.time)
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
         """Have the controller serve a client's request; returns its response."""
@@ -146,7 +148,8 @@ class Forwarding:
                 node_id, self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
             )
         except PeerUnavailable as error:
-            log.info("controller %d: %s", node_id, error)
+            # Every request that waits for a controller comes here, many times a second.
+            self.notes.tell(log, f"{node_id}", f"controller {node_id}: {error}", logging.INFO)
             return None
         if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
             return None

@@ -159,7 +159,8 @@ class BrokerSettings(ListenerSettings):
         help="Partitions of __consumer_offsets.")
     offsets_topic_replication_factor: Short = setting(
         "offsets.topic.replication.factor", 3, at_least=1,
-        help="Replicas of __consumer_offsets; with fewer brokers, as many as there are.")
+        help="Replicas of __consumer_offsets. A cluster creates it once there are so many brokers;"
+        " a broker without a cluster has one.")
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __consumer_offsets.")
@@ -226,7 +227,7 @@ class BrokerSettings(ListenerSettings):
         help="Partitions of __transaction_state.")
     transaction_state_log_replication_factor: Short = setting(
         "transaction.state.log.replication.factor", 3, at_least=1,
-        help="Replicas of __transaction_state; with fewer brokers, as many as there are.")
+        help="Replicas of __transaction_state, as offsets.topic.replication.factor.")
     transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr", 2, at_least=1,
         help="In-sync replicas needed to change a transaction; at most the number of replicas.")

@@ -6,8 +6,9 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from ottla.broker.settings.addresses import is_everywhere
+from ottla.broker.settings.addresses import LOOPBACK, is_everywhere
 from ottla.broker.settings.config import BrokerConfig
 
 WIDTH = 100
@@ -37,6 +38,24 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
             " zookeeper.connect is not set. It knows nothing of other brokers, and topics have one"
             " replica."
         )
+    if host := _hides_from_others(config):
+        yield (
+            f"advertised.listeners: {config.inter_broker_listener()} sends the other brokers of the"
+            f" cluster to {host}, which is their own machine: they copy nothing from this one. Name"
+            " an address that they reach, here or in listeners."
+        )
+
+
+def _hides_from_others(config: BrokerConfig) -> str | None:
+    """The address at which the other brokers of a cluster are to find this one, if that is their
+    own machine. Nothing is wrong where ZooKeeper is on this machine, too: so may they be."""
+    if not config.zookeeper_connect:
+        return None
+    servers = config.zookeeper_connect.partition("/")[0].split(",")
+    if all(urlsplit(f"//{each.strip()}").hostname in LOOPBACK for each in servers):
+        return None
+    host, _ = config.advertised(config.inter_broker_listener(), 0)
+    return host if host in LOOPBACK else None
 
 
 def _is_open(config: BrokerConfig, listener: str) -> bool:

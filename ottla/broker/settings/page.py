@@ -60,7 +60,7 @@ def page() -> str:
         "Accepted so that a file of Kafka's starts a broker.\n\n",
         *_table(("property", "type", "default"), map(_bare, without_effect())),
         "\nRemoved by Kafka 4.0 and accepted nevertheless, as all of `listener.name.…` are:\n",
-        _listed(kafka_settings("removed")),
+        _listed(kafka_settings("removed").keys() - BrokerSettings.declared.keys()),
         ".\n",
     ]
     return "".join(parts)

@@ -117,9 +117,13 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
+    # What is set once more for a broker has it read again: a file of that name may be another one
+    # by now, such as a renewed certificate (KAFKA-14136).
+    again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),
-        *(ConfigSet(kind, name, k, value) for k, value in after.items() if before.get(k) != value),
+        *(ConfigSet(kind, name, k, value) for k, value in after.items()
+          if before.get(k) != value or k in again),
     ]
 
 

@@ -18,6 +18,7 @@ from ottla.wire.messages import (
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 METADATA_TOPIC = "__cluster_metadata"
@@ -81,13 +82,14 @@ def update_feature(
     }
 
 
-def quorum(cluster: Cluster) -> tuple[Any, list[Any]]:
-    """The metadata partition as its leader sees it, and the addresses of its voters."""
+def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list[Any]]:
+    """The metadata partition, and the addresses of its voters, as any broker or the one that is
+    `asked` sees them."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]
     )
-    response = cluster.any().call(request)
+    response = (asked or cluster.any()).call(request)
     check(response.error_code, getattr(response, "error_message", None))
     part = response.topics[0].partitions[0]
     check(part.error_code, getattr(part, "error_message", None))

@@ -72,8 +72,11 @@ def describe(
     return sorted(result.configs, key=lambda item: str(item.name))
 
 
-def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[str, list[Any]]:
-    """The settings of several resources by their names, in the order of the broker's reply."""
+def describe_many(
+    cluster: Cluster, kind: int, wanted: Sequence[str], asked: Connection | None = None
+) -> dict[str, list[Any]]:
+    """The settings of several resources by their names, in the order of the broker's reply. `asked`
+    is a broker that is to be asked, instead of any."""
     resources = [
         DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=None
@@ -82,7 +85,7 @@ def describe_many(cluster: Cluster, kind: int, wanted: Sequence[str]) -> dict[st
     ]
     if not resources:
         return {}
-    results = cluster.any().call(DescribeConfigsRequest(resources=resources)).results
+    results = (asked or cluster.any()).call(DescribeConfigsRequest(resources=resources)).results
     found = {}
     for result in results:
         check(result.error_code, result.error_message, result.resource_name)

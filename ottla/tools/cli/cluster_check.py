@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, NotSupported
 from ottla.replication.controller.elections import MIN_ISR
+from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import configs, topics
 from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import show
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
+
+ATTEMPTS = 3
 
 
 def check(options: Namespace) -> int:
@@ -18,7 +26,7 @@ def check(options: Namespace) -> int:
     leaving = options.without
     with connect(options) as cluster:
         # A broker that is cut off from ZooKeeper shows what it heard last; the controller knows.
-        controller = cluster.controller()
+        controller = active_controller(cluster)
         alive = topics.brokers(controller)
         if leaving is not None and leaving not in alive:
             running = ", ".join(map(str, sorted(alive)))
@@ -27,7 +35,7 @@ def check(options: Namespace) -> int:
         minimum = {}
         if leaving is not None:
             settings = configs.describe_many(
-                cluster, configs.TOPIC, [topic.name for topic in found]
+                cluster, configs.TOPIC, [topic.name for topic in found], controller
             )
             minimum = {
                 name: int(next(item.value for item in items if item.name == MIN_ISR) or 1)
@@ -50,6 +58,22 @@ def check(options: Namespace) -> int:
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
     print(f"{count} partitions have a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
+
+
+def active_controller(cluster: Cluster) -> Connection:
+    """The broker that decides. Raises ClientError where there is none: then no leader moves away
+    from a broker that stops."""
+    for _ in range(ATTEMPTS):
+        controller = cluster.controller()
+        try:
+            part, _ = admin.quorum(cluster, controller)
+        except NotSupported:                    # an Apache Kafka before 3.3
+            return controller
+        # Those of Apache Kafka may be elsewhere: its brokers ask them.
+        if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
+            return controller
+        cluster.controller_id = part.leader_id  # who was asked has heard of another one
+    raise ClientError("the brokers do not agree yet on which one is the controller")
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:

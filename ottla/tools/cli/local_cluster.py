@@ -115,6 +115,8 @@ class LocalCluster:
         factor = min(3, brokers)
         defaults = [
             f"default.replication.factor={factor}",
+            f"offsets.topic.replication.factor={factor}",
+            f"transaction.state.log.replication.factor={factor}",
             f"min.insync.replicas={min(2, factor)}",
             "group.initial.rebalance.delay.ms=0",
         ]

@@ -22,7 +22,8 @@ from ottla.tools.cli.output import done, show
 
 READY = "ottla ready: "
 START_SECONDS = 30.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 60.0
+"""A broker of a cluster tries to hand over for 30 s, before it stops."""
 
 
 def holder_of(directory: Path) -> int:

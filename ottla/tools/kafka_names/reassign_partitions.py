@@ -213,12 +213,12 @@ def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, l
         "Warning: You must run --verify periodically, until the reassignment completes, to "
         "ensure the throttle is removed."
     )
-    brokers = sorted(
-        {
-            *(b for item in plan.values() for b in item.replicas),
-            *(b for replicas in current.values() for b in replicas),
-        }
-    )
+    concerned = {
+        *(b for item in plan.values() for b in item.replicas),
+        *(b for replicas in current.values() for b in replicas),
+    }
+    # One that has stopped for good is moved off, too, and cannot be asked; it copies nothing.
+    brokers = sorted(concerned & cluster.brokers.keys())
     if between >= 0:
         for name in {topic for topic, _ in plan}:
             old = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import Refused
-from ottla.tools.admin import configs, topics
+from ottla.client.errors import NotSupported, Refused
+from ottla.tools.admin import configs, partitions, topics
 from ottla.tools.admin.uuids import show_uuid, uuid_of
 from ottla.tools.kafka_names.common import connect, matching, needs_server
 from ottla.tools.kafka_names.grammar import Options, UsageError
@@ -15,6 +15,8 @@ from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
+    from ottla.tools.admin.partitions import Moving
     from ottla.tools.admin.topics import Partition, Topic
 
 COLLISIONS = (
@@ -184,6 +186,7 @@ def describe(options: Options, cluster: Cluster) -> None:
     described = [topic for topic in topics.describe(cluster, found, limit) if not topic.error]
     settings = configs.describe_many(cluster, configs.TOPIC, [topic.name for topic in described])
     alive = set(cluster.brokers)
+    moving = reassignments(cluster)
     for topic in described:
         own = {
             item.name: item.value
@@ -201,12 +204,13 @@ def describe(options: Options, cluster: Cluster) -> None:
         if not any(options.has(name) for name in FILTERS) and not (
             options.has("topics-with-overrides") and not own
         ):
-            print(topic_line(topic, own))
+            print(topic_line(topic, own, moving))
         if options.has("topics-with-overrides"):
             continue
         for part in topic.partitions:
-            if shown(options, part, minimum, alive):
-                print(partition_line(topic, part))
+            move = moving.get((topic.name, part.index))
+            if shown(options, part, minimum, alive, move):
+                print(partition_line(topic, part, move))
 
 
 def name_of_id(options: Options, cluster: Cluster) -> str:
@@ -221,10 +225,25 @@ def name_of_id(options: Options, cluster: Cluster) -> str:
     raise failure(f"TopicId '{show_uuid(identity)}' does not exist as expected")
 
 
-def shown(options: Options, part: Partition, minimum: int, alive: set[int]) -> bool:
+def reassignments(cluster: Cluster) -> dict[Place, Moving]:
+    """The partitions that are being moved; none where the user may not know, as in Kafka's tool."""
+    try:
+        return partitions.reassignments(cluster)
+    except (NotSupported, Refused):
+        return {}
+
+
+def factor_of(part: Partition, move: Moving | None) -> int:
+    """How many replicas a partition is to have; those that a reassignment adds are on their way."""
+    return len(part.replicas) if move is None else len(move.replicas) - len(move.adding)
+
+
+def shown(
+    options: Options, part: Partition, minimum: int, alive: set[int], move: Moving | None
+) -> bool:
     """Whether a partition matches the filters."""
     tests = {
-        "under-replicated-partitions": len(part.isr) < len(part.replicas),
+        "under-replicated-partitions": len(part.isr) < factor_of(part, move),
         "unavailable-partitions": part.leader < 0 or part.leader not in alive,
         "under-min-isr-partitions": len(part.isr) < minimum,
         "at-min-isr-partitions": len(part.isr) == minimum,
@@ -233,9 +252,11 @@ def shown(options: Options, part: Partition, minimum: int, alive: set[int]) -> b
     return not given or any(tests[name] for name in given)
 
 
-def topic_line(topic: Topic, own: dict[str, str]) -> str:
+def topic_line(topic: Topic, own: dict[str, str], moving: dict[Place, Moving]) -> str:
     """The line above a topic's partitions."""
-    factor = len(topic.partitions[0].replicas) if topic.partitions else 0
+    factor = 0
+    if topic.partitions:
+        factor = factor_of(topic.partitions[0], moving.get((topic.name, 0)))
     settings = ",".join(f"{key}={value}" for key, value in own.items())
     return (
         f"Topic: {topic.name}\tTopicId: {show_uuid(topic.id)}"
@@ -244,13 +265,16 @@ def topic_line(topic: Topic, own: dict[str, str]) -> str:
     )
 
 
-def partition_line(topic: Topic, part: Partition) -> str:
+def partition_line(topic: Topic, part: Partition, move: Moving | None) -> str:
     """The line of one partition."""
     leader = part.leader if part.leader >= 0 else "none"
     line = (
         f"\tTopic: {topic.name}\tPartition: {part.index}\tLeader: {leader}"
         f"\tReplicas: {joined(part.replicas)}\tIsr: {joined(part.isr)}"
     )
+    if move is not None:
+        line += f"\tAdding Replicas: {joined(move.adding)}"
+        line += f"\tRemoving Replicas: {joined(move.removing)}"
     elr = "N/A" if part.elr is None else joined(part.elr)
     last = "N/A" if part.last_known_elr is None else joined(part.last_known_elr)
     return f"{line}\tElr: {elr}\tLastKnownElr: {last}"

@@ -31,7 +31,12 @@ class RunningCluster:
         **overrides: object,
     ) -> None:
         self.directory = directory
-        self.overrides = {name.replace("_", "."): value for name, value in overrides.items()}
+        factor = min(brokers, 3) or 1
+        self.overrides = {
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.replication.factor": factor,
+            **{name.replace("_", "."): value for name, value in overrides.items()},
+        }
         self.clock = LeapingClock()
         self.loop = BrokerLoop(self.clock)
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)

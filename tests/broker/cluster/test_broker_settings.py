@@ -136,3 +136,26 @@ def test_a_setting_is_changed_by_the_next_controller_where_this_one_is_replaced(
     own = (ResourceType.BROKER, str(former), "max.connections", "500")
     assert change(cluster, former, own) == [(0, None)]
     assert settings_of(cluster, former, str(former)) == {"max.connections": "500"}
+
+
+def test_a_file_with_another_min_isr_than_the_clusters_is_told_that_it_has_no_effect(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at its start, nor when it is read again."""
+    cluster.stop(1)
+    cluster.start(1, min_insync_replicas=2)
+    assert "min.insync.replicas=2 in this broker's file has no effect: the cluster's is 1" in (
+        caplog.text)
+    server = cluster.servers[2]
+    sources = server.config.sources
+    server.config.sources = sources._replace(
+        overrides=[*sources.overrides, "min.insync.replicas=2", "log.retention.ms=77"])
+    caplog.clear()
+    caplog.set_level(logging.INFO, "ottla.server")
+    cluster.run(server.reload())
+    said = [each.getMessage() for each in caplog.records if each.name == "ottla.server"]
+    assert "reload: log.retention.ms is 77 now, it was its default" in said
+    assert (
+        "reload: min.insync.replicas is 2 in the file now, but what was set with kafka-configs"
+        " counts" in said
+    )

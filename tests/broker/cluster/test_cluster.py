@@ -130,6 +130,24 @@ def test_a_broker_that_is_in_sync_again_leads_again_what_it_led(cluster: Running
     cluster.until(lambda: cluster.leap(1) or leaders(server, "t") == before, "it leads again")
 
 
+def test_a_topic_is_created_while_a_broker_restarts(cluster: RunningCluster) -> None:
+    """By all that use topics of three replicas, in each rolling restart: as in Apache Kafka."""
+    cluster.stop(3)
+    server = cluster.servers[1]
+    cluster.until(lambda: 3 not in server.metadata_log.image.brokers, "it is away")
+    assert create(cluster, 1, "t", 4, 3) == create(cluster, 2, "u", 1, 3) == 0
+    assert create(cluster, 1, "too-many", 1, 4) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert 3 not in leaders(server, "t")
+    cluster.start(3)
+    cluster.until(
+        lambda: all(
+            set(state.isr) == {1, 2, 3} for name in ("t", "u")
+            for state in server.metadata_log.image.topics[name].partitions
+        ),
+        "the third replicas are made and in sync",
+    )
+
+
 def test_a_broker_whose_session_ends_comes_back_under_another_epoch(
     cluster: RunningCluster,
 ) -> None:
@@ -540,6 +558,8 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
         or all(server.failure and server.failure.done() for server in cluster.servers.values()),
         "the others go on, or end as well",
     )
+    if reason == "asked to stop":
+        cluster.start(4)                # nothing is left behind, neither locks nor a session
 
 
 def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningCluster) -> None:

@@ -49,6 +49,11 @@ def in_order(cluster: RunningCluster) -> None:
     )
 
 
+async def calling(function: Callable[[], None]) -> None:
+    """Call something on the brokers' loop."""
+    function()
+
+
 class BusyProducer:
     """Sends ascending numbers in a thread of its own, with a bounded number of them without an
     acknowledgement, until its end."""
@@ -195,6 +200,63 @@ def test_a_broker_is_retired_by_the_documented_steps(
     assert "billing" in ottla.ok("group list -o name").split()
 
 
+def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be told its rate; those that copy instead of it are."""
+    monkeypatch.chdir(tmp_path)
+    cluster.start(4)
+    in_order(cluster)
+    commands(cluster).ok("topic create orders --partitions 4")
+    in_order(cluster)
+    cluster.stop(4)
+    cluster.until(
+        lambda: all(4 not in each.metadata_log.image.brokers for each in cluster.servers.values()),
+        "all have heard that broker 4 has stopped",
+    )
+    ottla = commands(cluster)
+    Path("plan.json").write_text(ottla.ok("reassign plan --without 4"))
+    tool = f"kafka-reassign-partitions --bootstrap-server {ottla.address}"
+    plan = "--reassignment-json-file plan.json"
+    said = ottla.ok(f"{tool} --execute --throttle 10000000 {plan}")
+    assert "throttle limit was set to 10000000 B/s" in said
+    configs = cluster.servers[cluster.controller].metadata_log.image.configs
+    assert {name for kind, name in configs if kind == "broker" and name} == {"1", "2", "3"}
+    cluster.until(
+        lambda: 4 not in {node for nodes in assignment(cluster).values() for node in nodes},
+        "everything has moved off broker 4",
+    )
+    assert "in progress" not in ottla.ok(f"{tool} --verify {plan}")
+    in_order(cluster)
+    left = cluster.servers[cluster.controller].metadata_log.image.configs
+    assert not any("throttled" in key for settings in left.values() for key in settings)
+
+
+def test_replicas_that_are_on_their_way_are_not_missing(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """As in Kafka's tool, and in the metric: a rolling restart need not wait for them."""
+    ottla = commands(cluster)
+    topics = f"kafka-topics --bootstrap-server {ottla.address} --describe"
+    ottla.ok("topic create orders --partitions 1 --replication-factor 1")
+    in_order(cluster)
+    before = assignment(cluster)["orders", 0]
+    added = next(node for node in cluster.servers if node not in before)
+    fetchers = cluster.servers[added].broker.fetchers
+    assert fetchers is not None
+    cluster.run(calling(fetchers.close))            # it never comes in sync
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": "orders", "partition": 0, "replicas": [*before, added]}
+    ]}))
+    ottla.ok(f"reassign start {plan}")
+    cluster.until(lambda: added in assignment(cluster)["orders", 0], "it is being moved")
+    assert ottla.ok(f"{topics} --under-replicated-partitions") == ""
+    described = ottla.ok(f"{topics} --topic orders")
+    assert "ReplicationFactor: 1\t" in described
+    assert f"\tIsr: {before[0]}\tAdding Replicas: {added}\tRemoving Replicas: \tElr: " in described
+
+
 def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_order(
     cluster: RunningCluster,
 ) -> None:
@@ -203,11 +265,8 @@ def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_or
     controller = cluster.controller
     cut, stopped = (node for node in cluster.servers if node != controller)
 
-    async def call(function: Callable[[], None]) -> None:
-        function()
-
     session = cluster.sessions[cut]
-    cluster.run(call(session.cut))
+    cluster.run(calling(session.cut))
     cluster.stop(stopped)
     cluster.until(
         lambda: stopped not in cluster.servers[controller].metadata_log.image.brokers,
@@ -215,5 +274,23 @@ def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_or
     )
     assert stopped in cluster.servers[cut].metadata_log.image.brokers
     done = Ottla(f"127.0.0.1:{cluster.ports[cut]}")("cluster check")
-    cluster.run(call(session.join))
+    cluster.run(calling(session.join))
     assert done.status == 1 and f"not in sync: {stopped}" in done.out, done
+
+
+def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningCluster) -> None:
+    """A broker that stops then hands nothing over, and does not start again."""
+    ottla = commands(cluster)
+    ottla.ok("topic create orders --partitions 3")
+    in_order(cluster)
+    ottla.ok("cluster check --without 2")
+    for session in cluster.sessions.values():
+        cluster.run(calling(session.cut))
+    done = ottla("cluster check --without 2")
+    for session in cluster.sessions.values():
+        cluster.run(calling(session.join))
+    assert done.status == 1 and "does not reach ZooKeeper: nobody decides" in done.err, done
+    cluster.until(
+        lambda: sum(s.metadata_log.is_controller for s in cluster.servers.values()) == 1, "one is"
+    )
+    ottla.ok("cluster check --without 2")

@@ -214,6 +214,8 @@ def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> N
         "kafka_server_replicamanager_underreplicatedpartitions",
         "kafka_controller_kafkacontroller_offlinepartitionscount",
         "kafka_cluster_partition_underminisr", "kafka_cluster_partition_atminisr",
+        "kafka_server_replicamanager_underminisrpartitioncount",
+        "kafka_server_replicamanager_atminisrpartitioncount",
         "kafka_log_log_size", "kafka_server_app_info",
         "kafka_network_socketserver_networkprocessoravgidle_percent",
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",

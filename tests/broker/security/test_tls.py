@@ -366,6 +366,22 @@ def test_a_file_that_has_another_certificate_by_now_counts_from_sighup_on(
     assert served(broker.connect(TLS))
 
 
+def test_a_file_that_has_another_certificate_counts_once_its_name_is_set_again(
+    broker: TlsBroker
+) -> None:
+    """As in Apache Kafka (KAFKA-14136): operators and their programs rely on it."""
+    name = {"listener_name_tls_ssl_keystore_location": str(broker.authority.issue("again"))}
+    with WireClient(broker.at(OPEN)) as admin:
+        assert alter(admin, **name) == (0, None)
+        first = certificate_of(broker.at(TLS))
+        broker.authority.issue("again")
+        assert certificate_of(broker.at(TLS)) == first
+        assert alter(admin, **name) == (0, None)
+        assert certificate_of(broker.at(TLS)) != first
+        assert served(broker.connect(TLS))
+        assert alter(admin, **dict.fromkeys(name)) == (0, None)
+
+
 def test_passwords_of_plain_are_exchanged_on_the_running_broker(broker: TlsBroker) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     given = {

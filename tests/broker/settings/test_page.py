@@ -39,6 +39,13 @@ def test_the_page_is_current() -> None:
     assert PAGE.read_text("utf-8") == page(), "run python -m ottla.broker.settings.page"
 
 
+def test_no_setting_that_has_an_effect_is_said_to_be_accepted_only() -> None:
+    """Kafka 4.0 removed those of ZooKeeper, which are used here."""
+    _, _, removed = page().partition("\nRemoved by Kafka 4.0")
+    listed = set(re.findall(r"`([a-z.A-Z]+)`", removed))
+    assert "zookeeper.set.acl" in listed and not listed & BrokerSettings.declared.keys()
+
+
 @pytest.mark.parametrize(
     "name",
     sorted(

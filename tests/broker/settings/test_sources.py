@@ -113,7 +113,13 @@ def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert "a temporary directory" in said("log.dirs=/tmp/kafka-logs")
     assert "names 3 controllers" in said("controller.quorum.voters=1@a:1,2@b:1,3@c:1")
     assert "process.roles=broker" in said("process.roles=broker")
-    assert said("zookeeper.connect=z:2181", "process.roles=broker", "node.id=1") == ""
+    member = ("zookeeper.connect=z:2181,localhost:2181", "process.roles=broker", "node.id=1")
+    assert said(*member, "listeners=PLAINTEXT://10.0.0.1:9092") == ""
+    assert "sends the other brokers of the cluster to localhost" in said(*member)
+    apart = "listeners=INSIDE://10.0.0.1:9091,PLAINTEXT://localhost:9092"
+    protocols = "listener.security.protocol.map=INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    assert said(*member, apart, protocols, "inter.broker.listener.name=INSIDE") == ""
+    assert said("zookeeper.connect=localhost:2181,[::1]:2181/ottla", "node.id=1") == ""
     assert said("process.roles=broker,controller", "controller.quorum.voters=1@here:9093") == ""
     text = framed(["first " * 30, "second"])
     assert text.count("ATTENTION") == 2 and max(map(len, text.splitlines())) <= 100

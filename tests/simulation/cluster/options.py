@@ -106,6 +106,8 @@ class ClusterOptions(Options):
             "group.initial.rebalance.delay.ms": "0",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
             "transaction.state.log.num.partitions": "2",
+            "offsets.topic.replication.factor": str(min(brokers, 3)),
+            "transaction.state.log.replication.factor": str(min(brokers, 3)),
             "replica.fetch.wait.max.ms": str(chance.choice([100, 500])),
             "replica.lag.time.max.ms": str(chance.choice([2000, 5000])),
             "min.insync.replicas": str(options.min_isr),

@@ -6,12 +6,15 @@ ZooKeeper with `ssl.clientAuth=need` lets nobody else in.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Mapping
 
 from ottla.broker.security.tls.context import context_of_client
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import ListenerSettings
+
+log = logging.getLogger("ottla.tls")
 
 PREFIX = "zookeeper."
 REVOCATION = ("zookeeper.ssl.crl.enable", "zookeeper.ssl.ocsp.enable")
@@ -37,3 +40,26 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
     except SettingsError as error:
         problem = str(error).removeprefix(f"{error.name}: ")
         raise SettingsError(PREFIX + error.name, problem) from error
+
+
+class Contexts:
+    """The contexts of one connection after the other, each with what the files have then: a
+    certificate is replaced before it expires, and the next connection may be made long after that.
+    """
+
+    def __init__(self, texts: Mapping[str, str], first: ssl.SSLContext) -> None:
+        self.texts, self.newest = texts, first
+
+    def __call__(self) -> ssl.SSLContext:
+        """The next one. Files that cannot be used leave those that were read before."""
+        try:
+            self.newest = zookeeper_context(self.texts) or self.newest
+        except SettingsError as error:
+            log.error("ZooKeeper is connected to with the former key and certificates: %s", error)
+        return self.newest
+
+
+def zookeeper_contexts(texts: Mapping[str, str]) -> Contexts | None:
+    """The contexts of connections to ZooKeeper; None without TLS. Raises SettingsError."""
+    first = zookeeper_context(texts)
+    return None if first is None else Contexts(texts, first)

@@ -1,0 +1,50 @@
+"""The controller's log says how many partitions have no leader, whenever that has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ottla.broker.threads.slices import Slices
+from ottla.replication.metadata import NO_LEADER, MetadataImage
+
+log = logging.getLogger("ottla.controller")
+
+LOOK_SECONDS = 5.0
+NAMED_MAX = 10
+PARTITIONS_AT_ONCE = 1000
+
+
+async def tell_leaderless(image: Callable[[], MetadataImage]) -> None:
+    """Look for them as long as this broker is the controller."""
+    told, seen = list[str](), None
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if image().topics is seen:
+            continue
+        seen = image().topics
+        found = await leaderless(image())
+        if found and found != told:
+            more = f" and {len(found) - NAMED_MAX} others" if len(found) > NAMED_MAX else ""
+            log.warning(
+                "%d partitions have no leader, and wait for a replica that has everything: %s%s",
+                len(found), ", ".join(found[:NAMED_MAX]), more,
+            )
+        elif told and not found:
+            log.info("all partitions have a leader again")
+        told = found
+
+
+async def leaderless(image: MetadataImage) -> list[str]:
+    """The partitions without a leader, each with its in-sync set."""
+    found, slices = [], Slices()
+    for topic in image.topics.values():
+        for at in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+            for index, state in enumerate(topic.partitions[at : at + PARTITIONS_AT_ONCE], at):
+                if state.leader == NO_LEADER:
+                    in_sync = ",".join(map(str, state.isr))
+                    found.append(f"{topic.name}-{index} (in sync: {in_sync})")
+            if slices.over:
+                await slices.pause()
+    return found

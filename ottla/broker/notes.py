@@ -1,0 +1,32 @@
+"""Log lines about what clients or brokers try again and again: each is written once, and once more
+when its text is another one, or a minute has passed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+AGAIN_SECONDS = 60.0
+KEPT_MAX = 1000
+"""Subjects that are remembered; then all are forgotten."""
+
+
+class Notes:
+    """What was logged last about each subject. `now` is a clock in seconds that does not jump."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.told: dict[str, tuple[str, float]] = {}
+
+    def tell(
+        self, log: logging.Logger, subject: str, text: str, level: int = logging.WARNING
+    ) -> None:
+        """Log a text about a subject, unless the same was logged within the last minute."""
+        before, told_at = self.told.get(subject, ("", 0.0))
+        now = self.now()
+        if text == before and now - told_at < AGAIN_SECONDS:
+            return
+        if len(self.told) >= KEPT_MAX:
+            self.told.clear()
+        self.told[subject] = text, now
+        log.log(level, "%s", text)

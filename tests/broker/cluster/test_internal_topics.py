@@ -1,0 +1,53 @@
+"""The internal topics have as many replicas as their settings say, or are not there yet: one that
+began with fewer would lose what it has with a single machine (KIP-115)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FindCoordinatorRequest
+from tests.broker.cluster.running_cluster import RunningCluster
+
+SETTINGS = {
+    "offsets_topic_replication_factor": 3, "offsets_topic_num_partitions": 2,
+    "transaction_state_log_replication_factor": 3, "transaction_state_log_num_partitions": 2,
+}
+TOPICS = ("__consumer_offsets", "__transaction_state")
+"""By the type of their coordinators."""
+
+
+def found(cluster: RunningCluster, node_id: int, kind: int) -> int:
+    """The error with which a broker is asked for a coordinator."""
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
+    with cluster.client(node_id) as client:
+        return int(client.call(request, 4).coordinators[0].error_code)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "ottla.topics"]
+
+
+def test_internal_topics_wait_for_brokers_for_all_their_replicas(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunningCluster(tmp_path, 2, **SETTINGS) as cluster:
+        for _ in range(3):
+            for node_id in cluster.servers:
+                for kind in range(len(TOPICS)):
+                    code = found(cluster, node_id, kind)
+                    assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE, "which clients retry"
+        assert not {*TOPICS} & {*cluster.servers[1].metadata_log.image.topics}
+        told = said(caplog)
+        assert len(told) == len(TOPICS) * len(cluster.servers), "once, however often it is asked"
+        assert "only 2 broker(s) are registered (offsets.topic.replication.factor)" in told[0]
+        cluster.leap(61)
+        assert found(cluster, 1, 0) and said(caplog) == [*told, told[0]], "as it is so still"
+        cluster.start(3)
+        for kind, topic in enumerate(TOPICS):
+            found(cluster, 3, kind)
+            image = cluster.servers[1].metadata_log
+            cluster.until(lambda t=topic, i=image: t in i.image.topics, "it is created")
+            assert {len(each.replicas) for each in image.image.topics[topic].partitions} == {3}

@@ -117,6 +117,7 @@ def new_topic(broker: Broker) -> Callable[..., str]:
     Its records stay, however old their timestamps are: the flights are of 2013, and retention runs
     every five minutes.
     """
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -126,7 +127,17 @@ def new_topic(broker: Broker) -> Callable[..., str]:
         name = f"{base}-{os.getpid()}-{next(numbers)}"
         settings = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in config.items()}}
         topic = NewTopic(name, partitions, -1, config=settings)
-        admin.create_topics([topic], operation_timeout=60)[name].result(60)
+        for lost in (False, True):
+            try:
+                admin.create_topics([topic], operation_timeout=60)[name].result(60)
+                break
+            except KafkaException as error:
+                # librdkafka gives up the requests to a broker that leaves the metadata.
+                code = error.args[0].code()
+                if lost and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    break
+                if lost or code != KafkaError._DESTROY_BROKER:
+                    raise
         return name
 
     return create

@@ -65,6 +65,9 @@ class Member(threading.Thread):
 
     @property
     def owned(self) -> set[int]:
+        """The partitions that it has now. Raises what has ended it."""
+        if self.failure is not None:
+            raise self.failure
         return self.assignments[-1] if self.assignments else set()
 
     def leave(self) -> None:

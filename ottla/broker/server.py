@@ -44,6 +44,7 @@ from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.isr_changes import IsrChanges
+    from ottla.broker.cluster.last_run import FoundLogs
     from ottla.broker.cluster.member import Member
     from ottla.broker.http.server import HttpServer
     from ottla.broker.peers.network import Network
@@ -226,13 +227,22 @@ class Server:
         wanted = (key for key, _, _ in self.replicas.wanted(image))
         return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
 
-    def _logs_in(self, paths: Collection[str], image: MetadataImage) -> list[str]:
-        """The partitions with a replica here whose logs are in these directories."""
-        homes = self.storage.homes
-        return [
-            f"{topic}-{index}" for (topic, index), _, _ in self.replicas.wanted(image)
-            if (topic, index) in homes and homes[topic, index].path in paths
-        ] if paths else []
+    def _found_logs(self, image: MetadataImage) -> FoundLogs:
+        """What this start has found in the log directories."""
+        from ottla.broker.cluster.last_run import FoundLogs
+
+        homes, directories = self.storage.homes, self.storage.directories
+        begun = {*self.missing}
+        wanted = {f"{key[0]}-{key[1]}": key for key, _, _ in self.replicas.wanted(image)}
+        return FoundLogs(
+            {each.directory_id: each.path
+             for each in directories if each.directory_id and each.offline is None},
+            [each.directory_id for each in directories if each.directory_id and each.offline],
+            self.missing,
+            {name: homes[key].path
+             for name, key in wanted.items() if key in homes and name not in begun},
+            self._damaged_logs(image),
+        )
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
         """Those of several replicas whose logs end before damage, and whether that was durable
@@ -305,16 +315,8 @@ class Server:
         if isinstance(metadata, MetadataLog):
             await metadata.register_broker(self.config.node_id, addresses, self.config.broker_rack)
         elif self.member is not None:
-            directories = {
-                each.directory_id: each.path
-                for each in self.storage.directories if each.directory_id and each.offline is None
-            }
-            older = self._logs_in(self.member.strangers(directories), metadata.image)
-            missing = tuple(dict.fromkeys([*self.missing, *older]))
-            damaged = self._damaged_logs(metadata.image)
-            await self._unless_it_fails(
-                self.member.register(addresses, directories, missing, damaged), loop
-            )
+            found = self._found_logs(metadata.image)
+            await self._unless_it_fails(self.member.register(addresses, found), loop)
 
     def _directory_failed(self, path: str, reason: str) -> None:
         """Keep serving from the other directories, unless none is left or the metadata's failed."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, why_unsupported
+from ottla.broker.cluster.last_run import FoundLogs, judge
 from ottla.broker.cluster.metadata_checkpoint import MARK, furthest_mark, write_mark
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
@@ -39,7 +40,6 @@ from ottla.replication.election import Election
 from ottla.replication.metadata import Endpoint, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
-    LOST_LOGS_MAX,
     DuplicateBroker,
     Registration,
     UnreadableRegistration,
@@ -98,6 +98,10 @@ class Member:
         """The broker epoch in the run records of this process, -1 before there is one."""
         self.failed_directories: set[str] = set()
         """Log directories that have failed in this run."""
+        self.away: tuple[str, ...] = ()
+        """The ids of log directories that were missing when this run began."""
+        self.ran_on: tuple[str, ...] = ()
+        """The paths of those that were there."""
         self.session_changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.adopts = False
@@ -186,25 +190,20 @@ class Member:
         return broker.epoch
 
     async def register(
-        self,
-        endpoints: Iterable[tuple[str, str, int]],
-        directories: Mapping[str, str],
-        missing: Collection[str] = (),
-        damaged: Mapping[str, bool] | None = None,
+        self, endpoints: Iterable[tuple[str, str, int]], found: FoundLogs
     ) -> None:
-        """Register this broker; returns once the image has it.
+        """Register this broker, with what its start has found; returns once the image has it.
 
-        `directories` are the paths of the log directories by id, `missing` are the partitions whose
-        logs were in none of them at the start, or in one of the `strangers`, `damaged` those whose
-        logs end before damage, and whether that was durable once. Raises StorageRefused if another
-        broker has this id, or ZooKeeper does not answer.
+        Raises StorageRefused if another broker has this id, or ZooKeeper does not answer.
         """
-        stop, lost = self._how_it_stopped(directories, missing, damaged or {})
-        if stop == run_record.MACHINE:
+        known = self.metadata.decided.last_known(self.node_id)
+        last = judge(self.disk, found, known, self.adopts)
+        self.away, self.ran_on = last.away, tuple(found.directories.values())
+        if last.stop == run_record.MACHINE:
             await self._outlast_others()
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
-            tuple(directories), self.config.broker_rack, stop, self.features, lost,
+            tuple(found.directories), self.config.broker_rack, last.stop, self.features, last.lost,
             self.adopts,
         )
         try:
@@ -221,55 +220,6 @@ class Member:
         self.registration = replace(self.registration, adopts=False)
         with suppress(CoordinationError):
             await self._remember()
-
-    def strangers(self, directories: Mapping[str, str]) -> set[str]:
-        """The paths of those directories, given by id, that this broker did not have in its last
-        run. A log in one of them is older than what the broker has had since: for instance of a
-        disk that was not mounted at the last start. A directory whose meta.properties was made anew
-        is known by its run record."""
-        known = self.metadata.decided.last_known(self.node_id)
-        if known is None:
-            return set()
-        found = set()
-        for directory_id, path in directories.items():
-            if directory_id not in known.directories:
-                record = run_record.read(self.disk, path)
-                if record is None or record.epoch != known.epoch:
-                    found.add(path)
-        return found
-
-    def _how_it_stopped(
-        self, directories: Mapping[str, str], missing: Collection[str], damaged: Mapping[str, bool]
-    ) -> tuple[str, tuple[str, ...]]:
-        """How the last run of this broker ended, and the partitions whose logs are missing, as a
-        whole or from damage on."""
-        known = self.metadata.decided.last_known(self.node_id)
-        if known is None:
-            return run_record.CLEAN, ()
-        strangers = self.strangers(directories)
-        were = [path for path in directories.values() if path not in strangers]
-        records = [run_record.read(self.disk, path) for path in were]
-        stop = run_record.stop_class(records, known.epoch, self.disk.boot_id())
-        gone = [each for each in known.directories if each not in directories]
-        lost: tuple[str, ...] = ()
-        if (gone or strangers) and len(missing) > LOST_LOGS_MAX:
-            stop = run_record.LOST
-        elif gone or strangers:
-            lost = tuple(missing)
-            stop = run_record.CLEAN if stop == run_record.LOST else stop
-        # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
-        survived = stop in (run_record.CLEAN, run_record.CRASH)
-        lost += tuple(name for name, permanent in damaged.items() if permanent or survived)
-        if len(lost) > LOST_LOGS_MAX:
-            stop, lost = run_record.LOST, ()
-        if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
-            log.warning(
-                "the last run ended as %r, %d logs are missing, damaged, or of an earlier time:"
-                " these replicas are not trusted to have everything until they have caught up with"
-                " others",
-                stop, len(lost),
-            )
-        return stop, lost
 
     async def _outlast_others(self) -> None:
         """Wait until the sessions of brokers have ended whose machines lost power with this one.
@@ -289,8 +239,8 @@ class Member:
         """Write what the next start has to know of this run."""
         self.run_epoch = epoch
         flush = "true" if self.config.ottla_acks_all_flush else "false"
-        record = run_record.RunRecord(epoch, self.disk.boot_id(), flush, clean)
-        for path in self.directories:
+        record = run_record.RunRecord(epoch, self.disk.boot_id(), flush, clean, self.away)
+        for path in self.ran_on:
             if path in self.failed_directories:
                 continue                            # it would vouch for what the disk has lost
             try:

@@ -7,8 +7,9 @@ again after a clean stop:
 
 `epoch` is the broker epoch, so that a directory restored from an older copy is recognized; `boot`
 is the machine's boot id: a process may die without losing what the operating system holds for it,
-a machine may not. A start writes nothing before it is registered: a second start would otherwise
-find nothing of a power failure.
+a machine may not. `away`, if there were any, are the ids of log directories that the run missed.
+A start writes nothing before it is registered: a second start would otherwise find nothing of a
+power failure.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ FLUSHED = "always"
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. `flush` is ottla.acks.all.flush, `clean` whether the run ended with a clean stop."""
+    """One run. `flush` is ottla.acks.all.flush, `clean` whether the run ended with a clean stop,
+    `away` are the ids of the log directories that were missing all the time."""
 
     epoch: int
     boot: str
     flush: str
     clean: bool = False
+    away: tuple[str, ...] = ()
 
 
 def read(disk: Disk, directory: str) -> RunRecord | None:
@@ -43,7 +46,10 @@ def read(disk: Disk, directory: str) -> RunRecord | None:
         body = json.loads(disk.read_bytes(f"{directory}/{RUN}"))
         if body.pop("version") != 1:
             return None
-        record = RunRecord(**body)
+        away = body.pop("away", [])
+        if type(away) is not list or not all(type(each) is str for each in away):
+            return None
+        record = RunRecord(**body, away=tuple(away))
         types = (record.epoch, int), (record.boot, str), (record.flush, str), (record.clean, bool)
         return record if all(type(value) is kind for value, kind in types) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -53,6 +59,8 @@ def read(disk: Disk, directory: str) -> RunRecord | None:
 def write(disk: Disk, directory: str, record: RunRecord) -> None:
     """Write the record of this run. Raises OSError."""
     body = {"version": 1, **asdict(record)}
+    if not record.away:
+        del body["away"]                            # earlier versions read the others
     disk.write_atomically(
         f"{directory}/{RUN}", json.dumps(body, separators=(",", ":")).encode()
     )

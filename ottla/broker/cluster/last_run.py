@@ -1,0 +1,91 @@
+"""What a broker's log directories say of its last run, and so how far its replicas are trusted.
+
+A log directory is known by its id, by the record of the last run in it, or, if it was missing in
+that run, by the records in others. A *stranger* is none of these: what is in it is older than what
+the broker has had since, as on a disk that was not mounted at the last start.
+
+The logs in a directory that the others miss are neither lost nor older: they are reported as
+offline, and count again once it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from ottla.log.directories import run_record
+from ottla.log.disk import Disk
+from ottla.replication.metadata import BrokerImage
+from ottla.replication.registration import LOST_LOGS_MAX
+
+log = logging.getLogger("ottla.member")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLogs:
+    """What a start has found. `directories` are the paths of the log directories by id, `away` the
+    ids of those that are remembered and could not be opened. `missing` are the partitions whose
+    logs are in no directory, `homes` the paths of the directories that the others are in, and
+    `damaged` those whose logs end before damage, and whether that was durable once."""
+
+    directories: Mapping[str, str]
+    away: Collection[str] = ()
+    missing: Collection[str] = ()
+    homes: Mapping[str, str] = field(default_factory=dict)
+    damaged: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """How the last run ended, which logs are lost, and which directories this run misses, as far as
+    they are known to have nothing but what the broker has."""
+
+    stop: str = run_record.CLEAN
+    lost: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+
+
+def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool) -> LastRun:
+    """Judge the logs by the last registration, `known`. With `adopts` that may be one of an earlier
+    time than the directories, as ZooKeeper has gone back: the logs are doubtful then, and none is
+    older than another."""
+    if known is None:
+        return LastRun(away=tuple(found.away))
+    records = {each: run_record.read(disk, path) for each, path in found.directories.items()}
+    of_the_run = [each for each in records.values() if each and each.epoch == known.epoch]
+    were_away = {each for record in of_the_run for each in record.away}
+    renamed = {
+        each for each, record in records.items()
+        if each not in known.directories and record is not None and record.epoch == known.epoch
+    }
+    back = were_away & records.keys()
+    strangers = set() if adopts else records.keys() - {*known.directories} - renamed - back
+    # One that was missing has no record of that run; one that had failed has none at all.
+    took_part = [
+        record for each, record in records.items()
+        if each not in strangers and (each not in back or record is None)
+    ]
+    stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
+    absent = {*known.directories, *were_away} - records.keys()
+    if len(absent) == len(renamed):
+        absent = set()                              # they are the former ids of these
+    gone, away = absent - {*found.away}, absent & {*found.away}
+    lost = tuple(found.missing) if gone else ()
+    if strangers:
+        paths = {found.directories[each] for each in strangers}
+        lost += tuple(name for name, path in found.homes.items() if path in paths)
+    if stop == run_record.LOST and (gone or strangers):
+        stop = run_record.CLEAN                     # all logs that are not lost are in order
+    # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
+    survived = stop in (run_record.CLEAN, run_record.CRASH)
+    lost += tuple(name for name, permanent in found.damaged.items() if permanent or survived)
+    if len(lost) > LOST_LOGS_MAX:
+        stop, lost = run_record.LOST, ()
+    if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
+        log.warning(
+            "the last run ended as %r, %d logs are missing, damaged, or of an earlier time: these"
+            " replicas are not trusted to have everything until they have caught up with others",
+            stop, len(lost),
+        )
+    return LastRun(stop, lost, tuple(sorted(away)))

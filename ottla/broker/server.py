@@ -34,6 +34,7 @@ from ottla.log.clock import Clock
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.log.directories.strays import expire_strays, put_strays_aside
 from ottla.log.disk import Disk
+from ottla.log.recovery.rebuild import forget_cuts
 from ottla.log.storage import Storage
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
@@ -317,6 +318,15 @@ class Server:
         elif self.member is not None:
             found = self._found_logs(metadata.image)
             await self._unless_it_fails(self.member.register(addresses, found), loop)
+        self._forget_cuts()
+
+    def _forget_cuts(self) -> None:
+        """Those who count on damaged logs know now of what starts have cut off."""
+        for partition in self.replicas:
+            try:
+                forget_cuts(partition.log)
+            except OSError as error:
+                log.error("the note about the cut of %r could not be removed: %s", partition, error)
 
     def _directory_failed(self, path: str, reason: str) -> None:
         """Keep serving from the other directories, unless none is left or the metadata's failed."""

@@ -28,6 +28,7 @@ from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery.quarantine import put_all_aside
+from ottla.log.recovery.rebuild import cuts
 from ottla.log.recovery.task import LogRecovery, Wanted
 from ottla.wire.errors import CorruptMessage, StorageFailed
 
@@ -492,10 +493,11 @@ class Storage:
         for key, log in self.logs.items():
             try:
                 log.close()
+                # Whoever counts on it may not know yet of what was cut off: the next start tells.
+                if log.damage is not None or cuts(log):
+                    failed.add(self.homes[key].path)
             except (CorruptMessage, StorageFailed, OSError) as error:
                 self.fail(self.homes[key], str(error))
-            if log.damage is not None:
-                failed.add(self.homes[key].path)
         self.deletions.remove_files()
         checkpoint = self.begin_checkpoint(high_watermarks)
         checkpoint.run()

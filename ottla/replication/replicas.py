@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.log.config import LogConfig
 from ottla.log.disk import is_passing
+from ottla.log.recovery.rebuild import forget_cuts
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import (
@@ -256,6 +258,8 @@ class Replicas:
             return False                # it is of an image that is being followed: later
         self.offline -= {key}
         partition = self.by_name[name][index] = self._open(topic, index, image)
+        with suppress(OSError):
+            forget_cuts(partition.log)      # it was offline, and counts as others have decided
         state = topic.partitions[index]
         if self.takes_part(image):
             self._assign(partition, state, image.leader_epoch(topic, state))

@@ -170,3 +170,42 @@ def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkp
     storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=1)
     assert storage.high_watermarks == {("t", 1): 4}
     assert storage.get_or_create("t", 1, b"1" * 16, LogConfig()).log_start_offset == 3
+
+
+class DiskWithoutRoom(Disk):
+    """A disk that takes no small files while it is full."""
+
+    full = False
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        if self.full:
+            raise OSError(ENOSPC, "no room", path)
+        super().write_atomically(path, data)
+
+
+def test_a_log_that_is_cut_once_there_is_room_is_not_taken_for_cut_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """It was offline until then, and what it has been since is known."""
+    disk = DiskWithoutRoom()
+    written = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    log = written.get_or_create("t", 0, b"1" * 16, LogConfig())
+    batches = [build_batch([Record(0, 1, None, b"%d" % n * 40)]) for n in range(3)]
+    for batch in batches:
+        log.append_bytes(batch, 0)
+    segment = tmp_path / "t-0" / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    for directory in written.directories:
+        directory.close()                           # the process is killed
+    segment.write_bytes(data)
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    replicas, image = Replicas(1, storage, lambda *_: LogConfig(), True), topics(t=(b"1", 1))
+    disk.full = True
+    list(replicas.follow(topics(), image, image.topics))
+    assert replicas.put_off == {("t", 0)}
+    disk.full = False
+    assert replicas.open_again(image) == 1
+    partition = replicas.partition("t", 0)
+    assert partition is not None and partition.log.log_end_offset == 1
+    assert partition.log.put_aside is not None and not list(tmp_path.glob("t-0/*.cut"))

@@ -8,6 +8,7 @@ the fault, in one of three ways:
   it. It was never complete, so it is cut off.
 - a hole: above the recovery point, with valid batches after it, as left by a power cut that wrote
   later pages first. The bytes from the fault on are copied to a `.quarantine` file, then cut off.
+  A `.cut` file says so until the broker has told those who count on this replica.
 - damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
   a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
   repaired.
@@ -15,9 +16,11 @@ the fault, in one of three ways:
 Recovery may be interrupted at any point and run again, with the same result.
 """
 
+from __future__ import annotations
+
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.clock import Clock
 from ottla.log.compaction.swaps import SWAP, complete_swaps
@@ -42,6 +45,9 @@ from ottla.log.segment import Segment
 from ottla.log.snapshots import decode, file_name
 from ottla.wire.errors import CorruptMessage
 
+if TYPE_CHECKING:
+    from ottla.log.readable_log import ReadableLog
+
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
 COPY_BYTES = 1 << 20
 REREAD_MAX = 4096
@@ -51,6 +57,8 @@ OFFSET_MAX = (1 << 63) - 1
 EPOCHS = "leader-epoch-checkpoint"
 COPIED_GAPS = "copied-gaps"
 """This file says that a leader's compaction has left gaps in a copy, whatever its settings."""
+CUT = ".cut"
+"""A file beside a segment whose damaged end was cut off, until somebody has been told of it."""
 
 Names = dict[str, list[str]]
 
@@ -148,6 +156,7 @@ def load(
         )
         rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
+        damage = damage or cut_before(directory, kinds.get(CUT, ()), end)
     snapshots = [at for at in snapshots if at <= end]
     for stale in [at for at in written if at not in snapshots]:
         if not (damage and damage.permanent):
@@ -342,6 +351,8 @@ def judge(
         cut(file, position)
         return None
     aside = segment.path(f".{position}.quarantine")
+    # A start that ends before others know of it leaves a log that is sound, and too short.
+    disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
     # Later segments are removed first, from the last on: until the cut, a second recovery finds the
     # fault.
@@ -353,6 +364,27 @@ def judge(
     disk.sync_directory(segment.directory)
     cut(file, position)
     return Damage(path, position, reason, end_offset, aside)
+
+
+def cut_before(directory: str, names: Collection[str], end_offset: int) -> Damage | None:
+    """The fault that an earlier start has cut off, if nobody has been told of it yet."""
+    for name in sorted(names):
+        path = f"{directory}/{name.removesuffix(CUT)}.log"
+        reason = "a start that was not finished has cut off what follows"
+        return Damage(path, 0, reason, end_offset, f"{directory}/*.quarantine")
+    return None
+
+
+def cuts(log: ReadableLog) -> list[str]:
+    """The notes of what was cut off of a log. Raises OSError."""
+    names = log.disk.listdir(log.directory) if log.put_aside is not None else []
+    return [f"{log.directory}/{name}" for name in names if name.endswith(CUT)]
+
+
+def forget_cuts(log: ReadableLog) -> None:
+    """Those who count on the log know how it was cut. Raises OSError."""
+    for path in cuts(log):
+        log.disk.unlink(path)
 
 
 def cut(file: File, position: int) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.cluster.member import Member
 from ottla.broker.upkeep.scrubber import scrub_for_ever
+from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.controller.directories import LOST, assign_replicas
-from ottla.replication.metadata import PartitionState
+from ottla.replication.metadata import NO_LEADER, PartitionState
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AssignReplicasToDirsRequest, ElectLeadersRequest
@@ -314,3 +316,34 @@ def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(
                 ], timeout_ms=10_000), 2)
     in_sync(cluster, 1, 2, 3)
     same_everywhere(cluster, VALUES)
+
+
+def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it recovers other logs, or given up as there is no controller: this replica must
+    not lead with the shorter log as if it had everything."""
+    filled(cluster)
+    for node_id in (1, 2, 3):
+        cluster.stop(node_id)
+    at = directory(cluster, 3)
+    (at.parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (at.parent / ".kafka_cleanshutdown").unlink()
+    damage(at / FIRST)
+
+    async def refuse(*_: object) -> None:
+        raise StorageRefused("ZooKeeper does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Member, "register", refuse)
+        with pytest.raises(StorageRefused, match="does not answer"):
+            cluster.start(3)
+    cluster.start(3)
+    assert partition(cluster, 3).log.log_end_offset < len(VALUES)
+    extra = state(cluster, 3).extra
+    assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
+    cluster.start(1)
+    cluster.start(2)
+    in_sync(cluster, 1, 2, 3)
+    same_everywhere(cluster, VALUES)
+    assert not list(at.glob("*.cut"))

@@ -8,7 +8,7 @@ broker epoch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ottla.log.directories.run_record import STOPS
@@ -29,8 +29,9 @@ from ottla.replication.records import GARBAGE, NODE_MAX
 
 IDS = "/brokers/ids"
 PORT_MAX = 65535
-LOST_LOGS_MAX = 1000
-"""Missing logs that a registration lists; if there are more, all of the broker's count."""
+LOST_NAMES_BYTES_MAX = 400_000
+"""How long the names of the lost logs may be that a registration lists: with the rest it has to fit
+into a request of ZooKeeper, 1 MiB. If there are more, all of the broker's count as lost."""
 
 
 class DuplicateBroker(Exception):
@@ -122,6 +123,11 @@ def decode(node_id: int, data: bytes) -> Registration:
         raise UnreadableRegistration(
             f"{path_of(node_id)} in ZooKeeper is not a broker of Ottla: {data[:200]!r}: {error!r}"
         ) from error
+
+
+def can_list(lost: Collection[str]) -> bool:
+    """Whether a registration can list these partitions."""
+    return sum(len(name) + len('"",') for name in lost) <= LOST_NAMES_BYTES_MAX
 
 
 async def register(coordination: Coordination, registration: Registration) -> int:

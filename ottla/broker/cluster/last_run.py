@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ottla.log.directories import run_record
 from ottla.log.disk import Disk
 from ottla.replication.metadata import BrokerImage
-from ottla.replication.registration import LOST_LOGS_MAX
+from ottla.replication.registration import can_list
 
 log = logging.getLogger("ottla.member")
 
@@ -80,7 +80,7 @@ def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool)
     # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     lost += tuple(name for name, permanent in found.damaged.items() if permanent or survived)
-    if len(lost) > LOST_LOGS_MAX:
+    if not can_list(lost):
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
         log.warning(

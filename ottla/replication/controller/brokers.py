@@ -231,7 +231,7 @@ def _distrusted(
 ) -> Iterator[Change]:
     node_id = broker.node_id
     known = image.last_known(node_id)
-    doubtful = adopts or stop in (MACHINE, LOST)
+    doubtful, lost = adopts or stop in (MACHINE, LOST), frozenset(lost)
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():

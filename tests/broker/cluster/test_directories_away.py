@@ -10,6 +10,7 @@ from ottla.broker.cluster.last_run import FoundLogs, judge
 from ottla.log.directories import run_record
 from ottla.log.directories.log_directory import META
 from ottla.replication.metadata import NO_LEADER, BrokerImage, PartitionState
+from ottla.replication.registration import Registration, decode, encode
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.log.faulty_disk import FaultyDisk
@@ -154,3 +155,18 @@ def test_a_directory_with_another_id_has_lost_nothing(tmp_path: Path) -> None:
         cluster.start(1)
         restart(cluster, 1, ottla_forget_directories=former)
         cluster.until(lambda: leaders(cluster.servers[1], "t") == [1] * PARTITIONS, "all are led")
+
+
+def test_the_loss_of_a_large_disk_takes_no_trust_from_the_others() -> None:
+    """With a few thousand partitions on it: an only copy on another disk goes on."""
+    disk, known = FaultyDisk(), BrokerImage(1, 7, (), None, "former", ("lost", "here"))
+    disk.makedirs("/here")
+    run_record.write(disk, "/here", run_record.RunRecord(7, disk.boot_id(), "true", clean=True))
+    lost = [f"a-topic-with-quite-a-name-{n // 10}-{n % 10}" for n in range(5000)]
+    last = judge(disk, FoundLogs({"here": "/here"}, missing=lost), known, adopts=False)
+    assert (last.stop, last.lost) == (run_record.CLEAN, tuple(lost))
+    registration = Registration(1, "i", (), ("here",), None, last.stop, {}, last.lost)
+    assert decode(1, encode(registration)) == registration
+    many = [f"{'t' * 245}{n}-0" for n in range(5000)]
+    last = judge(disk, FoundLogs({"here": "/here"}, missing=many), known, adopts=False)
+    assert (last.stop, last.lost) == (run_record.LOST, ()), "the names do not fit into a node"

@@ -36,6 +36,7 @@ from ottla.log.directories.strays import expire_strays, put_strays_aside
 from ottla.log.disk import Disk
 from ottla.log.recovery.rebuild import forget_cuts
 from ottla.log.storage import Storage
+from ottla.replication.controller.elections import NONE
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
@@ -233,7 +234,7 @@ class Server:
         from ottla.broker.cluster.last_run import FoundLogs
 
         homes, directories = self.storage.homes, self.storage.directories
-        begun = {*self.missing}
+        node_id, begun = self.config.node_id, {*self.missing}
         wanted = {f"{key[0]}-{key[1]}": key for key, _, _ in self.replicas.wanted(image)}
         return FoundLogs(
             {each.directory_id: each.path
@@ -243,6 +244,8 @@ class Server:
             {name: homes[key].path
              for name, key in wanted.items() if key in homes and name not in begun},
             self._damaged_logs(image),
+            {name for name, (topic, index) in wanted.items()
+             if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
         )
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:

@@ -26,14 +26,20 @@ log = logging.getLogger("ottla.member")
 class FoundLogs:
     """What a start has found. `directories` are the paths of the log directories by id, `away` the
     ids of those that are remembered and could not be opened. `missing` are the partitions whose
-    logs are in no directory, `homes` the paths of the directories that the others are in, and
-    `damaged` those whose logs end before damage, and whether that was durable once."""
+    logs are in no directory, `homes` the paths of the directories that the others are in, `offline`
+    those that the image has as offline, which are doubtful in any case, and `damaged` those whose
+    logs end before damage, and whether that was durable once."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()
     missing: Collection[str] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
     damaged: Mapping[str, bool] = field(default_factory=dict)
+    offline: Collection[str] = ()
+
+    def trusts_in(self, path: str) -> bool:
+        """Whether the image trusts a log in this directory."""
+        return any(home == path and name not in self.offline for name, home in self.homes.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,13 @@ def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool)
         if each not in known.directories and record is not None and record.epoch == known.epoch
     }
     back = were_away & records.keys()
-    strangers = set() if adopts else records.keys() - {*known.directories} - renamed - back
-    # One that was missing has no record of that run; one that had failed has none at all.
+    strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
+    # One that was missing has no record of that run. It has none at all if it had failed before:
+    # what is in it is offline in the image, unless that could not be reported.
     took_part = [
         record for each, record in records.items()
-        if each not in strangers and (each not in back or record is None)
+        if each not in strangers | back
+        or (each in back and record is None and found.trusts_in(found.directories[each]))
     ]
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()

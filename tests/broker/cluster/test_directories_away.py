@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla.broker.cluster.last_run import FoundLogs, judge
 from ottla.log.directories import run_record
 from ottla.log.directories.log_directory import META
@@ -170,3 +172,22 @@ def test_the_loss_of_a_large_disk_takes_no_trust_from_the_others() -> None:
     many = [f"{'t' * 245}{n}-0" for n in range(5000)]
     last = judge(disk, FoundLogs({"here": "/here"}, missing=many), known, adopts=False)
     assert (last.stop, last.lost) == (run_record.LOST, ()), "the names do not fit into a node"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_directory_that_failed_before_the_last_run_takes_no_trust_from_the_others(
+    reported: bool,
+) -> None:
+    """It has no run record. What is in it is doubtful itself, once its failure was reported."""
+    disk, known = FaultyDisk(), BrokerImage(1, 7, (), None, "former", ("here",))
+    for path in ("/here", "/mended"):
+        disk.makedirs(path)
+    record = run_record.RunRecord(7, disk.boot_id(), "true", clean=True, away=("mended",))
+    run_record.write(disk, "/here", record)
+    found = FoundLogs(
+        {"here": "/here", "mended": "/mended"}, homes={"t-0": "/here", "t-1": "/mended"},
+        offline={"t-1"} if reported else (),
+    )
+    last = judge(disk, found, known, adopts=False)
+    assert (last.stop, last.lost) == (
+        run_record.CLEAN if reported else run_record.MACHINE, ())

@@ -17,6 +17,7 @@ from ottla.log.recovery.rebuild import offset_in
 from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Collection
 
     from ottla.broker.cluster.directory_reports import DirectoryReports
@@ -85,6 +86,8 @@ class BrokerContext:
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
     notes: Notes = field(init=False)
+    creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """The internal topics that are being created."""
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
         """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to

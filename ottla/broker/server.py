@@ -486,6 +486,8 @@ class Server:
             listener.stop_accepting()
         for listener in self.listeners:
             listener.close()
+        for task in self.broker.creating.values():
+            task.cancel()
         if self.housekeeping is not None:
             self.housekeeping.close()
         if self.broker.authorizer is not None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.topic import check_topic_configs
@@ -91,8 +93,24 @@ async def create_missing(
     them. A failure is logged, and the topic is not in the image afterwards.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
-    if not missing:
+    if client is not None and missing:
+        await _create(broker, missing, client)
         return
+    for name in missing:
+        # All who wait for an internal topic ask together. Where it cannot be created there may be
+        # thousands, again and again, in the lane in which in-sync sets are changed.
+        task = broker.creating.get(name)
+        if task is None:
+            task = broker.creating[name] = asyncio.create_task(_create(broker, [name], None))
+            task.add_done_callback(partial(_created, broker, name))
+        await asyncio.shield(task)
+
+
+def _created(broker: BrokerContext, name: str, _: asyncio.Task[None]) -> None:
+    del broker.creating[name]
+
+
+async def _create(broker: BrokerContext, missing: Sequence[str], client: Client | None) -> None:
     if broker.forwarding is not None and not broker.forwarding.deciding():
         await _ask_controller(broker, broker.forwarding, missing, client)
         return

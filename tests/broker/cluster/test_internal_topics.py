@@ -3,12 +3,16 @@ began with fewer would lose what it has with a single machine (KIP-115)."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla.broker.peers.envelopes import Forwarding
+from ottla.broker.topic_creation import create_missing
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import FindCoordinatorRequest
+from ottla.wire.messages import FindCoordinatorRequest, Message
 from tests.broker.cluster.running_cluster import RunningCluster
 
 SETTINGS = {
@@ -51,3 +55,29 @@ def test_internal_topics_wait_for_brokers_for_all_their_replicas(
             image = cluster.servers[1].metadata_log
             cluster.until(lambda t=topic, i=image: t in i.image.topics, "it is created")
             assert {len(each.replicas) for each in image.image.topics[topic].partitions} == {3}
+
+
+def test_all_who_wait_for_an_internal_topic_ask_the_controller_once(tmp_path: Path) -> None:
+    """They ask in the lane in which in-sync sets are changed, and again after each refusal."""
+    with RunningCluster(tmp_path, 2, **SETTINGS) as cluster:
+        server = next(each for n, each in cluster.servers.items() if n != cluster.controller)
+        forwarding = server.broker.forwarding
+        assert forwarding is not None
+        asked: list[Message] = []
+
+        async def counted(request: Message, *arguments: Any) -> Any:
+            asked.append(request)
+            return await Forwarding.ask(forwarding, request, *arguments)
+
+        async def together() -> None:
+            forwarding.ask = counted                                # type: ignore
+            await asyncio.gather(*(create_missing(server.broker, TOPICS[:1]) for _ in range(100)))
+            assert len(asked) == 1
+            await create_missing(server.broker, TOPICS[:1])
+            assert len(asked) == 2, "whoever comes later asks again"
+
+        cluster.run(together())
+        cluster.start(3)
+        cluster.until(lambda: 3 in server.metadata_log.image.brokers, "it is there")
+        cluster.run(create_missing(server.broker, TOPICS[:1]))
+        assert TOPICS[0] in server.metadata_log.image.topics, "usable as soon as that returns"

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.member import Member
     from ottla.broker.http.server import HttpServer
     from ottla.broker.peers.network import Network
+    from ottla.log.directories.checkpoints import Partition
+    from ottla.log.directories.log_directory import LogDirectory
     from ottla.replication.coordination import Coordination
 
 log = logging.getLogger("ottla.server")
@@ -78,6 +80,8 @@ class Server:
         self.member: Member | None = None
         self.missing: list[str] = []
         """Partitions of a cluster whose logs were in no log directory at the start."""
+        self.vanished: dict[Partition, list[LogDirectory]] = {}
+        """Those of them of which a log directory had records on the medium."""
         self.isr_changes: IsrChanges | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
@@ -226,8 +230,17 @@ class Server:
     def _missing_logs(self, image: MetadataImage) -> list[str]:
         """The partitions with a replica here that no log directory has."""
         found = set().union(*(each.partitions for each in self.storage.directories))
-        wanted = (key for key, _, _ in self.replicas.wanted(image))
-        return [f"{topic}-{index}" for topic, index in wanted if (topic, index) not in found]
+        missing = []
+        for key, topic_id, _ in self.replicas.wanted(image):
+            if key not in found:
+                missing.append(f"{key[0]}-{key[1]}")
+                if homes := self.storage.vanished(key, topic_id):
+                    self.vanished[key] = homes
+                    log.error(
+                        "%s has no directory in %s, where it had records", missing[-1],
+                        homes[0].path,
+                    )
+        return missing
 
     def _found_logs(self, image: MetadataImage) -> FoundLogs:
         """What this start has found in the log directories."""
@@ -249,14 +262,15 @@ class Server:
         )
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
-        """Those of several replicas whose logs end before damage, and whether that was durable
-        once. An only copy counts up to its damage."""
-        return {
-            repr(each): each.log.damage is not None
-            for each in self.replicas
-            if (each.log.damage or each.log.put_aside) is not None
-            and len(image.topics[each.topic].partitions[each.index].replicas) > 1
-        }
+        """Those of several replicas whose logs end before damage, or are gone, and whether that was
+        durable once. An only copy counts up to its damage."""
+        found = {}
+        for each in self.replicas:
+            lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
+            copies = image.topics[each.topic].partitions[each.index].replicas
+            if len(copies) > 1 and (lost or each.log.put_aside is not None):
+                found[repr(each)] = lost
+        return found
 
     def _recover(self, image: MetadataImage) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
@@ -324,7 +338,10 @@ class Server:
         self._forget_cuts()
 
     def _forget_cuts(self) -> None:
-        """Those who count on damaged logs know now of what starts have cut off."""
+        """Those who count on damaged logs know now of what starts have cut off, or not found."""
+        for key, homes in self.vanished.items():
+            for home in homes:
+                home.recovery_points.pop(key, None)
         for partition in self.replicas:
             try:
                 forget_cuts(partition.log)

@@ -143,6 +143,17 @@ class Storage:
             on_failure(directory.path, str(directory.offline))
         return cls(disk, clock, opened, open_segments_max, on_failure)
 
+    def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
+        """The log directories that had records of a partition on the medium, by their checkpoints,
+        and have no directory of it: something else has removed it. None while it may be in one that
+        is not there."""
+        return [] if not self.complete else [
+            each for each in self.directories
+            if key not in each.partitions and each.offline is None
+            and each.topic_ids.get(key[0]) == topic_id
+            and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
+        ]
+
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
         """Handles partitions found in two directories, which is valid only if the topic was deleted
         and recreated, if one was begun while the other was away, or if a failed write left one

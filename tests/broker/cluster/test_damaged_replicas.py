@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -347,3 +349,41 @@ def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
     in_sync(cluster, 1, 2, 3)
     same_everywhere(cluster, VALUES)
     assert not list(at.glob("*.cut"))
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
+    cluster: RunningCluster, cleanly: bool
+) -> None:
+    """Removed by a repair of the file system, or by hand: its checkpoint knows that it was there,
+    and the others have the records."""
+    filled(cluster)
+    for node_id in (1, 2, 3):
+        cluster.stop(node_id)
+    at = directory(cluster, 3)
+    shutil.rmtree(at)
+    if not cleanly:
+        (at.parent / ".kafka_cleanshutdown").unlink()
+    cluster.start(3)
+    extra = state(cluster, 3).extra
+    assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
+    cluster.start(1)
+    cluster.start(2)
+    in_sync(cluster, 1, 2, 3)
+    same_everywhere(cluster, VALUES)
+
+
+def test_a_log_that_is_empty_by_right_is_not_missed(cluster: RunningCluster) -> None:
+    """All of its records were deleted: it has a directory, and a restart finds it."""
+    filled(cluster)
+    for node_id in (1, 2, 3):
+        log = partition(cluster, node_id).log
+
+        def emptied(log: Any = log) -> None:
+            log.truncate_fully_and_start_at(log.log_end_offset)
+
+        cluster.run(on_loop(emptied))
+    cluster.stop(3)
+    cluster.start(3)
+    assert partition(cluster, 3).log.log_end_offset == len(VALUES)
+    assert not cluster.servers[3].vanished

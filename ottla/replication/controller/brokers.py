@@ -231,7 +231,8 @@ def _distrusted(
 ) -> Iterator[Change]:
     node_id = broker.node_id
     known = image.last_known(node_id)
-    doubtful, lost = adopts or stop in (MACHINE, LOST), frozenset(lost)
+    doubtful = adopts or stop in (MACHINE, LOST)
+    lost = frozenset(lost)                      # a disk of thousands of replicas may be gone
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():

@@ -10,6 +10,7 @@ from ottla.broker.security.access import CLUSTER_REFUSED_MESSAGE, ClusterRefused
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.access import Operation
+from ottla.replication.controller.brokers import PARTITIONS_AT_A_TIME
 from ottla.replication.controller.elections import LogEnd, to_ask
 from ottla.replication.controller.partitions import (
     ElectionType,
@@ -17,7 +18,7 @@ from ottla.replication.controller.partitions import (
     to_elect,
 )
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
-from ottla.replication.metadata import Decision, MetadataImage
+from ottla.replication.metadata import MetadataImage
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -52,14 +53,14 @@ async def elect_leaders_api(
         image = context.broker.metadata_log.decided
         ends = await context.broker.log_ends.ask(image, to_report(image, named, asked is None))
 
-    def elect(image: MetadataImage) -> Decision[list[Answer]]:
-        wanted = named if asked is not None else list(to_elect(image, kind))
-        decision = elect_leaders(image, kind, wanted, ends)
-        answers = list(zip(wanted, decision.result, strict=True))
-        return Decision(decision.records, answers)
-
+    metadata, answers = context.broker.metadata_log, list[Answer]()
+    wanted = named if asked is not None else list(to_elect(metadata.decided, kind))
     try:
-        answers = await context.broker.metadata_log.decide(elect)
+        # An entry of a cluster's metadata log holds no more than some ten thousand of them.
+        for at in range(0, max(len(wanted), 1), PARTITIONS_AT_A_TIME):
+            some = wanted[at : at + PARTITIONS_AT_A_TIME]
+            errors = await metadata.decide(elect_leaders, kind, some, ends)
+            answers += zip(some, errors, strict=True)
     except ProtocolError as error:
         return _refused_election(request, context, error)
     known = kind in tuple(ElectionType)

@@ -203,5 +203,6 @@ async def unregister_broker_api(
 ) -> UnregisterBrokerResponse:
     """Remove a broker that will not return, for instance a former node.id of this one."""
     broker = context.broker
-    await broker.metadata_log.decide(unregister_broker, request.broker_id, broker.node_id)
+    while await broker.metadata_log.decide(unregister_broker, request.broker_id, broker.node_id):
+        pass
     return UnregisterBrokerResponse(error_code=0, error_message=None)

@@ -72,8 +72,9 @@ class StaleBrokerEpoch(ProtocolError):
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
-def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[None]:
-    """Forget a broker that will not return; `serving_id`, which serves this, is registered.
+def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[bool]:
+    """Forget a broker that will not return; `serving_id`, which serves this, is registered. Returns
+    whether there is more to do.
 
     In a cluster nobody waits any longer for one that is gone because it may have more than a
     doubtful replica. Should it return nevertheless, its former registration is still known, without
@@ -81,14 +82,19 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     """
     broker = image.brokers.get(node_id)
     if broker is None and node_id in image.former:
-        records = list(_not_awaited(image, node_id))
+        records: list[MetadataRecord] = [
+            BrokerGone(other, tuple(node for node in company if node != node_id))
+            for other, company in image.company.items() if node_id in company
+        ]
+        changes = list(islice(_not_awaited(image, node_id), PARTITIONS_AT_A_TIME + 1))
+        records += by_topic(changes[:PARTITIONS_AT_A_TIME])
         former = image.former[node_id]
         if former.endpoints:
             records += [
                 BrokerRegistered(former._replace(endpoints=())),
                 BrokerGone(node_id, image.company.get(node_id, ())),
             ]
-        return Decision(records, None)
+        return Decision(records, len(changes) > PARTITIONS_AT_A_TIME)
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
     if node_id == serving_id or broker.incarnation:
@@ -97,21 +103,16 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
             f"Broker {node_id} is running, and would register again: ask another broker once it"
             " has stopped"
         )
-    return Decision([BrokerGone(node_id)], None)
+    return Decision([BrokerGone(node_id)], False)
 
 
-def _not_awaited(image: MetadataImage, node_id: int) -> Iterator[MetadataRecord]:
-    for other, company in image.company.items():
-        if node_id in company:
-            yield BrokerGone(other, tuple(node for node in company if node != node_id))
-    changes: list[Change] = []
+def _not_awaited(image: MetadataImage, node_id: int) -> Iterator[Change]:
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if state.extra is not None and node_id in state.extra.awaited:
                 left = tuple(node for node in state.extra.awaited if node != node_id)
                 extra = state.extra._replace(awaited=left)
-                changes.append((topic.name, index, changed(state, state.leader, state.isr, extra)))
-    yield from by_topic(changes)
+                yield topic.name, index, changed(state, state.leader, state.isr, extra)
 
 
 def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:

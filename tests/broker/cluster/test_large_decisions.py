@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.api import partitions
 from ottla.replication import entries
 from ottla.replication.controller import brokers, configs
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import (
+    Decision,
+    MetadataImage,
+    PartitionExtra,
+    PartitionsChanged,
+    PartitionState,
+)
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    UnregisterBrokerRequest,
+)
 from tests.broker.cluster.running_cluster import RunningCluster, create
 
 
@@ -64,6 +76,64 @@ def test_a_change_of_min_isr_takes_several_entries_where_many_are_eligible(
         changes[0].value = "-1"
         with cluster.client(node_id) as client:
             assert [r.error_code for r in client.call(asked, 1).responses] != [0]
+
+
+def test_an_election_of_all_partitions_takes_several_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, object] = {"auto.leader.rebalance.enable": "false"}
+    with RunningCluster(tmp_path, 2, **settings) as cluster:
+        node_id = cluster.controller
+        assert create(cluster, node_id, "t", 300, 2) == create(cluster, node_id, "u", 300, 2) == 0
+        cluster.stop(3 - node_id)
+        cluster.start(3 - node_id)
+        log = cluster.servers[node_id].metadata_log
+
+        def states() -> list[PartitionState]:
+            return [each for name in "tu" for each in log.image.topics[name].partitions]
+
+        cluster.until(lambda: all(len(each.isr) == 2 for each in states()), "all are in sync")
+        assert {each.leader for each in states()} == {node_id}
+        monkeypatch.setattr(partitions, "PARTITIONS_AT_A_TIME", 50)
+        monkeypatch.setattr(entries, "ENTRY_RAW_SIZE_MAX", 10_000)
+        with cluster.client(node_id) as client:
+            answer = client.call(ElectLeadersRequest(topic_partitions=None), 2)
+            again = client.call(ElectLeadersRequest(topic_partitions=None), 2)
+        assert answer.error_code == 0
+        codes = [
+            row.error_code for each in answer.replica_election_results
+            for row in each.partition_result
+        ]
+        assert codes == [0] * 300
+        assert all(each.leader == each.replicas[0] for each in states())
+        assert not any(each.partition_result for each in again.replica_election_results)
+
+
+def test_unregistering_a_broker_that_many_partitions_wait_for_takes_several_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningCluster(tmp_path, 2) as cluster:
+        node_id = cluster.controller
+        other = 3 - node_id
+        assert create(cluster, node_id, "t", 300, 2) == 0
+        cluster.stop(other)
+        log = cluster.servers[node_id].metadata_log
+        cluster.until(lambda: other not in log.image.brokers, "it is gone")
+        monkeypatch.setattr(brokers, "PARTITIONS_AT_A_TIME", 50)
+
+        def waiting(image: MetadataImage) -> Decision[None]:
+            rows = tuple(
+                (index, state._replace(extra=PartitionExtra(awaited=(other,))))
+                for index, state in enumerate(image.topics["t"].partitions)
+            )
+            return Decision([PartitionsChanged("t", rows)], None)
+
+        cluster.run(log.decide(waiting))
+        monkeypatch.setattr(entries, "ENTRY_RAW_SIZE_MAX", 5_000)
+        with cluster.client(node_id) as client:
+            assert client.call(UnregisterBrokerRequest(broker_id=other), 0).error_code == 0
+        assert not any(state.extra for state in log.image.topics["t"].partitions)
+        assert not log.image.former[other].endpoints
 
 
 def eligible(image: MetadataImage) -> list[bool]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
-from ottla.broker.context import RequestContext
+from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
@@ -46,28 +46,24 @@ async def delete_records(
         request.topics, lambda topic: access.topic(Operation.DELETE, topic.name)
     )
     response, slices = DeleteRecordsResponse(topics=[]), Slices()
+    moved: list[Waiting] = []
     for name, items in merged(asked).items():
         once = {item.partition_index: item for item in items}       # the last one wins
         partitions = [
-            await _delete_below(name, item, context) async for item in slices.each(once.values())
+            await _delete_below(name, item, context, moved)
+            async for item in slices.each(once.values())
         ]
         response.topics.append(DeleteRecordsResponse.Topic(name=name, partitions=partitions))
-    moved = [
-        (topic.name, answer)
-        for topic in response.topics
-        async for answer in slices.each(topic.partitions)
-        if answer.error_code == 0
-    ]
     unsafe = await context.broker.checkpoints.log_starts(
-        {(topic, answer.partition_index) async for topic, answer in slices.each(moved)}
+        {(each.topic, each.index) async for each, _ in slices.each(moved)}
     )
     waiting: list[Waiting] = []
-    async for topic, answer in slices.each(moved):
-        if (topic, answer.partition_index) in unsafe:
+    async for partition, answer in slices.each(moved):
+        if (partition.topic, partition.index) in unsafe:
             _refuse(answer, ErrorCode.KAFKA_STORAGE_ERROR)
-        elif partition := context.broker.replicas.partition(topic, answer.partition_index):
+        else:
             waiting.append((partition, answer))
-    await _reached_everywhere(waiting, request.timeout_ms / 1000, slices)
+    await _reached_everywhere(waiting, request.timeout_ms / 1000, context.broker, slices)
     response.topics += refused_topics(DeleteRecordsResponse.Topic, refused, TOPIC_REFUSED)
     return response
 
@@ -76,7 +72,9 @@ def _refuse(answer: DeleteRecordsResponse.Topic.Partition, code: ErrorCode) -> N
     answer.error_code, answer.low_watermark = int(code), NO_LOW_WATERMARK
 
 
-async def _reached_everywhere(waiting: list[Waiting], seconds: float, slices: Slices) -> None:
+async def _reached_everywhere(
+    waiting: list[Waiting], seconds: float, broker: BrokerContext, slices: Slices
+) -> None:
     """Return once all live replicas have deleted what the answers say, or with an error in those
     that this broker leads no more, or at which the time is over."""
     loop = asyncio.get_running_loop()
@@ -89,7 +87,7 @@ async def _reached_everywhere(waiting: list[Waiting], seconds: float, slices: Sl
             done.set_result(None)
 
     def look(partition: Partition) -> None:
-        if partition in left and not _is_open(partition, left[partition]):
+        if partition in left and not _is_open(partition, left[partition], broker):
             del left[partition]
             if not left:
                 end()
@@ -97,7 +95,7 @@ async def _reached_everywhere(waiting: list[Waiting], seconds: float, slices: Sl
     timer = loop.call_later(max(seconds, 0), end)
     try:
         async for partition, answer in slices.each(waiting):
-            if _is_open(partition, answer):
+            if _is_open(partition, answer, broker):
                 left[partition] = answer
                 looks[partition] = partial(look, partition)
                 partition.start_watchers[looks[partition]] = None
@@ -109,36 +107,47 @@ async def _reached_everywhere(waiting: list[Waiting], seconds: float, slices: Sl
         for partition, called in looks.items():
             partition.start_watchers.pop(called, None)
     for partition, answer in left.items():
-        if _is_open(partition, answer):
+        if _is_open(partition, answer, broker):
             answer.error_code = int(ErrorCode.REQUEST_TIMED_OUT)
             answer.low_watermark = partition.low_watermark()
 
 
-def _is_open(partition: Partition, answer: DeleteRecordsResponse.Topic.Partition) -> bool:
+def _is_open(
+    partition: Partition, answer: DeleteRecordsResponse.Topic.Partition, broker: BrokerContext
+) -> bool:
     """Whether some live replica still has records below the answer's log start."""
     if answer.error_code:
         return False
     if not partition.led_here:
-        _refuse(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        deleted = partition.topic_id not in broker.replicas.by_id
+        _refuse(
+            answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if deleted
+            else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )
         return False
     return partition.low_watermark() < answer.low_watermark
 
 
 async def _delete_below(
-    topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext
+    topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
+    moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
+    """Move one log start, and add it to `moved` with its partition: by its name that could be one
+    of another topic later."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )
     try:
-        answer.low_watermark = await _move_start(topic, item.partition_index, item.offset, context)
+        partition = await _move_start(topic, item.partition_index, item.offset, context)
+        answer.low_watermark = partition.log.log_start_offset
+        moved.append((partition, answer))
     except ProtocolError as error:
         answer.error_code = int(error.code)
     return answer
 
 
-async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> int:
-    """The resulting log start offset: a request for a lower offset changes nothing."""
+async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> Partition:
+    """The partition, with the resulting log start: a request for a lower offset changes nothing."""
     broker = context.broker
     if is_internal(topic):
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")
@@ -161,4 +170,4 @@ async def _move_start(topic: str, index: int, offset: int, context: RequestConte
         partition.log.delete_before(offset)
         partition.wake()
         partition.wake_followers()
-    return partition.log.log_start_offset
+    return partition

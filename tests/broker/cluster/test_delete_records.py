@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import DeleteRecordsRequest
+from ottla.wire.messages import DeleteRecordsRequest, DeleteTopicsRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, produce
+from tests.broker.running import WireClient
 
 
 @pytest.fixture
@@ -113,3 +115,59 @@ def test_who_waits_is_told_when_another_broker_leads(cluster: RunningCluster) ->
         cluster.run(refused())
         (part,) = client.answer(sent).topics[0].partitions
     assert (part.error_code, part.low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def remove_topic(client: WireClient) -> None:
+    made = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name="t")], timeout_ms=10_000)
+    assert client.call(made, 6).responses[0].error_code == 0
+
+
+def test_who_waits_is_told_when_the_topic_is_deleted(cluster: RunningCluster) -> None:
+    leader = leader_of(cluster)
+    fetchers, partition = (
+        cluster.servers[leader % 3 + 1].broker.fetchers,
+        cluster.servers[leader].replicas.partition("t", 0),
+    )
+    assert fetchers is not None and partition is not None
+
+    async def stop_fetching() -> None:
+        fetchers.close()
+
+    cluster.run(stop_fetching())
+    made = DeleteRecordsRequest.Topic
+    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
+    with cluster.client(leader) as client, cluster.client(cluster.controller) as other:
+        sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=20_000), 2)
+        cluster.until(lambda: partition.start_watchers, "it waits")
+        remove_topic(other)
+        (part,) = client.answer(sent).topics[0].partitions
+    assert (part.error_code, part.low_watermark) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_deleted_while_the_log_start_is_made_durable_is_not_waited_for_by_its_name(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    leader = leader_of(cluster)
+    broker = cluster.servers[leader].broker
+    held: list[asyncio.Future[None]] = []
+
+    async def slowly(keys: object) -> set[object]:
+        held.append(cluster.loop.create_future())
+        await held[0]
+        return set()
+
+    monkeypatch.setattr(broker.checkpoints, "log_starts", slowly)
+    made = DeleteRecordsRequest.Topic
+    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
+    with cluster.client(leader) as client, cluster.client(cluster.controller) as other:
+        sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=300), 2)
+        cluster.until(lambda: held, "the log start is being written")
+        remove_topic(other)
+        cluster.until(lambda: "t" not in broker.image.topics, "it is gone")
+        if again:
+            assert create(cluster, 1, "t", 1, 3) == 0
+            cluster.until(lambda: broker.replicas.partition("t", 0) is not None, "a new one")
+        cluster.loop.call_soon_threadsafe(held[0].set_result, None)
+        (part,) = client.answer(sent).topics[0].partitions
+    assert (part.error_code, part.low_watermark) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

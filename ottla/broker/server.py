@@ -8,7 +8,7 @@ import random
 import resource
 from collections.abc import Collection, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
 from ottla.broker.cluster.feature_levels import default_levels
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ottla.replication.coordination import Coordination
 
 log = logging.getLogger("ottla.server")
+
+Result = TypeVar("Result")
 
 MIN_OPEN_SEGMENTS = 10
 
@@ -120,7 +122,9 @@ class Server:
         from ottla.broker.cluster.clustered_start import join, zookeeper
 
         coordination = self.coordination or zookeeper(self.config, loop)
-        member = await join(self.config, coordination, self.disk, loop)
+        member = await self._unless_it_fails(
+            join(self.config, coordination, self.disk, loop), loop
+        )
         member.failed = self._fail
         return member
 
@@ -134,10 +138,10 @@ class Server:
         self._fail("it was asked to stop before it served")
 
     async def _unless_it_fails(
-        self, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
-    ) -> None:
+        self, work: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop
+    ) -> Result:
         """Wait for others, however long they take. Raises StorageRefused with the reason if this
-        broker has to end before."""
+        broker has to end before; the work has ended then."""
         assert self.failure is not None
         task = loop.create_task(work)
         try:
@@ -145,9 +149,12 @@ class Server:
         finally:
             waited_in_vain = not task.done()
             task.cancel()
+            await asyncio.wait((task,))
         if waited_in_vain:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.info("giving up the start: %r", error)
             raise StorageRefused(self.failure.result())
-        await task
+        return await task
 
     def _open_storage(self, cluster_id: str | None = None) -> Storage:
         config = self.config

@@ -1,8 +1,8 @@
 """The connection to ZooKeeper with kazoo; the only file that uses that library.
 
 kazoo has threads of its own. Its completions, watches and state listeners do a single thing here:
-they pass their result to the event loop. kazoo's blocking methods are called only in `start` and
-`stop`, in an executor's thread.
+they pass their result to the event loop. kazoo's blocking methods are called only in `stop`, in an
+executor's thread.
 
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
@@ -201,6 +201,8 @@ class ZooKeeper:
         self.session_timeout_ms = session_timeout_ms
         self.connection_timeout_ms = connection_timeout_ms
         self.state = SessionState.LOST
+        self.connected: asyncio.Future[None] = loop.create_future()
+        """Until the first connection."""
         self.listeners: list[Listener] = []
         self.waiting: set[asyncio.Future[Any]] = set()
         self.latencies = Latencies()
@@ -237,19 +239,22 @@ class ZooKeeper:
             self.session_timeout_ms = timeout_ms
 
     async def start(self) -> None:
-        """Connect."""
+        """Connect. It may be cancelled, and leaves no thread behind then."""
+        connected = self.connected = self.loop.create_future()
         try:
-            await self.loop.run_in_executor(None, self._start)
-        except (self.client.handler.timeout_exception, KazooException) as error:
+            self.client.start_async()
+            async with asyncio.timeout(self.connection_timeout_ms / 1000):
+                await connected
+        except TimeoutError as error:
+            await self.stop()
             raise ConnectionLost(
                 f"zookeeper.connect={self.hosts}{self.root}: no server answered within"
                 f" {self.connection_timeout_ms} ms (zookeeper.connection.timeout.ms)"
                 f"{self.handler.refused}"
             ) from error
-        self.state = SessionState.CONNECTED
-
-    def _start(self) -> None:
-        self.client.start(timeout=self.connection_timeout_ms / 1000)
+        except BaseException:
+            await self.stop()
+            raise
 
     async def make_root(self) -> None:
         """Create the chroot if it is missing."""
@@ -367,6 +372,8 @@ class ZooKeeper:
 
     def _enter(self, state: SessionState) -> None:
         self.state = state
+        if state is SessionState.CONNECTED and not self.connected.done():
+            self.connected.set_result(None)
         if state is not SessionState.CONNECTED:
             waiting, self.waiting = self.waiting, set()
             for future in waiting:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,6 +141,27 @@ def test_connecting_makes_no_chroot_and_what_is_there_is_not_made_again() -> Non
     assert there.asked == [
         (EXISTS, "/there"), (EXISTS, "/there/missing"), (CREATE, "/there/missing")
     ]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_session_that_nobody_grants_is_given_up_when_it_is_due_or_not_wanted(
+    server: socket.socket, cancelled: bool
+) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        connect = f"127.0.0.1:{server.getsockname()[1]}"
+        session = ZooKeeper(connect, 300, 60_000 if cancelled else 50, loop)
+        starting = asyncio.ensure_future(session.start())
+        accepted, _ = await loop.run_in_executor(None, server.accept)
+        with accepted:
+            if cancelled:
+                starting.cancel()
+            with pytest.raises(asyncio.CancelledError if cancelled else ConnectionLost):
+                async with asyncio.timeout(30):
+                    await starting
+        assert not [each for each in threading.enumerate() if "zk_loop" in each.name]
+
+    asyncio.run(run())
 
 
 def test_what_acls_forbid_is_said_and_is_no_lost_connection() -> None:

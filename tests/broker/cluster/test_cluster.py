@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ottla.broker.http.server import all_metrics
-from ottla.broker.server import Server
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Asked, Create, Delete, Operation, Set
 from ottla.replication.metadata import ConfigSet, Decision, MetadataImage
-from ottla.replication.registration import path_of
 from ottla.replication.steps import Steps
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -520,46 +517,6 @@ def test_garbage_in_the_log_ends_whoever_reads_it(cluster: RunningCluster) -> No
         assert failure is not None
         cluster.until(failure.done, "the broker ends")
         assert "not readable" in failure.result()
-
-
-@pytest.mark.parametrize("reason", ["is not readable", "asked to stop"])
-def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
-    cluster: RunningCluster, reason: str
-) -> None:
-    entry = max(path for path in cluster.zookeeper.nodes if path.startswith("/metadata/log/"))
-    number = int(entry.rpartition("/")[2]) + 1
-
-    async def away() -> None:
-        for session in cluster.sessions.values():
-            session.cut()
-
-    async def back() -> None:
-        for session in cluster.sessions.values():
-            session.join()
-
-    async def end() -> None:
-        if reason == "asked to stop":
-            started[-1].give_up_start()
-        else:
-            cluster.zookeeper.multi(0, [Create(f"/metadata/log/{number:013d}", b"garbage")])
-
-    cluster.run(away())
-    started: list[Server] = []
-    with ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(cluster.start, 4, started)
-        cluster.until(lambda: path_of(4) in cluster.zookeeper.nodes, "it has written who it is")
-        cluster.run(end())
-        with pytest.raises(StorageRefused, match=reason):
-            starting.result()
-    assert path_of(4) not in cluster.zookeeper.nodes
-    cluster.run(back())
-    cluster.until(
-        lambda: any(server.metadata_log.is_controller for server in cluster.servers.values())
-        or all(server.failure and server.failure.done() for server in cluster.servers.values()),
-        "the others go on, or end as well",
-    )
-    if reason == "asked to stop":
-        cluster.start(4)                # nothing is left behind, neither locks nor a session
 
 
 def test_a_registration_that_is_not_readable_is_passed_over(cluster: RunningCluster) -> None:

@@ -1,0 +1,94 @@
+"""Starts of a cluster's brokers that wait for others, and are given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ottla.broker.server import Server
+from ottla.log.directories.log_directory import StorageRefused
+from ottla.replication.coordination import Create
+from ottla.replication.registration import path_of
+from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.running import TIMEOUT_SECONDS
+from tests.simulation.zookeeper import MemoryCoordination
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with RunningCluster(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("reason", ["is not readable", "asked to stop"])
+def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
+    cluster: RunningCluster, reason: str
+) -> None:
+    entry = max(path for path in cluster.zookeeper.nodes if path.startswith("/metadata/log/"))
+    number = int(entry.rpartition("/")[2]) + 1
+
+    async def away() -> None:
+        for session in cluster.sessions.values():
+            session.cut()
+
+    async def back() -> None:
+        for session in cluster.sessions.values():
+            session.join()
+
+    async def end() -> None:
+        if reason == "asked to stop":
+            started[-1].give_up_start()
+        else:
+            cluster.zookeeper.multi(0, [Create(f"/metadata/log/{number:013d}", b"garbage")])
+
+    cluster.run(away())
+    started: list[Server] = []
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(cluster.start, 4, started)
+        cluster.until(lambda: path_of(4) in cluster.zookeeper.nodes, "it has written who it is")
+        cluster.run(end())
+        with pytest.raises(StorageRefused, match=reason):
+            starting.result()
+    assert path_of(4) not in cluster.zookeeper.nodes
+    cluster.run(back())
+    cluster.until(
+        lambda: any(server.metadata_log.is_controller for server in cluster.servers.values())
+        or all(server.failure and server.failure.done() for server in cluster.servers.values()),
+        "the others go on, or end as well",
+    )
+    if reason == "asked to stop":
+        cluster.start(4)                # nothing is left behind, neither locks nor a session
+
+
+def test_a_start_that_does_not_reach_zookeeper_ends_when_it_is_asked_to_stop(
+    cluster: RunningCluster,
+) -> None:
+    events: list[str] = []
+
+    async def start() -> None:
+        connecting = asyncio.Event()
+
+        class Unreachable(MemoryCoordination):
+            async def start(self) -> None:
+                connecting.set()
+                try:
+                    await cluster.loop.create_future()
+                finally:
+                    events.append("given up")
+
+        session = Unreachable(cluster.zookeeper)
+        server = Server(cluster.config(4), None, cluster.clock, coordination=session)
+        starting = asyncio.ensure_future(server.start())
+        await connecting.wait()
+        server.give_up_start()
+        with pytest.raises(StorageRefused, match="asked to stop"):
+            async with asyncio.timeout(TIMEOUT_SECONDS / 2):
+                await starting
+        assert events == ["given up"], "nothing goes on in the background"
+
+    cluster.run(start())
+    cluster.start(4)

@@ -23,7 +23,7 @@ from ottla.wire.codec cimport Cursor, Writer
 
 import logging
 
-from ottla.wire.errors import CorruptMessage, ErrorCode, MalformedMessage, StorageFailed
+from ottla.wire.errors import CorruptMessage, ErrorCode, MalformedMessage, StorageFailed, name_of
 
 log = logging.getLogger("ottla.fetcher")
 
@@ -535,9 +535,10 @@ cdef class Fetcher:
                 self.note_cut(item)
         except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "truncated", error)
-        log.info(
-            "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition, before,
-            partition.log.log_end_offset, self.source_id, epoch, end)
+        if partition.log.log_end_offset != before:
+            log.info(
+                "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition,
+                before, partition.log.log_end_offset, self.source_id, epoch, end)
         return 0
 
     cdef int note_cut(self, FetchedPartition item) except -1:
@@ -594,5 +595,5 @@ cdef class Fetcher:
         self.backoff_ms = min(
             max(2 * self.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
         self.again_ms = self.clock.monotonic_ms() + self.backoff_ms
-        log.info("node %d refused a fetch with error %d", self.source_id, self.error)
+        log.info("node %d refused a fetch: %s", self.source_id, name_of(self.error))
         return self.end_session()

@@ -210,6 +210,12 @@ bytes, and a name quoted from the request may be that long already.
 """
 
 
+def name_of(code: int) -> str:
+    """An error's name, for the log; of one that this version does not know, its number."""
+    known = ErrorCode.__members__.values()
+    return ErrorCode(code).name if code in known else f"error {code}"
+
+
 def as_message(text: str) -> str:
     """A text that may quote a request, shortened to fit into a reply."""
     return text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."

@@ -18,7 +18,7 @@ from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError, name_of
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class IsrChanges:
                 if answer.error_code == 0:
                     rows = self._after(rows, answer)
                 else:
-                    log.info("the controller refused with error %d", answer.error_code)
+                    log.info("the controller refuses: %s", name_of(answer.error_code))
             rows = [row for row in rows if _is_open(*row)]
             if rows:
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -211,7 +211,7 @@ class IsrChanges:
                 pass
             elif code != 0 or (each and each.partition_epoch <= row.partition_epoch):
                 partition.proposal_failed()
-                log.info("%r: the in-sync set stays, error %d", partition, code)
+                log.info("%r: the in-sync set stays: %s", partition, name_of(code))
                 self.loop.call_later(AGAIN_SECONDS, self.isr_due, partition)
         return again
 

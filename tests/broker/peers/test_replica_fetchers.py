@@ -307,6 +307,33 @@ def test_after_a_cut_no_high_watermark_on_the_disk_is_above_it(
     assert following.disk.read_bytes(path).endswith(b"\nt 0 1\n")
 
 
+def test_an_epoch_that_ends_without_records_is_dropped_without_a_word_of_truncation(
+    leader: RunningBroker, following: Following, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ottla")
+    create_shared(leader, "t")
+    with WireClient(leader.address) as client:
+        fill(client, "t", [100, 200])
+        part, epoch = following.partition("t"), log_of(leader, "t").latest_epoch
+        following.loop.call_soon(following.fetchers.changed, [part])
+        following.until(lambda: part.high_watermark == 2)
+        led = leader.server.replicas.partition("t", 0)
+        assert led is not None
+        leader.call(led.assume, THERE, epoch + 2, THERE, (THERE, HERE), (THERE,), 1)
+
+        async def led_here_without_a_record() -> None:
+            part.assume(HERE, epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
+            assert part.log.latest_epoch == epoch + 1
+            part.assume(THERE, epoch + 2, HERE, (THERE, HERE), (THERE,), 1)
+            following.fetchers.changed([part])
+
+        following.run(led_here_without_a_record())
+        fill(client, "t", [300])
+        following.until(lambda: same(leader, part) and part.log.log_end_offset == 3)
+    assert part.log.end_offset_for_epoch(epoch + 1) == (epoch, 2)
+    assert "truncated" not in caplog.text
+
+
 def test_a_leader_hears_of_a_deletion_once_a_restart_of_the_follower_finds_it(
     leader: RunningBroker, following: Following
 ) -> None:

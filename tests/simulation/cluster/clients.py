@@ -60,6 +60,27 @@ class Part:
     lost_in: int = -1
     """The leader epoch of that time: until a later one is known a follower may show what is
     lost."""
+    deletions: list[int] = field(default_factory=list)
+    """Up to where each DeleteRecords may have deleted."""
+    start: int = 0
+    """The log start that an answer to one has promised, durable on every live replica."""
+    start_epoch: int = -1
+    """The newest leader epoch when that was answered."""
+
+    @property
+    def deleted_below(self) -> int:
+        """Records before this offset may have been deleted."""
+        return max(self.deletions, default=0)
+
+    def deletion(self, offset: int) -> int:
+        """A deletion up to there is asked for; returns its index."""
+        self.deletions.append(offset)
+        return len(self.deletions) - 1
+
+    def deleted(self, start: int, epoch: int) -> None:
+        """A deletion was answered: what is before this log start does not come back."""
+        if start > self.start:
+            self.start, self.start_epoch = start, epoch
 
     def lose(
         self, now: float, epoch: int, left: dict[int, bytes], flushed_by: Collection[int]
@@ -67,6 +88,7 @@ class Part:
         """Of what was acknowledged until now this is left: a log, and what these replicas have
         flushed before they acknowledged it. For requests on their way nothing is promised."""
         self.lost_at, self.lost_in = now, epoch
+        self.start = 0
         values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
         self.acked = {value: at for value, at in self.acked.items() if value in values}
         self.seen = {at: value for at, value in self.seen.items() if left.get(at) == value}
@@ -240,7 +262,8 @@ class Producer(Client):
                 self.sequences.clear()
                 await self._begin()         # its earlier batches are lost: begin anew
                 return
-            if code not in AGAIN:
+            too_large = code is ErrorCode.MESSAGE_TOO_LARGE and self.story.options.settings_change
+            if code not in AGAIN and not too_large:
                 raise Violation(f"{part}: {self.name}'s produce is answered {code.name}")
             self.lost(part)
             await self.back_off()
@@ -272,10 +295,13 @@ class Consumer(Client):
                 await self._validate(part)
 
     async def _read(self, part: Part, offset: int) -> None:
-        def request() -> FetchRequest:
-            return fetch_of(part, offset, self.newest_epoch(part))
+        asked_at, start, start_epoch, epoch = self.world.now, part.start, part.start_epoch, -1
 
-        asked_at = self.world.now
+        def request() -> FetchRequest:
+            nonlocal epoch
+            epoch = self.newest_epoch(part)
+            return fetch_of(part, offset, epoch)
+
         answer = await self.at_leader(part, request, 12)
         if answer is None or asked_at < part.lost_at:
             return
@@ -286,7 +312,11 @@ class Consumer(Client):
         # Who led before that may answer as a follower, which has lost it. Stock clients that read
         # of a newer epoch than Metadata's ask nobody before they know its leader.
         as_follower = self.story.options.follower_reads and self.newest_epoch(part) > told
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and offset in part.seen and not as_follower:
+        gone = offset < part.deleted_below
+        if code is ErrorCode.NONE and offset < start and epoch >= start_epoch:
+            raise Violation(f"{part}: {offset} was deleted below {start}, and is read")
+        expected = offset in part.seen and not gone
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and expected and not as_follower:
             raise Violation(f"{part}: offset {offset} was read, and is out of range")
         if code is not ErrorCode.NONE:
             self.lost(part)
@@ -325,7 +355,10 @@ class Consumer(Client):
         found = answer.topics[0].partitions[0]
         if found.error_code:
             self.lost(part)
-        elif (found.leader_epoch, found.end_offset) <= (epoch, offset):
+        elif (
+            (found.leader_epoch, found.end_offset) <= (epoch, offset)
+            and offset >= part.deleted_below
+        ):
             raise Violation(
                 f"{part}: {offset} was read in epoch {epoch}, the leader says that epoch"
                 f" {found.leader_epoch} ends at {found.end_offset}"

@@ -91,6 +91,8 @@ def remains(
         each.disk for each in machines if each.node_id not in lost and each.cut_at >= last
     ]
     logs = [log_on_disk(disk, topic, index) for disk in disks]
+    if any(end > 0 and not records for _, end, records in logs):
+        return {}       # all was deleted: its directory does not say which epoch it has reached
     return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))[2]
 
 
@@ -138,6 +140,7 @@ def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:
         data, at = bytes(inode.content), 0
         if end >= 0 and int(name.removesuffix(".log")) != end:
             break
+        end = max(end, int(name.removesuffix(".log")))      # whole segments may be deleted
         while len(data) - at >= BATCH_HEADER:
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             if not BATCH_HEADER <= size <= len(data) - at:

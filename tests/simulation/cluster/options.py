@@ -35,6 +35,8 @@ AUTHORIZER_SHARE = 0.2
 a group or a transactional id, and take another path where it is absent."""
 MOVES_SHARE = 0.5
 """How many of the seeds with two log directories move replicas between them."""
+SETTINGS_SHARE = 0.25
+"""How many seeds have topics' settings changed, and records deleted."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for such seeds, and how many of them have it."""
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -69,6 +71,8 @@ class ClusterOptions(Options):
     """Before each fault: whose wall clock jumps, and by how many hours."""
     directory_moves: bool = False
     """Whether replicas move between log directories."""
+    settings_change: bool = False
+    """Whether topics' settings change, and records are deleted."""
     swap_bytes: int = 4 << 20
     """How much of a log a move may leave for its last step."""
     # What makes a life long; `cut_short` draws less.
@@ -150,6 +154,8 @@ class ClusterOptions(Options):
         if random.Random(f"cluster authorizer {seed}").random() < AUTHORIZER_SHARE:
             options.settings["authorizer.class.name"] = AUTHORIZERS[0]
             options.settings["allow.everyone.if.no.acl.found"] = "true"
+        changes = random.Random(f"cluster settings {seed}")
+        options.settings_change = changes.random() < SETTINGS_SHARE
         if len(options.directories) > 1:
             options.draw_moves(random.Random(f"cluster directory moves {seed}"))
         return options

@@ -106,7 +106,8 @@ async def check_transactional(story: ClusterStory) -> None:
         if transaction.fate == "to abort":
             transaction.fate = ABORTED
     await all_end(story)
-    story.model.wall_ms_most = story.world.wall_ms()
+    jumped_ms = sum(max(hours, 0) for _, hours in story.options.clock_jumps) * 3_600_000
+    story.model.wall_ms_most = story.world.wall_ms() + jumped_ms
     session = story.session("checker")
     for topic in story.model.live():
         for partition in topic.partitions:

@@ -26,6 +26,7 @@ from tests.simulation.cluster.reckoning import (
     read_ascending,
 )
 from tests.simulation.cluster.router import Router
+from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
 from tests.simulation.model import Model
@@ -167,6 +168,8 @@ class ClusterStory:
             clients.append(NearConsumer(self, "near"))
         if options.directory_moves:
             clients.append(self.mover)
+        if options.settings_change:
+            clients.append(Settings(self, "settings"))
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
         fragile: list[Any] = [
             produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
@@ -238,7 +241,8 @@ class ClusterStory:
             self.look()
             left = [task for task in [*self.tasks, *self.fragile] if not task.done()]
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
-            problem = problem or differences(self.world, self.damage.nodes())
+            cleaned = TRANSACTIONAL if self.options.settings_change else ()
+            problem = problem or differences(self.world, self.damage.nodes(), cleaned)
             problem = problem or unfinished(self.world)
             if not problem:
                 return

@@ -121,7 +121,7 @@ class Settings(Client):
         if random.random() < 0.1:
             offset = max(known) + random.choice((0, 1))
         every = random.random() < 0.05
-        asked_at = self.world.now
+        asked_at, waits = self.world.now, self._eligible_are_in_sync(part)
         deletion = part.deletion(UNBOUND if every else offset)
         found = await self._ask(part, -1 if every else offset)
         if found is None:
@@ -132,11 +132,18 @@ class Settings(Client):
                 raise Violation(f"{part}: deleted up to {offset}, the answer says"
                                 f" {found.low_watermark}")
             part.deletions[deletion] = found.low_watermark if every else offset
-            if asked_at > part.lost_at:
+            if asked_at > part.lost_at and waits and self._eligible_are_in_sync(part):
                 epoch = self.story.truth.epoch(part.topic, part.index)
                 part.deleted(found.low_watermark, epoch)
         elif code in REFUSED:
             part.deletions[deletion] = 0
+
+    def _eligible_are_in_sync(self, part: Part) -> bool:
+        """Whether nobody else may lead. A deletion waits for live replicas, as in Apache Kafka: one
+        that is down and eligible (KIP-966) still has what was deleted, and may lead next."""
+        topic = self.story.truth.now().topics[part.topic]
+        extra = topic.partitions[part.index].extra
+        return extra is None or not extra.elr
 
     async def _ask(self, part: Part, offset: int) -> Any | None:
         made = DeleteRecordsRequest

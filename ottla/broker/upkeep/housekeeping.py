@@ -182,8 +182,8 @@ class Housekeeping:
         for key, path in list(storage.deletions.in_place.items()):
             if await self._removed(path):
                 storage.deletions.removed_in_place(key)
-        if storage.reserve is not None:
-            storage.reserve.fill()
+        if storage.reserve is not None and storage.reserve.fill():
+            await self.in_thread(storage.reserve.sync)
 
     async def _removed(self, path: str) -> bool:
         """Remove a partition's directory; returns whether it is gone."""

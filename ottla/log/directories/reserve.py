@@ -37,7 +37,8 @@ class Reserve:
         self.size = 0
         with suppress(OSError):
             self.size = disk.size(self.path)
-        self.fill()
+        if self.fill():
+            self.sync()
 
     def give(self, floor: int) -> bool:
         """Give up a portion of what lies above `floor` bytes; False if there is none."""
@@ -53,14 +54,28 @@ class Reserve:
         self.size = size
         return True
 
-    def fill(self) -> None:
-        """Make it whole if the disk has plenty of room. Blocks no longer than an append."""
+    def fill(self) -> bool:
+        """Make it whole if the disk has plenty of room; returns whether that was done, and `sync`
+        has to follow. Blocks no longer than an append."""
         if self.size >= RESERVE_SIZE:
-            return
+            return False
         with suppress(OSError):
             if self.disk.free_bytes(self.directory)[0] < PLENTY:
-                return
+                return False
             file = self.disk.open(self.path, create=True)
             file.pwrite(bytes(RESERVE_SIZE - self.size), self.size)
             file.close()
             self.size = RESERVE_SIZE
+            return True
+        return False
+
+    def sync(self) -> None:
+        """Have it outlive a power failure, after which the disk may be too full to make it again.
+        A thread may call it."""
+        with suppress(OSError):
+            file = self.disk.open(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self.disk.sync_directory(self.directory)

@@ -36,6 +36,15 @@ def test_it_is_made_where_there_is_plenty_of_room_and_found_again() -> None:
     assert disk.operations == operations, "a start that finds it writes nothing"
 
 
+def test_it_outlives_a_power_failure_after_which_there_is_no_room_for_another_one() -> None:
+    disk = disk_with(PLENTY)
+    Reserve(disk, "/a")
+    disk.cut_power()
+    disk.free = 0
+    reserve = Reserve(disk, "/a")
+    assert reserve.size == RESERVE_SIZE and reserve.give(0)
+
+
 def test_it_does_not_take_the_last_room() -> None:
     disk = disk_with(PLENTY - 1)
     reserve = Reserve(disk, "/a")

@@ -171,6 +171,9 @@ class Settings(Client):
             return
         offset = random.choice(known[: len(known) // 2 + 1])
         model.delete_asked = max(model.delete_asked, offset)
-        found = await self._ask(Part(model.topic.name, model.index), offset)
-        if found is not None and not found.error_code:
+        part = Part(model.topic.name, model.index)
+        waits = self._eligible_are_in_sync(part)
+        found = await self._ask(part, offset)
+        waits = waits and self._eligible_are_in_sync(part)
+        if found is not None and not found.error_code and waits:
             model.delete_acked = max(model.delete_acked, found.low_watermark)

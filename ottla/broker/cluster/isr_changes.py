@@ -29,6 +29,8 @@ log = logging.getLogger("ottla.isr")
 VERSION = 3
 AGAIN_SECONDS = 1.0
 ATTEMPT_SECONDS = 5.0
+PARTITIONS_MAX = 2000
+"""Partitions that one request names: the decision has to fit into an entry of the metadata log."""
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
@@ -135,14 +137,18 @@ class IsrChanges:
             self.task = None
 
     def _gather(self) -> list[Row]:
-        """Send the proposals that are due; nothing while this broker is not registered."""
+        """The proposals that are due, as many as one request has; none while this broker is not
+        registered."""
         epoch = self.broker_epoch()
-        due, self.due = self.due, {}
+        due, self.due = list(self.due), {}
         rows: list[Row] = []
         if epoch < 0:
             return rows
         made = AlterPartitionRequest.Topic.Partition
-        for partition in due:
+        for at, partition in enumerate(due):
+            if len(rows) == PARTITIONS_MAX:
+                self.due = dict.fromkeys(due[at:])
+                break
             isr = partition.propose_isr(self.node_id, epoch)
             if isr is None:
                 continue

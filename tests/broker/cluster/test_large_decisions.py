@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.api import partitions
+from ottla.broker.cluster import isr_changes
 from ottla.replication import entries
 from ottla.replication.controller import brokers, configs
 from ottla.replication.metadata import (
@@ -134,6 +135,29 @@ def test_unregistering_a_broker_that_many_partitions_wait_for_takes_several_entr
             assert client.call(UnregisterBrokerRequest(broker_id=other), 0).error_code == 0
         assert not any(state.extra for state in log.image.topics["t"].partitions)
         assert not log.image.former[other].endpoints
+
+
+def test_replicas_that_are_in_sync_again_at_once_join_in_several_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of all of them was refused, and sent again unchanged, for ever."""
+    settings: dict[str, object] = {"auto.leader.rebalance.enable": "false"}
+    with RunningCluster(tmp_path, 2, **settings) as cluster:
+        node_id = cluster.controller
+        assert create(cluster, node_id, "t", 300, 2) == create(cluster, node_id, "u", 300, 2) == 0
+        cluster.stop(3 - node_id)
+        log = cluster.servers[node_id].metadata_log
+
+        def in_sync() -> set[int]:
+            topics = log.image.topics.values()
+            return {len(each.isr) for topic in topics for each in topic.partitions}
+
+        cluster.until(lambda: in_sync() == {1}, "all are led by the other one, alone")
+        with monkeypatch.context() as patched:
+            patched.setattr(isr_changes, "PARTITIONS_MAX", 50)
+            patched.setattr(entries, "ENTRY_SIZE_MAX", 600)
+            cluster.start(3 - node_id)
+            cluster.until(lambda: in_sync() == {2}, "all are in sync")
 
 
 def eligible(image: MetadataImage) -> list[bool]:

@@ -5,6 +5,9 @@ One request is under way at a time, with everything that has been collected by t
 seen in the image: a proposal ends when a newer partition epoch is seen, or when the controller has
 certainly refused it. Until then it is sent again, unchanged; a lost answer does no harm, since
 replicas that join count already and those that leave still do.
+
+A leader whose log has failed, or is damaged, has nobody leave: followers lag as they cannot read
+from it, and one of them is to lead.
 """
 
 from __future__ import annotations
@@ -149,8 +152,11 @@ class IsrChanges:
             if len(rows) == PARTITIONS_MAX:
                 self.due = dict.fromkeys(due[at:])
                 break
-            isr = partition.propose_isr(self.node_id, epoch)
+            isr = partition.propose_isr(self.node_id, epoch) if partition.log.readable else None
             if isr is None:
+                continue
+            if partition.log.offline is not None and {*partition.isr} - {node for node, _ in isr}:
+                partition.proposal_failed()
                 continue
             log.info("%r: in-sync set %s, requesting %s", partition, list(partition.isr),
                      [node for node, _ in isr])
@@ -176,7 +182,7 @@ class IsrChanges:
                     rows = self._after(rows, answer)
                 else:
                     log.info("the controller refuses: %s", name_of(answer.error_code))
-            rows = [row for row in rows if _is_open(*row)]
+            rows = [row for row in rows if _is_open(*row) and row[0].log.readable]
             if rows:
                 await asyncio.sleep(AGAIN_SECONDS)
 

@@ -1,0 +1,102 @@
+"""What a leader asks the controller for: who leaves an in-sync set, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.broker.cluster.isr_changes import IsrChanges
+from ottla.broker.context import BrokerContext
+from ottla.log.recovery.rebuild import Damage
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from tests.fakes import FakeClock
+from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
+
+
+class Refusing:
+    """A controller that writes down the sets that it is asked for, and refuses them."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    async def decide(self, function: object, request: AlterPartitionRequest) -> Any:
+        made = AlterPartitionResponse.Topic
+        self.asked += [
+            [member.broker_id for member in each.new_isr_with_epochs]
+            for topic in request.topics for each in topic.partitions
+        ]
+        return AlterPartitionResponse(topics=[
+            made(topic_id=topic.topic_id, partitions=[
+                made.Partition(
+                    partition_index=each.partition_index,
+                    error_code=int(ErrorCode.INELIGIBLE_REPLICA),
+                ) for each in topic.partitions
+            ]) for topic in request.topics
+        ])
+
+
+def asked_for(partition: Partition) -> list[list[int]]:
+    """The in-sync sets that the leader, broker 1, requests of a partition."""
+    controller = Refusing()
+    broker = SimpleNamespace(
+        forwarding=None, metadata_log=controller, replicas=[partition], fetchers=None
+    )
+
+    async def asked() -> None:
+        changes = IsrChanges(1, LAG_MS, asyncio.get_running_loop())
+        changes.start(cast(BrokerContext, broker), lambda: 101)
+        changes.isr_due(partition)
+        assert changes.task is not None
+        await changes.task
+        changes.close()
+
+    asyncio.run(asked())
+    return controller.asked
+
+
+def fails(partition: Partition) -> None:
+    partition.log.fail("its disk is gone")
+
+
+def is_damaged(partition: Partition) -> None:
+    damage = Damage(f"{partition.log.directory}/{0:020d}.log", 70, "changed", 1)
+    partition.log.end_before(damage)
+
+
+@pytest.mark.parametrize("happens", [fails, is_damaged])
+def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
+    tmp_path: Path, happens: Callable[[Partition], None]
+) -> None:
+    """The followers lag as their fetches fail. While no controller hears of the failure the leader
+    would be left alone in sync, with a log that has less than theirs, or nothing, once it is
+    back."""
+    clock = FakeClock()
+    part = make_partition(tmp_path, clock, Cluster())
+    part.assume(1, 5, 1, (1, 2), (1, 2), 10)
+    for _ in range(3):
+        part.append_bytes(batch())
+    part.fetched_by(2, 102, 2)
+    clock.advance(LAG_MS + 1)
+    assert asked_for(part) == [[1]], "it lags"
+    happens(part)
+    assert asked_for(part) == []
+    assert part.proposed is None
+
+
+def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
+    """So that it can lead, if it has everything that was committed."""
+    part = make_partition(tmp_path, FakeClock(), Cluster())
+    part.assume(1, 5, 1, (1, 2), (1,), 10)
+    part.append_bytes(batch())
+    part.log.flush()
+    part.flushed(1)
+    is_damaged(part)
+    part.fetched_by(2, 102, 1)
+    assert asked_for(part) == [[1, 2]]

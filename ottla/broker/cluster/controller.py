@@ -79,8 +79,6 @@ class Controller:
         self.rebalance_seconds, self.loop = rebalance_seconds, loop
         self.brokers_changed: Callable[[list[int]], None] = lambda nodes: None
         self.refused_at: dict[int, float] = {}
-        self.fenced: dict[int, int] = {}
-        """Brokers that refuse connections, with the epoch under which they were declared gone."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
@@ -180,7 +178,6 @@ class Controller:
         if self.metadata.term is not None:
             log.warning("broker %d is not the controller any more", self.election.node_id)
         self.metadata.end_term()
-        self.fenced.clear()
         self.returned.clear()
         self.brokers_changed([])
         self._end_upkeep()
@@ -222,9 +219,9 @@ class Controller:
             if node_id not in there or there[node_id][0].incarnation != known.incarnation
         }, "its session with ZooKeeper has ended")
         for node_id, (broker, found) in sorted(there.items()):
-            now = self.metadata.decided.brokers.get(node_id)
-            if self.fenced.get(node_id) == broker.epoch or (now and now.epoch == broker.epoch):
-                continue
+            known = self.metadata.decided.last_known(node_id)
+            if known is not None and known.epoch == broker.epoch:
+                continue                            # it is there, or was declared gone before
             if found.adopts:
                 await self.metadata.decide(skip_producer_ids)
                 for name in list(self.metadata.decided.topics):
@@ -280,7 +277,6 @@ class Controller:
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or broker.incarnation != incarnation:
             return
-        self.fenced[node_id] = broker.epoch
         with suppress(NotController):               # the next one finds out for itself
             await self._gone({node_id: broker.epoch}, "it refuses connections")
 

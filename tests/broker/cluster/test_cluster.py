@@ -403,6 +403,41 @@ def test_a_controller_that_refuses_connections_is_deposed_before_its_session_end
     assert create(cluster, node_id, "u", 1, 1) == 0
 
 
+def test_a_broker_that_refuses_connections_is_gone_for_the_next_controller_as_well(
+    cluster: RunningCluster,
+) -> None:
+    """Its process has ended, and its session lasts: it would be given leadership, and replicas of
+    new topics, until that ends."""
+    former = cluster.controller
+    node_id = former % 3 + 1
+    log, deciding = cluster.servers[former].metadata_log, cluster.servers[former].member
+    assert deciding is not None
+    before, known = log.image.brokers[former].epoch, log.image.brokers[node_id].epoch
+
+    async def ends() -> None:
+        cluster.sessions[node_id].cut()
+        deciding.controller.refused(node_id)
+
+    async def back() -> None:
+        cluster.sessions[node_id].join()
+
+    def looks_no_more() -> bool:
+        members = [server.member for server in cluster.servers.values()]
+        return any(
+            member and member.metadata.is_controller and member.controller.looking is None
+            for member in members
+        )
+
+    cluster.run(ends())
+    cluster.until(lambda: node_id not in log.image.brokers, "it is gone")
+    cluster.expire(former)
+    registers_again(cluster, former, before)
+    cluster.until(looks_no_more, "the next controller has seen who is there")
+    assert node_id not in log.image.brokers
+    cluster.run(back())
+    registers_again(cluster, node_id, known)
+
+
 def test_a_controller_is_not_deposed_for_what_it_refused_in_an_earlier_term(
     cluster: RunningCluster,
 ) -> None:

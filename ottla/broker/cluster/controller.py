@@ -79,6 +79,8 @@ class Controller:
         self.rebalance_seconds, self.loop = rebalance_seconds, loop
         self.brokers_changed: Callable[[list[int]], None] = lambda nodes: None
         self.refused_at: dict[int, float] = {}
+        self.fencing = 0
+        """How many brokers are being declared gone beside the looks."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
@@ -222,6 +224,10 @@ class Controller:
             known = self.metadata.decided.last_known(node_id)
             if known is not None and known.epoch == broker.epoch:
                 continue                            # it is there, or was declared gone before
+            if self.fencing:
+                # The former process's end may have been dealt with in part: this one would lead
+                # the rest in the same leader epoch.
+                await self._repair()
             if found.adopts:
                 await self.metadata.decide(skip_producer_ids)
                 for name in list(self.metadata.decided.topics):
@@ -277,8 +283,13 @@ class Controller:
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or broker.incarnation != incarnation:
             return
-        with suppress(NotController):               # the next one finds out for itself
+        self.fencing += 1
+        try:
             await self._gone({node_id: broker.epoch}, "it refuses connections")
+        except NotController:
+            pass                                    # the next one finds out for itself
+        finally:
+            self.fencing -= 1
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Keep a connection to the controller, so that its failure is noticed."""

@@ -18,6 +18,7 @@ from ottla.replication.metadata import (
     PartitionsChanged,
     PartitionState,
 )
+from ottla.replication.registration import Registration, register
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -26,6 +27,7 @@ from ottla.wire.messages import (
     UnregisterBrokerRequest,
 )
 from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.simulation.zookeeper import MemoryCoordination
 
 
 @pytest.mark.parametrize("forwarded", [False, True])
@@ -158,6 +160,43 @@ def test_replicas_that_are_in_sync_again_at_once_join_in_several_entries(
             patched.setattr(entries, "ENTRY_SIZE_MAX", 600)
             cluster.start(3 - node_id)
             cluster.until(lambda: in_sync() == {2}, "all are in sync")
+
+
+def test_a_new_process_is_registered_once_the_end_of_the_former_one_is_dealt_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it led much that takes several decisions. What it went on to lead in the same leader
+    epoch nobody would compare with a log that may have become shorter."""
+    with RunningCluster(tmp_path, 2) as cluster:
+        node_id = cluster.controller
+        other = 3 - node_id
+        assert create(cluster, node_id, "t", 200, 2) == 0
+        deciding, session = cluster.servers[node_id].member, MemoryCoordination(cluster.zookeeper)
+        assert deciding is not None
+        log = deciding.metadata
+        known, before = log.image.brokers[other], log.image.topics["t"].partitions
+        registration = Registration(other, "the next", known.endpoints, known.directories)
+
+        async def restarts() -> None:
+            cluster.sessions[other].cut()
+            deciding.controller.refused(other)
+            await session.start()
+            await register(session, registration)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(brokers, "PARTITIONS_AT_A_TIME", 1)
+            cluster.run(restarts())
+            cluster.until(lambda: log.image.is_registered(other, "the next"), "it is registered")
+        after = log.image.topics["t"].partitions
+        led = [index for index, state in enumerate(before) if state.leader == other]
+        assert len(led) == 100
+        assert all(after[index].leader_epoch > before[index].leader_epoch for index in led)
+
+        async def goes_on() -> None:
+            await session.stop()
+            cluster.sessions[other].join()
+
+        cluster.run(goes_on())
 
 
 def eligible(image: MetadataImage) -> list[bool]:

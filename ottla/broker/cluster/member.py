@@ -20,6 +20,7 @@ from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, why_unsupported
 from ottla.broker.cluster.last_run import FoundLogs, judge
 from ottla.broker.cluster.metadata_checkpoint import MARK, furthest_mark, write_mark
+from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
@@ -401,9 +402,12 @@ class Member:
 
     async def _may_stop(self) -> bool:
         if self.metadata.is_controller:
-            done: bool = await self.metadata.decide(
-                controlled_shutdown, self.node_id, self.broker_epoch
-            )
+            try:
+                done: bool = await self.metadata.decide(
+                    controlled_shutdown, self.node_id, self.broker_epoch
+                )
+            except NotController:
+                return False                    # the next one is asked
             return done
         if self.forwarding is None:
             return True

@@ -438,6 +438,20 @@ def test_a_broker_that_refuses_connections_is_gone_for_the_next_controller_as_we
     registers_again(cluster, node_id, known)
 
 
+def test_a_controller_that_is_deposed_as_it_stops_hands_over_nevertheless(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert create(cluster, 1, "t", 3, 3) == 0
+    stopped = cluster.controller
+    log = cluster.servers[stopped % 3 + 1].metadata_log
+    heard: list[bool] = []
+    log.subscribe(lambda old, new, topics: heard.append(stopped in new.leaving))
+    lose_next_write(cluster, cluster.sessions[stopped])
+    cluster.stop(stopped)
+    cluster.until(lambda: stopped not in log.image.brokers, "it is gone")
+    assert any(heard) and "could not be handed over" not in caplog.text
+
+
 def test_a_controller_is_not_deposed_for_what_it_refused_in_an_earlier_term(
     cluster: RunningCluster,
 ) -> None:

@@ -149,14 +149,15 @@ class Member:
                 " or set log.dirs to this broker's own directory."
             )
         await self._check_time_travel()
-        if known is not None and self.mark is None:
+        image = await self.store.load(self.cluster_id)
+        if reason := why_unsupported(image, self.features):
+            raise StorageRefused(reason)
+        # One that the metadata do not know has none of their logs: its first start was killed.
+        if known is not None and self.mark is None and image.last_known(self.node_id) is not None:
             log.warning(
                 "%s is missing in the log directories: what ZooKeeper has is taken as it is, and"
                 " goes on with leader epochs and producer ids that no log has", MARK)
             self.adopts = True
-        image = await self.store.load(self.cluster_id)
-        if reason := why_unsupported(image, self.features):
-            raise StorageRefused(reason)
         self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
         self.metadata.failed = self._fail
         self.metadata.gone_back = self._remember_all

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from ottla.broker.cluster.member import Member
 from ottla.broker.server import Server
 from ottla.log.directories.log_directory import StorageRefused
 from ottla.replication.coordination import Create
 from ottla.replication.registration import path_of
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.running import TIMEOUT_SECONDS
 from tests.simulation.zookeeper import MemoryCoordination
 
@@ -62,6 +64,30 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
     )
     if reason == "asked to stop":
         cluster.start(4)                # nothing is left behind, neither locks nor a session
+
+
+def test_a_new_broker_whose_first_start_was_killed_raises_no_leader_epochs(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directories are the cluster's already, and it has not written how far it had read. It has
+    no logs that could be later than the metadata, as one has for which a backup is accepted."""
+    assert create(cluster, 1, "t", 3, 3) == 0
+    log, at = cluster.servers[1].metadata_log, cluster.directory / "broker-4"
+
+    async def killed(*_: object) -> None:
+        shutil.copytree(at, tmp_path / "left")
+        raise StorageRefused("it is killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Member, "register", killed)
+        with pytest.raises(StorageRefused, match="killed"):
+            cluster.start(4)
+    shutil.rmtree(at)
+    (tmp_path / "left").rename(at)
+    before = log.image.topics["t"], log.image.next_producer_id
+    cluster.start(4)
+    cluster.until(lambda: 4 in log.image.brokers, "it is known")
+    assert (log.image.topics["t"], log.image.next_producer_id) == before
 
 
 def test_a_start_that_does_not_reach_zookeeper_ends_when_it_is_asked_to_stop(

@@ -49,8 +49,8 @@ async def elect_leaders_api(
     named = [(each.topic, index) for each in asked or () for index in each.partitions]
 
     ends: Ends | None = None
+    image = context.broker.metadata_log.decided
     if kind == ElectionType.UNCLEAN and context.broker.log_ends is not None:
-        image = context.broker.metadata_log.decided
         ends = await context.broker.log_ends.ask(image, to_report(image, named, asked is None))
 
     metadata, answers = context.broker.metadata_log, list[Answer]()
@@ -59,7 +59,7 @@ async def elect_leaders_api(
         # An entry of a cluster's metadata log holds no more than some ten thousand of them.
         for at in range(0, max(len(wanted), 1), PARTITIONS_AT_A_TIME):
             some = wanted[at : at + PARTITIONS_AT_A_TIME]
-            errors = await metadata.decide(elect_leaders, kind, some, ends)
+            errors = await metadata.decide(elect_leaders, kind, some, ends, image)
             answers += zip(some, errors, strict=True)
     except ProtocolError as error:
         return _refused_election(request, context, error)

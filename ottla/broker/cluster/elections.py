@@ -131,7 +131,8 @@ class Elections:
         asked = [(*key, ends[key], unclean) for key, (_, unclean) in due.items()]
         elected = 0
         for at in range(0, len(asked), ASKED_AT_ONCE):
-            elected += await self.metadata.decide(elect_longest, asked[at : at + ASKED_AT_ONCE])
+            some = asked[at : at + ASKED_AT_ONCE]
+            elected += await self.metadata.decide(elect_longest, some, image)
         log.warning(
             "%d partitions had no trusted replica, of %d the longest log leads", len(due), elected
         )

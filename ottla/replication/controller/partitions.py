@@ -55,11 +55,13 @@ def elect_leaders(
     kind: int,
     wanted: Sequence[tuple[str, int]],
     ends: Mapping[tuple[str, int], Mapping[int, LogEnd]] | None = None,
+    before: MetadataImage | None = None,
 ) -> Decision[list[ProtocolError | None]]:
     """Elect leaders; the result has an error or None for each of `wanted`.
 
     `ends` are the ends of logs by which an unclean election decides, as their replicas have
-    reported them; None on a standalone broker, whose replicas are the only ones.
+    reported them by the image `before`; None on a standalone broker, whose replicas are the only
+    ones.
     """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
@@ -72,9 +74,10 @@ def elect_leaders(
             )
             if (topic, index) in elected:
                 raise _not_needed()
-            leader = _new_leader(
-                image, kind, state, None if ends is None else ends.get((topic, index), {})
-            )
+            reported = None if ends is None else ends.get((topic, index), {})
+            if reported and _has_changed(before, image, topic, index):
+                reported = {}
+            leader = _new_leader(image, kind, state, reported)
             if kind == ElectionType.UNCLEAN and leader not in trusted(state, state.isr):
                 after = _led_alone(image, topic, state, leader)
             else:
@@ -90,13 +93,18 @@ def elect_leaders(
 def elect_longest(
     image: MetadataImage,
     asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
+    before: MetadataImage | None = None,
 ) -> Decision[int]:
     """Give leaders to partitions by what their replicas have reported; each with topic, index, the
-    ends of logs and whether the election may be unclean. Returns how many have a leader now."""
+    ends of logs and whether the election may be unclean. `before` is the image by which they were
+    asked. Returns how many have a leader now."""
     records: list[MetadataRecord] = []
     for name, index, ends, unclean in asked:
         topic = image.topics.get(name)
-        if topic is None or index >= len(topic.partitions):
+        if (
+            topic is None or index >= len(topic.partitions)
+            or _has_changed(before, image, name, index)
+        ):
             continue
         state = topic.partitions[index]
         try:
@@ -106,6 +114,20 @@ def elect_longest(
         after = _led_alone(image, name, state, leader)
         records.append(PartitionChanged(name, index, after))
     return Decision(records, len(records))
+
+
+def _has_changed(
+    before: MetadataImage | None, image: MetadataImage, topic: str, index: int
+) -> bool:
+    """Whether a partition that exists is another one, or in another state, than in `before`. Some
+    replica may have led it since then, and what was reported is not what the logs have now."""
+    if before is None:
+        return False
+    one, other = before.topics.get(topic), image.topics[topic]
+    return (
+        one is None or one.topic_id != other.topic_id or index >= len(one.partitions)
+        or one.partitions[index] != other.partitions[index]
+    )
 
 
 def _led_alone(

@@ -204,6 +204,27 @@ def test_an_unclean_election_of_the_only_wanted_replica_completes_the_reassignme
     assert after.leader_epoch > 4
 
 
+LED_SINCE = LEADERLESS._replace(leader_epoch=6, partition_epoch=9)
+
+
+@pytest.mark.parametrize(("state", "topic_id"), [(LED_SINCE, b"\1"), (LEADERLESS, b"\2")])
+def test_what_replicas_have_reported_is_not_of_a_partition_that_has_changed_since(
+    state: PartitionState, topic_id: bytes
+) -> None:
+    """Another replica led it meanwhile, or it is of a new topic: the logs are not what they were
+    when they were asked for their ends."""
+    asked = image_of(LEADERLESS)
+    image = brokers(1, 2).apply([TopicCreated(TOPIC, topic_id * 16, (state,))])
+    ends = {2: LogEnd(image.brokers[2].epoch, 4, 100)}
+    assert elect_longest(asked, [(TOPIC, 0, ends, True)], asked).result == 1
+    assert elect_longest(image, [(TOPIC, 0, ends, True)], asked).result == 0
+    wanted = [(TOPIC, 0)]
+    of_all = {(TOPIC, 0): ends}
+    assert elect_leaders(asked, ElectionType.UNCLEAN, wanted, of_all, asked).result == [None]
+    (error,) = elect_leaders(image, ElectionType.UNCLEAN, wanted, of_all, asked).result
+    assert error is not None and error.code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
 def test_the_last_replica_in_sync_is_not_dropped() -> None:
     assert reassigned(BEHIND, (1,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 

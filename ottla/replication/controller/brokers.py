@@ -302,7 +302,11 @@ def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
 
 def preferred_leaders(image: MetadataImage) -> Decision[int]:
     """Return leadership to preferred replicas in sync; returns how many have moved."""
-    changes = []
+    changes = list(islice(_preferred(image), PARTITIONS_AT_A_TIME))
+    return Decision(list(by_topic(changes)), len(changes))
+
+
+def _preferred(image: MetadataImage) -> Iterator[Change]:
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
@@ -310,7 +314,4 @@ def preferred_leaders(image: MetadataImage) -> Decision[int]:
             # Without a leader the longest log is being looked for, or a better replica waited for.
             if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):
                 wanted = min_isr(image, topic.name)
-                changes.append((topic.name, index, moved(state, first, state.isr, wanted)))
-                if len(changes) == PARTITIONS_AT_A_TIME:
-                    break
-    return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), len(changes))
+                yield topic.name, index, moved(state, first, state.isr, wanted)

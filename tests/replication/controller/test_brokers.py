@@ -78,6 +78,17 @@ def test_a_preferred_replica_that_is_not_trusted_does_not_lead_for_being_preferr
     assert preferred_leaders(image).result == 1
 
 
+def test_preferred_leaders_are_counted_as_they_are_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
+    image = cluster(*[THREE._replace(leader=2)] * 3)
+    image = image.apply([TopicCreated("u", b"u" * 16, (THREE._replace(leader=3),) * 2)])
+    moved = []
+    while (decision := preferred_leaders(image)).result:
+        moved.append(decision.result)
+        image = image.apply(decision.records)
+    assert moved == [2, 2, 1]
+
+
 def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:
     image = cluster(PartitionState(1, 0, (1,), (1,)))
     image = image.apply(broker_gone(image, 1, 1).records)

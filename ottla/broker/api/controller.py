@@ -101,7 +101,8 @@ async def broker_heartbeat(
     whether a broker is alive: without the wish to stop this request changes nothing."""
     require_controller(context)
     metadata = context.broker.metadata_log
-    known = metadata.image.brokers.get(request.broker_id)
+    # Not by the visible image: this broker may be busy following it, and the asking one is not.
+    known = metadata.decided.brokers.get(request.broker_id)
     if known is None or known.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(
             f"broker {request.broker_id} is not registered under epoch {request.broker_epoch}"

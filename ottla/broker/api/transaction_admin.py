@@ -4,6 +4,8 @@ for brokers and administrators (KIP-664)."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
@@ -43,6 +45,17 @@ NO_PRODUCER_ID = -1
 VERSIONS_FROM = 2
 """First WriteTxnMarkers that names the version of a transaction (KAFKA-19446)."""
 
+COMMIT_SECONDS = 2.0
+"""After so long a marker that its replicas have not taken is answered as one that timed out. The
+coordinator sends it again; until the answer all later markers for this broker wait behind it."""
+
+if TYPE_CHECKING:
+    Begun = tuple[
+        WriteTxnMarkersResponse.Marker, str, list[int], list[asyncio.Future[ErrorCode]]
+    ]
+    """The markers of a transaction for one topic: in which answer, the topic, its partitions, and
+    what becomes of each."""
+
 
 @handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=by_item)
 async def write_txn_markers(
@@ -56,7 +69,8 @@ async def write_txn_markers(
     if not access.quiet.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
         return _refused_markers(request)
     response = WriteTxnMarkersResponse(markers=[])
-    slices, begun = Slices(), []
+    slices = Slices()
+    begun: list[Begun] = []
     for marker in request.markers:
         ending = TransactionMarker(
             marker.producer_id,
@@ -76,6 +90,25 @@ async def write_txn_markers(
             begun.append((answered, topic.name, indexes, writes))
     # All are written before any is waited for: one that the replicas do not take holds no other
     # one, which would be written late, when its coordinator may have sent it again already.
+    waiting = [each for *_, writes in begun for each in writes if not each.done()]
+    loop = context.broker.coordinators.transactions.loop
+    patience = loop.call_later(COMMIT_SECONDS, _time_out, waiting)
+    try:
+        await _fill(begun)
+    finally:
+        patience.cancel()
+    return response
+
+
+def _time_out(waiting: Iterable[asyncio.Future[ErrorCode]]) -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_result(ErrorCode.REQUEST_TIMED_OUT)
+
+
+async def _fill(begun: list[Begun]) -> None:
+    """Add the codes of these markers to the response, once there are all."""
+    made = WriteTxnMarkersResponse.Marker
     for answered, name, indexes, writes in begun:
         codes = [await each for each in writes]
         answered.topics.append(
@@ -87,7 +120,6 @@ async def write_txn_markers(
                 ],
             )
         )
-    return response
 
 
 def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:

@@ -8,9 +8,10 @@ from typing import Any
 
 from ottla.broker.coordination.log_coordinator import LogCoordinator, S
 from ottla.broker.network.promises import LateReply
+from ottla.groups.errors import NotCoordinator
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, Result
-from ottla.wire.errors import ProtocolError
+from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.structs import Message
 
 Change = Callable[[str, Callable[[S, Result], Any], Answer], None]
@@ -55,7 +56,7 @@ def answer_later(
 
     def answer(reply: Any) -> None:
         try:
-            late.deliver(respond(reply))
+            late.deliver(respond(_told(reply)))
         except Exception as error:
             late.deliver(error)
 
@@ -73,8 +74,16 @@ def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
         if future.done():
             return
         if isinstance(reply, ProtocolError):
-            future.set_exception(reply)
+            future.set_exception(_told(reply))
         else:
             future.set_result(reply)
 
     return deliver
+
+
+def _told(reply: Any) -> Any:
+    """A reply as clients of coordinators understand it. Where the disk refuses a record they have
+    to look for the coordinator again, as with Apache Kafka: another code ends a consumer."""
+    if isinstance(reply, ProtocolError) and reply.code is ErrorCode.KAFKA_STORAGE_ERROR:
+        return NotCoordinator(reply.message)
+    return reply

@@ -4,6 +4,7 @@ for brokers and administrators (KIP-664)."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ from ottla.wire.messages import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+log = logging.getLogger("ottla.groups")
 
 NO_PRODUCER_ID = -1
 VERSIONS_FROM = 2
@@ -153,6 +156,11 @@ def _begin_write(
         transactions.write_marker(partition, marker, written)
     except ProtocolError as error:
         written(error)
+    except Exception as error:
+        # Such as a log that turns out to be cut: the others of the request are answered.
+        text = f"a marker for {partition[0]}-{partition[1]} could not be written: {error!r}"
+        context.broker.notes.tell(log, f"marker for {partition[0]}-{partition[1]}", text)
+        future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)
     return future
 
 

@@ -82,9 +82,14 @@ class MarkerSender:
         for where, marker, written in items:
             if (code := codes.get((marker, where))) is None:
                 # Perhaps written, perhaps not: it is tried again; a second marker has no effect.
-                written(NotLeaderOrFollower(reason))
+                outcome: ProtocolError | None = NotLeaderOrFollower(reason)
             else:
-                written(self._outcome(where, leader, code))
+                outcome = self._outcome(where, leader, code)
+            try:
+                written(outcome)
+            except Exception:
+                # The others have to be told all the same.
+                log.exception("what follows a marker for %s-%d failed", *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""

@@ -10,6 +10,7 @@ transaction is refused with version 2 of transactions; with the first one nothin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,8 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer
+
+log = logging.getLogger("ottla.groups")
 
 
 class TransactionMarker(NamedTuple):
@@ -67,6 +70,8 @@ class Ending:
         self._open = 0
         """Markers under way; nobody starts again or reports before the last of them is settled."""
         self._driving = False
+        self._failed: set[TopicIndex] = set()
+        """Where a write ended unexpectedly, which is logged once."""
 
     def wait(self, answer: Answer, reply: Any) -> None:
         """A client waits for the markers, and then gets the reply."""
@@ -86,6 +91,13 @@ class Ending:
                 write(partition, self.marker, self._report(partition, settled))
             except ProtocolError as error:
                 self._told(partition, error, settled)
+            except Exception:
+                # Such as a log that turns out to be cut. Without an end of the attempt there would
+                # be no other one, and the transaction would never end.
+                if partition not in self._failed:
+                    self._failed.add(partition)
+                    log.exception("a marker for %s-%d: writing it failed", *partition)
+                self._told(partition, ProtocolError("the broker failed"), settled)
         self._driving = False
         if not self._open:
             settled(self)

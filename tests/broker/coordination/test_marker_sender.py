@@ -137,6 +137,22 @@ def test_a_leader_that_fails_in_an_unknown_way_is_tried_again() -> None:
     assert told(outcomes) == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
 
 
+def test_what_follows_one_marker_may_fail_and_the_others_are_told() -> None:
+    def fails(outcome: ProtocolError | None) -> None:
+        raise OSError("the coordinator's own log cannot be written")
+
+    async def send() -> list[ProtocolError | None]:
+        leader = Leader(codes(lambda topic, index: 0))
+        sending, outcomes = sender(leader), list[ProtocolError | None]()
+        for index, written in enumerate((fails, outcomes.append)):
+            sending.send(2, ("t", index), COMMIT, written)
+        leader.gate.set()
+        await asyncio.gather(*sending.sending.values(), return_exceptions=True)
+        return outcomes
+
+    assert asyncio.run(send()) == [None]
+
+
 def test_many_partitions_go_in_several_requests() -> None:
     count = PARTITIONS_MAX + 1
     outcomes, requests = run(

@@ -18,9 +18,10 @@ MANY = 120
 
 
 class Leader:
-    """The partitions of a broker; `written` are not committed yet."""
+    """The partitions of a broker; `written` are not committed yet. One fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure or NotLeaderOrFollower("elsewhere")
         self.loop = asyncio.get_running_loop()
         self.written: dict[tuple[int, TopicIndex], MarkerWritten] = {}
         self.has_all = asyncio.Event()
@@ -29,7 +30,7 @@ class Leader:
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
         if where == ("t", 1):
-            raise NotLeaderOrFollower("elsewhere")
+            raise self.failure
         self.written[marker.producer_id, where] = written
         if len(self.written) == 2 * MANY:           # all but the refused ones
             self.has_all.set()
@@ -76,3 +77,32 @@ def test_a_marker_that_the_replicas_do_not_take_holds_no_other_one(
         assert [each.error_code for each in marker.topics[1].partitions] == [
             refused if index == 1 else 0 for index in range(MANY)
         ]
+
+
+def test_a_marker_whose_write_ends_unexpectedly_is_answered_as_the_others() -> None:
+    """Without an answer the coordinator sends all of them again, and the same happens."""
+    said: list[str] = []
+
+    async def serve() -> WriteTxnMarkersResponse:
+        leader = Leader(EOFError("cut"))
+        allowed = SimpleNamespace(cluster=lambda operation: True)
+        context: Any = SimpleNamespace(
+            version=1, access=SimpleNamespace(quiet=allowed),
+            broker=SimpleNamespace(
+                coordinators=SimpleNamespace(transactions=leader),
+                notes=SimpleNamespace(tell=lambda log, subject, text: said.append(text)),
+            ),
+        )
+        answer = asyncio.ensure_future(write_txn_markers(request(), context))
+        async with asyncio.timeout(10):
+            await leader.has_all.wait()
+        for written in leader.written.values():
+            written(None)
+        return await answer
+
+    for marker in asyncio.run(serve()).markers:
+        codes = [each.error_code for each in marker.topics[1].partitions]
+        assert codes == [
+            int(ErrorCode.UNKNOWN_SERVER_ERROR) if index == 1 else 0 for index in range(MANY)
+        ]
+    assert len(said) == 2 and "t-1" in said[0] and "EOFError" in said[0]

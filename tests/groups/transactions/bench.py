@@ -45,7 +45,7 @@ class TransactionBench:
         self.markers: list[tuple[TopicIndex, TransactionMarker]] = []
         self.held_markers: list[tuple[TopicIndex, MarkerWritten]] = []
         self.hold_markers = False
-        self.marker_errors: dict[TopicIndex, ErrorCode] = {}
+        self.marker_errors: dict[TopicIndex, ErrorCode | Exception] = {}
         self.next_id = 1000
         self.start()
 
@@ -107,8 +107,9 @@ class TransactionBench:
     def write_marker(
         self, partition: TopicIndex, marker: TransactionMarker, done: MarkerWritten
     ) -> None:
-        if partition in self.marker_errors:
-            raise ProtocolError("refused", self.marker_errors[partition])
+        error = self.marker_errors.get(partition)
+        if error is not None:
+            raise error if isinstance(error, Exception) else ProtocolError("refused", error)
         if self.hold_markers:
             self.held_markers.append((partition, done))
         else:

@@ -298,6 +298,23 @@ def test_a_marker_that_fails_is_written_again_and_the_client_does_not_wait(
     assert [p for p, _ in bench.markers] == [B, A]
 
 
+def test_a_marker_whose_write_ends_unexpectedly_is_written_again_and_holds_no_other_one(
+    bench: TransactionBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = bench.init()
+    bench.add(producer, A, B)
+    bench.marker_errors[A] = EOFError("the log was cut below what is known of it")
+    assert bench.end(producer) == producer
+    bench.wait(1_000)
+    assert [p for p, _ in bench.markers] == [B]
+    assert caplog.text.count("EOFError") == 1, "it is tried often, and logged once"
+    bench.marker_errors.clear()
+    bench.wait(100)
+    assert bench.state() is S.COMPLETE_COMMIT
+    assert [p for p, _ in bench.markers] == [B, A]
+    assert bench.add(producer, A) is OK
+
+
 @pytest.mark.parametrize("refusal", [StorageFailed("disk full"), OSError(5, "no luck")])
 def test_an_end_whose_completion_the_log_refuses_is_completed_once_it_does_not(
     bench: TransactionBench, refusal: Exception

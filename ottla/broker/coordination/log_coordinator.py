@@ -187,12 +187,13 @@ class LogCoordinator(Generic[S]):
             except MalformedMessage as error:
                 log.error("%s-%d cannot be read, keys are missing: %s", self.topic, index, error)
                 return
-            except (ProtocolError, OSError) as error:
+            except Exception as error:
                 if str(error) != told:
                     told = str(error)
                     log.error(
                         "%s-%d could not be read and is tried again every %g s: %s",
                         self.topic, index, RELOAD_SECONDS, error,
+                        exc_info=not isinstance(error, (ProtocolError, OSError)),
                     )
             self.runtime.unload(index)
             await asyncio.sleep(RELOAD_SECONDS)
@@ -207,7 +208,12 @@ class LogCoordinator(Generic[S]):
             while offset < plog.log_end_offset:
                 data = await workers.patiently(plog, partial(plog.read_bytes, offset, LOAD_BYTES))
                 if not data:
-                    break
+                    if not plog.segments[-1].size:
+                        break   # Kafka's compaction may remove the end of the segment before
+                    raise CorruptMessage(
+                        f"{partition!r} has nothing at offset {offset}, and should end at"
+                        f" {plog.log_end_offset}: its file was cut"
+                    )
                 for batch, next_offset in batches_of(data):
                     for _ in self.replay_steps(batch, shard):
                         if slices.over:

@@ -12,7 +12,7 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.producers import Producers
 from ottla.log.recovery.scan import BatchScan, note_epochs, replay
 from ottla.log.segment import Segment
-from ottla.wire.errors import StorageFailed
+from ottla.wire.errors import CorruptMessage, StorageFailed
 
 
 class Reread:
@@ -44,6 +44,9 @@ class Reread:
                 return
             try:
                 self._read()
+            except EOFError as error:
+                # Whoever reads a log knows what to do with damage, as with that of an index.
+                self.error = CorruptMessage(str(error))
             except Exception as error:
                 self.error = error
             self.ran = True
@@ -63,7 +66,7 @@ class Reread:
 
     def check_new(self, previous: object) -> None:
         """Raises why it is of no use if `previous` has just failed to read the same: StorageFailed,
-        CorruptMessage, EOFError."""
+        CorruptMessage."""
         if not isinstance(previous, Reread) or previous.path != self.path:
             return
         if isinstance(previous.error, OSError):
@@ -72,7 +75,7 @@ class Reread:
             raise previous.error
 
     def finish(self) -> None:
-        """All of it here and now. Raises OSError, CorruptMessage, EOFError."""
+        """All of it here and now. Raises OSError, CorruptMessage."""
         self.run()
         self.go_on()
         if self.error is not None:

@@ -139,6 +139,44 @@ def test_a_log_that_cannot_be_read_is_tried_again(
     assert caplog.text.count("could not be read") == 1, "one line, however often it fails"
 
 
+def test_a_load_that_ends_unexpectedly_is_tried_again(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    read, ended = log_coordinator.LogCoordinator.read_log, list[None]()
+
+    async def fails_once(coordinator: Any, partition: Any, shard: Any) -> None:
+        if not ended:
+            ended.append(None)
+            raise EOFError("cut while it was read")
+        await read(coordinator, partition, shard)
+
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        with mock.patch.object(log_coordinator.LogCoordinator, "read_log", fails_once):
+            lose_an_append(broker)
+            until(lambda: "is tried again every 5 s" in caplog.text, "the load has failed")
+            pass_time(broker, log_coordinator.RELOAD_SECONDS)
+            answer = until(
+                lambda: (now := fetched(client)).error_code == 0 and now, "the group is loaded")
+        assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+def test_a_log_whose_last_batches_are_gone_is_not_taken_for_a_shorter_one(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FaultyDisk()
+    with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
+        disk.open(f"/a/__consumer_offsets-{index}/{0:020d}.log").truncate(0)
+        lose_an_append(broker)
+        until(lambda: "its file was cut" in caplog.text, "the load finds it")
+        answer = fetched(client)
+        assert answer.error_code in (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
+        ), "not that there is no offset"
+
+
 def test_records_that_nobody_can_read_are_not_read_for_ever(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

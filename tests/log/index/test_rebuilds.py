@@ -423,3 +423,14 @@ def test_a_log_that_cannot_be_read_again_says_so_and_is_read_later() -> None:
     drive(again)
     at_rest.log.patiently(at_rest.log.prepare_append)
     at_rest.check()
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+def test_a_log_that_is_cut_while_it_is_read_again_is_damaged() -> None:
+    """Who waits, such as a coordinator that loads, takes it for damage and tries again."""
+    at_rest = AtRest()
+    for path, _ in at_rest.reread.files:
+        at_rest.disk.open(path).truncate(0)
+    drive(at_rest.reread)
+    with pytest.raises(CorruptMessage, match="was cut"):
+        at_rest.reread.finish()

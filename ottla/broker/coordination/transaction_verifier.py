@@ -152,9 +152,13 @@ def _guard(
 ) -> Guard | ProtocolError:
     """The state of a partition with which an answer about a producer's transaction is stored, or
     why no answer would be of use."""
-    if refusal := later_marker(partition, producer, coordinator_epoch):
+    try:
+        refusal = later_marker(partition, producer, coordinator_epoch)
+        state = partition.log.producers.get(producer.producer_id)
+    except ProtocolError as error:          # the log cannot be read
+        return error.kept()
+    if refusal is not None:
         return refusal
-    state = partition.log.producers.get(producer.producer_id)
     marked_at = -1 if state is None else state.marked_at
     return Guard(
         transactional_id, producer, partition.leader_epoch, marked_at, coordinator_epoch

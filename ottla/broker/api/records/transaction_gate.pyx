@@ -20,6 +20,7 @@ cimport ottla.wire.batch as fields
 
 from ottla.broker.security.access import access_of
 from ottla.replication.controller.access import Operation
+from ottla.wire.errors import ProtocolError
 
 
 cdef enum:
@@ -69,8 +70,13 @@ cdef class TransactionGate:
                 continue
             partition = found[part.index]
             # Offline partitions are refused when the produce is served.
-            if partition is None or partition.log.offline is not None or is_open(partition, batch):
+            if partition is None or partition.log.offline is not None:
                 continue
+            try:
+                if is_open(partition, batch):
+                    continue
+            except ProtocolError:
+                pass                    # its log cannot be read: that is found, too, when served
             producer = producer_of(batch)
             missing[partition.topic, part.index] = partition
         if not missing:

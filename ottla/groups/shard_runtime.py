@@ -119,6 +119,10 @@ class Live(Generic[S]):
         self.open_appends: deque[OpenAppend] = deque()
         self.gives_up_ms: int | None = None
         """When GIVE_UP is due, None while it is not set."""
+        self.appending = False
+        self.put_off: list[Callable[[], None]] = []
+        """What follows from appends that were committed while another one was being made: its
+        records are in the log then, and not replayed yet."""
 
 
 class ShardRuntime(Generic[S]):
@@ -443,14 +447,16 @@ class ShardRuntime(Generic[S]):
         """Appends and replays; if the append is refused, all waiting clients get the error."""
         waiting = OpenAppend(result.replies, result.tick_ms)
         outcome: list[ProtocolError | None] = []
-        replayed = False
 
         def committed(error: ProtocolError | None) -> None:
             outcome.append(error)
-            if replayed:
+            if live.appending:
+                live.put_off.append(lambda: self._committed(live, waiting, error))
+            else:
                 self._committed(live, waiting, error)
 
         live.open_appends.append(waiting)
+        live.appending = True
         try:
             self._append(live.shard.partition, result.records, producer, committed)
         except Exception as error:
@@ -460,18 +466,24 @@ class ShardRuntime(Generic[S]):
                 live.open_appends.pop().tell(told)
             for follow in result.after_replay:
                 follow(told)
+            self._appended(live)
             if not isinstance(error, ProtocolError):
                 raise  # a bug, such as a record that its format cannot hold
             return
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
-        replayed = True
         for follow in result.after_replay:
             follow(None)
-        if outcome:
-            self._committed(live, waiting, outcome[0])
-        else:
+        if not outcome:
             self._give_up_after(live, waiting)
+        self._appended(live)
+
+    def _appended(self, live: Live[S]) -> None:
+        """An append has been made or refused: go on with what it has put off."""
+        live.appending = False
+        put_off, live.put_off = live.put_off, []
+        for follow in put_off:
+            follow()
 
     def _committed(
         self, live: Live[S], waiting: OpenAppend, error: ProtocolError | None

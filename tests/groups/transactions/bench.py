@@ -51,7 +51,8 @@ class TransactionBench:
 
     def start(self) -> None:
         self.runtime = TransactionRuntime(
-            self.settings, self.clock, self.append, self.write_marker, replicated=self.replicated
+            self.settings, self.clock, lambda *appended: self.append(*appended),
+            self.write_marker, replicated=self.replicated,
         )
         for partition in range(self.settings.transaction_state_log_num_partitions):
             shard = self.runtime.begin_load(partition, COORDINATOR_EPOCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -313,6 +314,33 @@ def test_a_marker_whose_write_ends_unexpectedly_is_written_again_and_holds_no_ot
     assert bench.state() is S.COMPLETE_COMMIT
     assert [p for p, _ in bench.markers] == [B, A]
     assert bench.add(producer, A) is OK
+
+
+def test_what_is_committed_while_another_record_is_written_comes_after_that_one() -> None:
+    """As a follower that falls behind stops to count, the next append commits the one before. The
+    end that begins with it is recorded after what is being written, and must be replayed so."""
+    bench = TransactionBench(True)
+    zombie = bench.init()
+    producer = bench.init()
+    bench.hold_commits = True
+    answers = bench.end_later(producer, commit=False, v=2)
+    assert (answers, bench.state()) == ([], S.PREPARE_ABORT)
+    append = bench.append
+
+    def commits_the_one_before(*appended: Any) -> None:
+        before = bench.uncommitted.pop(0)
+        bench.append = append               # type: ignore[method-assign]
+        append(*appended)
+        before(None)
+
+    bench.append = commits_the_one_before   # type: ignore[method-assign]
+    assert bench.end(zombie, v=2) is None, "its refusal waits for a record of the same id"
+    bench.commit_all()
+    bench.commit_all()
+    after = bench.state()
+    assert after is S.COMPLETE_ABORT and len(answers) == 1
+    bench.crash()
+    assert bench.state() is after, "a fail-over shows the same"
 
 
 @pytest.mark.parametrize("refusal", [StorageFailed("disk full"), OSError(5, "no luck")])

@@ -20,6 +20,7 @@ from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
 from ottla.replication.controller.brokers import (
+    PARTITIONS_AT_A_TIME,
     broker_registered,
     brokers_gone,
     controller_elected,
@@ -231,7 +232,9 @@ class Controller:
             if found.adopts:
                 await self.metadata.decide(skip_producer_ids)
                 for name in list(self.metadata.decided.topics):
-                    await self.metadata.decide(outdo_logs, name)
+                    first = 0
+                    while await self.metadata.decide(outdo_logs, name, first):
+                        first += PARTITIONS_AT_A_TIME
             trust = found.stop, found.lost, found.adopts
             while await self.metadata.decide(distrust, broker, *trust):
                 pass

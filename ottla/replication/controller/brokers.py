@@ -123,20 +123,21 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
-def outdo_logs(image: MetadataImage, name: str) -> Decision[None]:
-    """Give a topic's partitions leader epochs that no log can have, where the metadata may be older
-    than the logs: these refuse to be led in an earlier epoch than their last."""
+def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
+    """Give partitions of a topic, from `first` on, leader epochs that no log can have, where the
+    metadata may be older than the logs: these refuse to be led in an earlier epoch than their last.
+    Returns whether there are more."""
     topic = image.topics.get(name)
-    if topic is None:
-        return Decision((), None)
-    rows = tuple(
+    end = first + PARTITIONS_AT_A_TIME
+    rows = () if topic is None else tuple(
         (index, state._replace(
             leader_epoch=state.leader_epoch + EPOCHS_SKIPPED,
             partition_epoch=state.partition_epoch + 1,
         ))
-        for index, state in enumerate(topic.partitions)
+        for index, state in enumerate(topic.partitions[first:end], first)
     )
-    return Decision([PartitionsChanged(name, rows)], None)
+    more = topic is not None and len(topic.partitions) > end
+    return Decision([PartitionsChanged(name, rows)] if rows else (), more)
 
 
 def skip_producer_ids(image: MetadataImage) -> Decision[None]:

@@ -257,15 +257,15 @@ class Server:
         node_id, begun = self.config.node_id, {*self.missing}
         wanted = {f"{key[0]}-{key[1]}": key for key, _, _ in self.replicas.wanted(image)}
         return FoundLogs(
-            {each.directory_id: each.path
-             for each in directories if each.directory_id and each.offline is None},
-            [each.directory_id for each in directories if each.directory_id and each.offline],
-            self.missing,
-            {name: homes[key].path
-             for name, key in wanted.items() if key in homes and name not in begun},
-            self._damaged_logs(image),
-            {name for name, (topic, index) in wanted.items()
-             if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
+            directories={each.directory_id: each.path for each in directories
+                         if each.directory_id and each.offline is None},
+            away=[each.directory_id for each in directories if each.directory_id and each.offline],
+            missing=self.missing,
+            homes={name: homes[key].path for name, key in wanted.items()
+                   if key in homes and name not in begun},
+            damaged=self._damaged_logs(image),
+            offline={name for name, (topic, index) in wanted.items()
+                     if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
         )
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:

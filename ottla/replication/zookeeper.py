@@ -239,12 +239,11 @@ class ZooKeeper:
             self.session_timeout_ms = timeout_ms
 
     async def start(self) -> None:
-        """Connect. It may be cancelled, and leaves no thread behind then."""
-        connected = self.connected = self.loop.create_future()
+        """Connect, once. If this is cancelled, kazoo's threads have ended when it returns."""
         try:
             self.client.start_async()
             async with asyncio.timeout(self.connection_timeout_ms / 1000):
-                await connected
+                await self.connected
         except TimeoutError as error:
             await self.stop()
             raise ConnectionLost(

@@ -87,10 +87,8 @@ def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool)
         stop = run_record.CLEAN                     # all logs that are not lost are in order
     # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
-    lost += tuple(
-        name for name, permanent in found.damaged.items()
-        if (permanent or survived) and name not in lost
-    )
+    harmed = (name for name, permanent in found.damaged.items() if permanent or survived)
+    lost = tuple(dict.fromkeys([*lost, *harmed]))       # one whose directory has vanished is both
     if not can_list(lost):
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH) or lost:

@@ -368,11 +368,11 @@ def judge(
 
 def cut_before(directory: str, names: Collection[str], end_offset: int) -> Damage | None:
     """The fault that an earlier start has cut off, if nobody has been told of it yet."""
-    for name in sorted(names):
-        path = f"{directory}/{name.removesuffix(CUT)}.log"
-        reason = "a start that was not finished has cut off what follows"
-        return Damage(path, 0, reason, end_offset, f"{directory}/*.quarantine")
-    return None
+    if not names:
+        return None
+    path = f"{directory}/{min(names).removesuffix(CUT)}.log"
+    reason = "a start that was not finished has cut off what follows"
+    return Damage(path, 0, reason, end_offset, f"{directory}/*.quarantine")
 
 
 def cuts(log: ReadableLog) -> list[str]:

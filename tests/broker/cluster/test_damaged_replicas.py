@@ -320,15 +320,30 @@ def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(
     same_everywhere(cluster, VALUES)
 
 
+def filled_and_stopped(cluster: RunningCluster) -> Path:
+    """All brokers have stopped with all records; the partition's directory on the third one."""
+    filled(cluster)
+    for node_id in (1, 2, 3):
+        cluster.stop(node_id)
+    return directory(cluster, 3)
+
+
+def waits_and_follows_the_others(cluster: RunningCluster) -> None:
+    """The third broker runs alone, and lacks records: it does not lead, and gets them again."""
+    extra = state(cluster, 3).extra
+    assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
+    cluster.start(1)
+    cluster.start(2)
+    in_sync(cluster, 1, 2, 3)
+    same_everywhere(cluster, VALUES)
+
+
 def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while it recovers other logs, or given up as there is no controller: this replica must
     not lead with the shorter log as if it had everything."""
-    filled(cluster)
-    for node_id in (1, 2, 3):
-        cluster.stop(node_id)
-    at = directory(cluster, 3)
+    at = filled_and_stopped(cluster)
     (at.parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     (at.parent / ".kafka_cleanshutdown").unlink()
     damage(at / FIRST)
@@ -342,12 +357,7 @@ def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
             cluster.start(3)
     cluster.start(3)
     assert partition(cluster, 3).log.log_end_offset < len(VALUES)
-    extra = state(cluster, 3).extra
-    assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
-    cluster.start(1)
-    cluster.start(2)
-    in_sync(cluster, 1, 2, 3)
-    same_everywhere(cluster, VALUES)
+    waits_and_follows_the_others(cluster)
     assert not list(at.glob("*.cut"))
 
 
@@ -357,20 +367,12 @@ def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
 ) -> None:
     """Removed by a repair of the file system, or by hand: its checkpoint knows that it was there,
     and the others have the records."""
-    filled(cluster)
-    for node_id in (1, 2, 3):
-        cluster.stop(node_id)
-    at = directory(cluster, 3)
+    at = filled_and_stopped(cluster)
     shutil.rmtree(at)
     if not cleanly:
         (at.parent / ".kafka_cleanshutdown").unlink()
     cluster.start(3)
-    extra = state(cluster, 3).extra
-    assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
-    cluster.start(1)
-    cluster.start(2)
-    in_sync(cluster, 1, 2, 3)
-    same_everywhere(cluster, VALUES)
+    waits_and_follows_the_others(cluster)
 
 
 def test_a_log_that_is_empty_by_right_is_not_missed(cluster: RunningCluster) -> None:

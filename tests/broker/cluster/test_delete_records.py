@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.client.frames import Sent
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, DeleteTopicsRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create
@@ -69,15 +70,30 @@ def test_a_broker_that_is_away_is_not_waited_for_and_deletes_when_it_is_back(
     cluster.until(lambda: starts(cluster)[away] == 3, "it deletes, too")
 
 
-def test_a_replica_that_does_not_fetch_lets_the_time_run_out(cluster: RunningCluster) -> None:
-    lame = leader_of(cluster) % 3 + 1
-    fetchers = cluster.servers[lame].broker.fetchers
+def one_stops_fetching(cluster: RunningCluster) -> None:
+    fetchers = cluster.servers[leader_of(cluster) % 3 + 1].broker.fetchers
     assert fetchers is not None
 
-    async def stop_fetching() -> None:
+    async def close() -> None:
         fetchers.close()
 
-    cluster.run(stop_fetching())
+    cluster.run(close())
+
+
+def asked_in_vain(cluster: RunningCluster, client: WireClient) -> Sent:
+    """A request to the leader that waits for a replica which does not fetch."""
+    one_stops_fetching(cluster)
+    partition = cluster.servers[leader_of(cluster)].replicas.partition("t", 0)
+    assert partition is not None
+    made = DeleteRecordsRequest.Topic
+    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
+    sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=20_000), 2)
+    cluster.until(lambda: partition.start_watchers, "it waits")
+    return sent
+
+
+def test_a_replica_that_does_not_fetch_lets_the_time_run_out(cluster: RunningCluster) -> None:
+    one_stops_fetching(cluster)
     part = delete(cluster, 3, timeout_ms=300)
     assert (part.error_code, part.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 0)
     part = delete(cluster, 3, timeout_ms=-1)
@@ -88,21 +104,8 @@ def test_a_replica_that_does_not_fetch_lets_the_time_run_out(cluster: RunningClu
 
 def test_who_waits_is_told_when_another_broker_leads(cluster: RunningCluster) -> None:
     leader = leader_of(cluster)
-    lame = leader % 3 + 1
-    fetchers, partition = (
-        cluster.servers[lame].broker.fetchers, cluster.servers[leader].replicas.partition("t", 0)
-    )
-    assert fetchers is not None and partition is not None
-
-    async def stop_fetching() -> None:
-        fetchers.close()
-
-    cluster.run(stop_fetching())
-    made = DeleteRecordsRequest.Topic
-    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
     with cluster.client(leader) as client:
-        sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=20_000), 2)
-        cluster.until(lambda: partition.start_watchers, "it waits")
+        sent = asked_in_vain(cluster, client)
 
         async def refused() -> None:
             member = cluster.servers[cluster.controller].member
@@ -124,21 +127,8 @@ def remove_topic(client: WireClient) -> None:
 
 def test_who_waits_is_told_when_the_topic_is_deleted(cluster: RunningCluster) -> None:
     leader = leader_of(cluster)
-    fetchers, partition = (
-        cluster.servers[leader % 3 + 1].broker.fetchers,
-        cluster.servers[leader].replicas.partition("t", 0),
-    )
-    assert fetchers is not None and partition is not None
-
-    async def stop_fetching() -> None:
-        fetchers.close()
-
-    cluster.run(stop_fetching())
-    made = DeleteRecordsRequest.Topic
-    item = made(name="t", partitions=[made.Partition(partition_index=0, offset=3)])
     with cluster.client(leader) as client, cluster.client(cluster.controller) as other:
-        sent = client.send(DeleteRecordsRequest(topics=[item], timeout_ms=20_000), 2)
-        cluster.until(lambda: partition.start_watchers, "it waits")
+        sent = asked_in_vain(cluster, client)
         remove_topic(other)
         (part,) = client.answer(sent).topics[0].partitions
     assert (part.error_code, part.low_watermark) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)

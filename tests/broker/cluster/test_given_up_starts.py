@@ -63,7 +63,7 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
         "the others go on, or end as well",
     )
     if reason == "asked to stop":
-        cluster.start(4)                # nothing is left behind, neither locks nor a session
+        cluster.start(4)                # locks and session of the former start are gone
 
 
 def test_a_new_broker_whose_first_start_was_killed_raises_no_leader_epochs(

@@ -57,10 +57,7 @@ def test_a_change_of_min_isr_takes_several_entries_where_many_are_eligible(
     """It leaves nobody eligible in any partition, and a client cannot ask for less than that."""
     settings: dict[str, object] = {"min.insync.replicas": 2}
     with RunningCluster(tmp_path, 2, **settings) as cluster:
-        node_id = cluster.controller
-        assert create(cluster, node_id, "t", 300, 2) == 0
-        assert create(cluster, node_id, "u", 300, 2) == 0
-        cluster.stop(3 - node_id)
+        node_id = left_alone_with_many(cluster)
         log = cluster.servers[node_id].metadata_log
         cluster.until(lambda: sum(eligible(log.image)) == 600, "the other one is eligible")
         monkeypatch.setattr(brokers, "PARTITIONS_AT_A_TIME", 100)
@@ -86,9 +83,7 @@ def test_an_election_of_all_partitions_takes_several_entries(
 ) -> None:
     settings: dict[str, object] = {"auto.leader.rebalance.enable": "false"}
     with RunningCluster(tmp_path, 2, **settings) as cluster:
-        node_id = cluster.controller
-        assert create(cluster, node_id, "t", 300, 2) == create(cluster, node_id, "u", 300, 2) == 0
-        cluster.stop(3 - node_id)
+        node_id = left_alone_with_many(cluster)
         cluster.start(3 - node_id)
         log = cluster.servers[node_id].metadata_log
 
@@ -145,9 +140,7 @@ def test_replicas_that_are_in_sync_again_at_once_join_in_several_entries(
     """A request of all of them was refused, and sent again unchanged, for ever."""
     settings: dict[str, object] = {"auto.leader.rebalance.enable": "false"}
     with RunningCluster(tmp_path, 2, **settings) as cluster:
-        node_id = cluster.controller
-        assert create(cluster, node_id, "t", 300, 2) == create(cluster, node_id, "u", 300, 2) == 0
-        cluster.stop(3 - node_id)
+        node_id = left_alone_with_many(cluster)
         log = cluster.servers[node_id].metadata_log
 
         def in_sync() -> set[int]:
@@ -197,6 +190,16 @@ def test_a_new_process_is_registered_once_the_end_of_the_former_one_is_dealt_wit
             cluster.sessions[other].join()
 
         cluster.run(goes_on())
+
+
+def left_alone_with_many(cluster: RunningCluster) -> int:
+    """The controller of two brokers, once it has created topics of 600 partitions on both, and the
+    other one has stopped."""
+    node_id = cluster.controller
+    for name in "tu":
+        assert create(cluster, node_id, name, 300, 2) == 0
+    cluster.stop(3 - node_id)
+    return node_id
 
 
 def eligible(image: MetadataImage) -> list[bool]:

@@ -121,9 +121,9 @@ class Settings(Client):
         if random.random() < 0.1:
             offset = max(known) + random.choice((0, 1))
         every = random.random() < 0.05
-        asked_at, waits = self.world.now, self._eligible_are_in_sync(part)
+        asked_at = self.world.now
         deletion = part.deletion(UNBOUND if every else offset)
-        found = await self._ask(part, -1 if every else offset)
+        found, binds = await self._ask(part, -1 if every else offset)
         if found is None:
             return
         code = ErrorCode(found.error_code)
@@ -132,7 +132,7 @@ class Settings(Client):
                 raise Violation(f"{part}: deleted up to {offset}, the answer says"
                                 f" {found.low_watermark}")
             part.deletions[deletion] = found.low_watermark if every else offset
-            if asked_at > part.lost_at and waits and self._eligible_are_in_sync(part):
+            if asked_at > part.lost_at and binds:
                 epoch = self.story.truth.epoch(part.topic, part.index)
                 part.deleted(found.low_watermark, epoch)
         elif code in REFUSED:
@@ -145,8 +145,9 @@ class Settings(Client):
         extra = topic.partitions[part.index].extra
         return extra is None or not extra.elr
 
-    async def _ask(self, part: Part, offset: int) -> Any | None:
-        made = DeleteRecordsRequest
+    async def _ask(self, part: Part, offset: int) -> tuple[Any | None, bool]:
+        """One attempt: the answer for the partition, and whether it binds all that may lead."""
+        made, binds = DeleteRecordsRequest, self._eligible_are_in_sync(part)
 
         def request() -> DeleteRecordsRequest:
             return made(topics=[made.Topic(name=part.topic, partitions=[
@@ -155,12 +156,12 @@ class Settings(Client):
 
         answer = await self.at_leader(part, request, 2)
         if answer is None:
-            return None
+            return None, False
         self.attempts = 0
         found = answer.topics[0].partitions[0]
         if found.error_code:
             self.lost(part)
-        return found
+        return found, binds and self._eligible_are_in_sync(part)
 
     async def _delete_of_model(self) -> None:
         """The same of a topic of transactions."""
@@ -171,9 +172,6 @@ class Settings(Client):
             return
         offset = random.choice(known[: len(known) // 2 + 1])
         model.delete_asked = max(model.delete_asked, offset)
-        part = Part(model.topic.name, model.index)
-        waits = self._eligible_are_in_sync(part)
-        found = await self._ask(part, offset)
-        waits = waits and self._eligible_are_in_sync(part)
-        if found is not None and not found.error_code and waits:
+        found, binds = await self._ask(Part(model.topic.name, model.index), offset)
+        if found is not None and not found.error_code and binds:
             model.delete_acked = max(model.delete_acked, found.low_watermark)

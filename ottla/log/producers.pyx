@@ -157,8 +157,8 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a batch that was not written for now, if its producer is unknown: its client
-        sends it again. Of several the first one counts."""
+        """Remembers a batch that was refused with an error after which its client sends it again,
+        if its producer is unknown. Of several the first one counts."""
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t first = fields.base_sequence(batch)
         cdef int16_t epoch = fields.producer_epoch(batch)

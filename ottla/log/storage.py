@@ -504,7 +504,8 @@ class Storage:
         for key, log in self.logs.items():
             try:
                 log.close()
-                # Whoever counts on it may not know yet of what was cut off: the next start tells.
+                # The other brokers may not know yet that its end was cut off. Without the marker
+                # of a clean stop the next start looks, and registers it as lost.
                 if log.damage is not None or cuts(log):
                     failed.add(self.homes[key].path)
             except (CorruptMessage, StorageFailed, OSError) as error:

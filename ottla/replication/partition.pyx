@@ -531,8 +531,8 @@ cdef class Partition:
         return 0
 
     cdef int64_t told_start(self) noexcept:
-        """The log start that the leader is told, as it answers DeleteRecords once all replicas
-        have told it theirs: never above the one that a restart finds."""
+        """The log start that this follower reports to its leader, which answers DeleteRecords once
+        all have reported theirs. It is never above the one that a restart finds."""
         return min(self.kept_start, self.log.log_start_offset)
 
     def start_kept(self, int64_t offset):

@@ -125,7 +125,8 @@ class ReplicaFetchers:
             self._go_on(source)
 
     def keep_start(self, partition: Partition) -> None:
-        """A leader has moved a log start: write it into a checkpoint, then tell the leader."""
+        """A log start has moved because the leader's has: write it into a checkpoint, and then
+        report it to the leader."""
         self.moved[partition] = None
         if self.keeping is None and not self.closed:
             self.keeping = self.loop.create_task(self._keep_starts())

@@ -59,7 +59,7 @@ def missing(
     disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
     forgotten: Collection[str],
 ) -> list[LogDirectory]:
-    """An offline placeholder for each directory that is remembered but missing.
+    """An offline directory for each one that is remembered but missing.
 
     Raises StorageRefused if a directory that the operator has given up is there.
     """
@@ -83,9 +83,9 @@ def missing(
             f" ottla.forget.directories={each}: its partitions are lost and begin empty"
         )
         label = f"{path} ({each})" if path in used else path
-        placeholder = LogDirectory.unusable(disk, label, reason)
-        placeholder.directory_id = each
-        found.append(placeholder)
+        absent = LogDirectory.unusable(disk, label, reason)
+        absent.directory_id = each
+        found.append(absent)
     return found
 
 

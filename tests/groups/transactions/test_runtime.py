@@ -317,8 +317,9 @@ def test_a_marker_whose_write_ends_unexpectedly_is_written_again_and_holds_no_ot
 
 
 def test_what_is_committed_while_another_record_is_written_comes_after_that_one() -> None:
-    """As a follower that falls behind stops to count, the next append commits the one before. The
-    end that begins with it is recorded after what is being written, and must be replayed so."""
+    """An append may raise the high watermark, as a follower that has fallen behind is not waited
+    for any more, and so commit the append before it. The transaction's end follows from that: it
+    is recorded after the record that is being written, and has to be replayed after it."""
     bench = TransactionBench(True)
     zombie = bench.init()
     producer = bench.init()

@@ -434,9 +434,9 @@ cdef class Producing:
 
 
 cdef int hold_back_later(Serving serving, Partition partition) except -1:
-    """A batch was refused for now. Where its producer is not known, one that the client has sent
-    after it must not be its first one, if the reason passes in between: as the in-sync set grows,
-    this broker begins to lead, or the transaction's coordinator is found."""
+    """A batch was refused with a retriable error. Where its producer is not known, one that the
+    client has sent after it must not be its first one, if the reason passes in between: as the
+    in-sync set grows, this broker begins to lead, or the transaction's coordinator is found."""
     cdef PartitionLog plog = partition.log
     if (serving.size < HEADER_SIZE or magic(serving.records) != 2
             or plog.health.offline is not None):

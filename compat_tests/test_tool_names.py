@@ -21,9 +21,9 @@ ON_KAFKA = (
     "active-groups", "streams-reset", "acls", "transactions", "verifiable", "performance",
     "console",
 )
+"""Played one after the other on one Apache Kafka, in this order."""
 TOO_EARLY = "kafka-e2e-latency --bootstrap-server {} --topic e2e --num-records 20"
 """Kafka's tool creates this topic and may end with 1, because it has no leader yet."""
-"""Played one after the other on one Apache Kafka, in this order."""
 Run = Callable[[list[str], bytes], Output]
 
 

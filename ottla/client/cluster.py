@@ -8,7 +8,7 @@ have passed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -169,14 +169,16 @@ class Cluster:
         self.brokers.setdefault(answer.node_id, (answer.host, answer.port))
         return int(answer.node_id)
 
-    def patiently(self, ask: Callable[[], Any]) -> Any:
-        """Calls `ask`, and retries while it raises Refused with a retriable code."""
+    def patiently(self, ask: Callable[[], Any], also: Container[ErrorCode] = ()) -> Any:
+        """Calls `ask`, and retries while it raises Refused with a code that passes, or with one of
+        `also`."""
         deadline = time.monotonic() + self.request_seconds
         while True:
             try:
                 return ask()
             except Refused as refused:
-                if refused.code not in MOVED | EARLY or time.monotonic() > deadline:
+                passes = refused.code in MOVED | EARLY or refused.code in also
+                if not passes or time.monotonic() > deadline:
                     raise
                 if refused.code in MOVED:
                     self._coordinators.clear()

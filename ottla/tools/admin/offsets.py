@@ -92,6 +92,31 @@ def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Found]:
     return at(cluster, dict.fromkeys(places, LATEST))
 
 
+def required(
+    cluster: Cluster,
+    wanted: Mapping[Place, int],
+    *,
+    committed: bool = False,
+    created: bool = False,
+) -> dict[Place, int]:
+    """The offsets that `at` finds, for work that would be wrong without one of them.
+
+    A partition whose leader is being elected is waited for, and with `created` one that a broker
+    does not know yet, because it was created a moment ago. Raises Refused for one that remains
+    without an answer.
+    """
+
+    def ask() -> dict[Place, int]:
+        found = at(cluster, wanted, committed=committed)
+        for (topic, index), one in found.items():
+            check(one.error, what=f"{topic}-{index}")
+        return {place: one.offset for place, one in found.items()}
+
+    also = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if created else ()
+    found: dict[Place, int] = cluster.patiently(ask, also)
+    return found
+
+
 def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
     """Deletes the records below these offsets (-1: all); returns code and new start of each."""
     led = leaders(cluster, sorted({topic for topic, _ in below}))

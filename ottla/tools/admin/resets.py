@@ -21,11 +21,11 @@ def clamp(
     cluster: Cluster, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
     """These offsets, limited to the range that each partition has."""
-    first = offsets.at(cluster, dict.fromkeys(wanted, EARLIEST))
-    last = offsets.at(cluster, dict.fromkeys(wanted, LATEST))
+    first = offsets.required(cluster, dict.fromkeys(wanted, EARLIEST))
+    last = offsets.required(cluster, dict.fromkeys(wanted, LATEST))
     found = {}
     for place, offset in wanted.items():
-        low, high = first[place].offset, last[place].offset
+        low, high = first[place], last[place]
         found[place] = min(max(offset, low), high)
         if warn is not None and offset > high:
             warn.append(
@@ -44,18 +44,14 @@ def to_timestamp(
     cluster: Cluster, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
     """The first offsets from a time on; and the partitions without one, which get their end."""
-    found = offsets.at(cluster, dict.fromkeys(places, timestamp))
-    late = [place for place in places if found[place].offset < 0]
-    last = offsets.ends(cluster, late)
-    return {
-        place: last[place].offset if place in last else found[place].offset for place in places
-    }, late
+    found = offsets.required(cluster, dict.fromkeys(places, timestamp))
+    late = [place for place in places if found[place] < 0]
+    return found | offsets.required(cluster, dict.fromkeys(late, LATEST)), late
 
 
 def to_end(cluster: Cluster, places: Sequence[Place], which: int) -> dict[Place, int]:
     """The first or the last offsets (EARLIEST, LATEST)."""
-    found = offsets.at(cluster, dict.fromkeys(places, which))
-    return {place: found[place].offset for place in places}
+    return offsets.required(cluster, dict.fromkeys(places, which))
 
 
 def to_committed(
@@ -63,7 +59,7 @@ def to_committed(
 ) -> dict[Place, int]:
     """The committed offsets; the end where there are none."""
     missing = [place for place in places if place not in committed]
-    last = offsets.ends(cluster, missing)
+    last = offsets.required(cluster, dict.fromkeys(missing, LATEST))
     return {
-        place: committed[place][0] if place in committed else last[place].offset for place in places
+        place: committed[place][0] if place in committed else last[place] for place in places
     }

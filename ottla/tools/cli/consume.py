@@ -66,8 +66,7 @@ def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressL
     if sys.stdout.isatty() or (options.count is None and wanted.ends is None):
         line.wanted = False
     if line.wanted and wanted.ends is not None:
-        first = offsets.at(cluster, dict.fromkeys(wanted.ends, wanted.start))
-        begin = {place: found.offset for place, found in first.items()} | wanted.starts
+        begin = offsets.required(cluster, dict.fromkeys(wanted.ends, wanted.start)) | wanted.starts
         due = sum(max(0, end - begin[place]) for place, end in wanted.ends.items())
         line.total = min(due, line.total or due)
     return line
@@ -104,7 +103,7 @@ def reading(options: Namespace, cluster: Cluster) -> Reading:
         existing(cluster, options.topic)
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
         places = places_of(cluster, asked)
-        found.ends = {place: one.offset for place, one in offsets.ends(cluster, places).items()}
+        found.ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
     elif options.exit:
         found.idle_ms = 5000
     return found
@@ -138,25 +137,19 @@ def existing(cluster: Cluster, names: list[str]) -> None:
 def by_time(cluster: Cluster, wanted: Reading, timestamp: int) -> dict[Place, int]:
     """The first offsets from a time on, the end where there are none."""
     places = places_of(cluster, wanted)
-    found = offsets.at(cluster, dict.fromkeys(places, timestamp))
-    ends = offsets.ends(cluster, places)
-    return {
-        place: found[place].offset if found[place].offset >= 0 else ends[place].offset
-        for place in places
-    }
+    found = offsets.required(cluster, dict.fromkeys(places, timestamp))
+    ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
+    return {place: found[place] if found[place] >= 0 else ends[place] for place in places}
 
 
 def by_number(cluster: Cluster, wanted: Reading, number: int, *, last: bool) -> dict[Place, int]:
     """An offset, or a number of records before the end, within each partition's range."""
     places = places_of(cluster, wanted)
-    first = offsets.at(cluster, dict.fromkeys(places, EARLIEST))
-    ends = offsets.ends(cluster, places)
+    first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))
+    ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
     return {
-        place: min(
-            max(ends[place].offset + number if last else number, first[place].offset),
-            ends[place].offset,
-        )
-        for place in places
+        place: min(max(end + number if last else number, first[place]), end)
+        for place, end in ends.items()
     }
 
 

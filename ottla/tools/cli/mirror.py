@@ -198,15 +198,15 @@ class Mirror:
     def resume(self, places: list[Place]) -> None:
         """Where each partition continues."""
         known = commits(self.target, self.group)
-        first = offsets.at(self.source, dict.fromkeys(places, EARLIEST))
+        first = offsets.required(self.source, dict.fromkeys(places, EARLIEST))
         copies = {place: (self.names[place[0]], place[1]) for place in places}
-        ends = offsets.ends(self.target, copies.values())
+        ends = offsets.required(self.target, dict.fromkeys(copies.values(), LATEST), created=True)
         for place in places:
-            end = ends[copies[place]].offset
+            end = ends[copies[place]]
             offset, metadata = known.get(copies[place], (-1, ""))
             found = Progress.restored(place, offset, metadata) if offset >= 0 else None
             if found is None:
-                found = Progress(place, first[place].offset, end)
+                found = Progress(place, first[place], end)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
@@ -224,12 +224,7 @@ class Mirror:
         consumer.assign([TopicPartition(*place) for place in self.progress])
         for place, found in self.progress.items():
             consumer.seek(TopicPartition(*place), found.source)
-        ends = {
-            place: one.offset
-            for place, one in offsets.at(
-                self.source, dict.fromkeys(self.progress, LATEST), committed=True
-            ).items()
-        }
+        ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
         begun = {place: found.source for place, found in self.progress.items()}
         due = sum(max(0, end - begun[place]) for place, end in ends.items())

@@ -13,7 +13,13 @@ from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import read_properties
-from ottla.tools.stream.batches import FETCH_MAX, PRODUCE_MAX, fetch_request, produce_request
+from ottla.tools.stream.batches import (
+    FETCH_MAX,
+    PRODUCE_MAX,
+    check_produced,
+    fetch_request,
+    produce_request,
+)
 from ottla.tools.stream.load import random_value
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
@@ -97,20 +103,20 @@ def record_of(options: Options) -> Record:
 def measure(options: Options, cluster: Cluster, acks: int) -> list[float]:
     """Milliseconds of each record, from sending it to having fetched it."""
     topic = options.one("topic")
-    leader = cluster.patiently(lambda: topics.leaders(cluster, [topic])[topic, 0])
+    at = offsets.required(cluster, {(topic, 0): offsets.LATEST}, created=True)[topic, 0]
+    leader = topics.leaders(cluster, [topic])[topic, 0]
     sender = cluster.node(leader)
     address = cluster.brokers[leader]
     times: list[float] = []
     with Connection(address, security=cluster.security) as receiver:
         receiver.negotiate()
-        at = offsets.ends(cluster, [(topic, 0)])[topic, 0].offset
         for number in range(options.number("num-records", 0)):
             request = produce_request(topic, 0, build_batch([record_of(options)]), acks=acks)
             begun = time.monotonic()
             fetching = receiver.send(
                 fetch_request(topic, [(0, at)], wait_ms=WAIT_MS), at_most=FETCH_MAX
             )
-            sender.call(request, at_most=PRODUCE_MAX)
+            check_produced(sender.call(request, at_most=PRODUCE_MAX))
             [answer] = receiver.answer(fetching).responses
             found = list(batches(answer.partitions[0].records or b""))
             if not found:

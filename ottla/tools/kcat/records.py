@@ -54,10 +54,8 @@ def consume(chosen: Chosen) -> None:
         place_start(chosen, cluster, wanted)
         if chosen.exit and not chosen.group:
             asked = Reading(topics=names, partitions=wanted.partitions, ends={})
-            wanted.ends = {
-                place: each.offset
-                for place, each in offsets.ends(cluster, places_of(cluster, asked)).items()
-            }
+            places = places_of(cluster, asked)
+            wanted.ends = offsets.required(cluster, dict.fromkeys(places, offsets.LATEST))
         elif chosen.exit:
             wanted.idle_ms = 5000
         wanted.stop = lambda: chosen.count is not None and count >= chosen.count

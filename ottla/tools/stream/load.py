@@ -239,8 +239,7 @@ def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool
     led: dict[Place, int] = {}
     for topic in load.topics:
         led.update(leaders(cluster, [topic]))
-    starts = offsets.at(cluster, dict.fromkeys(led, load.start))
-    at = {place: found.offset for place, found in starts.items()}
+    at = offsets.required(cluster, dict.fromkeys(led, load.start))
     got, since = 0, time.monotonic()
     while got < load.records:
         records, size = 0, 0

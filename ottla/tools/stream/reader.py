@@ -142,16 +142,11 @@ def assign(cluster: Cluster, consumer: KafkaConsumer, wanted: Reading) -> dict[P
     places = places_of(cluster, wanted)
     starting = {place: wanted.starts.get(place, wanted.start) for place in places}
     special = {place: start for place, start in starting.items() if start < 0}
-    found = offsets.at(cluster, special)
+    begin = starting | offsets.required(cluster, special)
     consumer.assign([TopicPartition(*place) for place in places])
-    for place, start in starting.items():
-        consumer.seek(TopicPartition(*place), found[place].offset if place in special else start)
-    ends = dict(wanted.ends or {})
-    return {
-        place: end
-        for place, end in ends.items()
-        if end > (found[place].offset if place in special else starting[place])
-    }
+    for place, start in begin.items():
+        consumer.seek(TopicPartition(*place), start)
+    return {place: end for place, end in (wanted.ends or {}).items() if end > begin[place]}
 
 
 def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
@@ -221,4 +216,4 @@ def position(consumer: KafkaConsumer, place: Place) -> int:
 def group_ends(cluster: Cluster, topics: Sequence[str]) -> dict[Place, int]:
     """The ends of all partitions of these topics at this moment."""
     places = places_of(cluster, Reading(topics=list(topics), ends={}))
-    return {place: found.offset for place, found in offsets.ends(cluster, places).items()}
+    return offsets.required(cluster, dict.fromkeys(places, offsets.LATEST))

@@ -1,0 +1,90 @@
+"""Commands wait for a leader that is being elected, instead of taking its answer for an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.testing import Broker
+from tests.tools.cli.ottla_command import Ottla
+
+ELECTION = pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def disturbed(running: Broker) -> Iterator[Broker]:
+    """A broker whose answers the test replaces."""
+    yield running
+    running.heal()
+
+
+@pytest.fixture
+def there(disturbed: Broker) -> Ottla:
+    return Ottla(disturbed.bootstrap_servers)
+
+
+@ELECTION
+@pytest.mark.parametrize(
+    "command", ["consume {1} -e", "consume {1} -e -o -2", "kcat -b {0} -C -e -q -t {1}"]
+)
+def test_a_reader_of_all_records_reads_all(
+    there: Ottla, disturbed: Broker, code: str, command: str
+) -> None:
+    topic = disturbed.create_topic(f"all-{len(command)}-{code}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    fault = disturbed.fail("ListOffsets", code)
+    assert there.ok(command.format(there.address, topic)).split() == ["1", "2"]
+    assert fault.hits == 1
+
+
+@ELECTION
+def test_a_reset_group_is_set_to_the_end(there: Ottla, disturbed: Broker, code: str) -> None:
+    topic = disturbed.create_topic(f"reset-{code}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    there.ok(f"consume {topic} -G team-{code} -n 1 -o beginning")
+    fault = disturbed.fail("ListOffsets", code)
+    there.ok(f"group reset team-{code} --to end --yes")
+    assert fault.hits == 1
+    assert '"offset": 2' in there.ok(f"group describe team-{code} -o json")
+
+
+def test_a_mirror_copies_all_into_a_topic_that_the_target_hardly_knows(
+    ottla: Ottla, there: Ottla, disturbed: Broker
+) -> None:
+    ottla.ok("topic create copied")
+    mirror = ["mirror", "--from", ottla.address, "--to", there.address, "--topics", "copied"]
+    fault = disturbed.fail("ListOffsets", "UNKNOWN_TOPIC_OR_PARTITION")
+    ottla.ok([*mirror, "--once"])
+    assert fault.hits == 1
+    ottla.ok("produce copied", b"1\n2\n")
+    ottla.ok([*mirror, "--once"])
+    assert there.ok("consume copied -e").split() == ["1", "2"]
+
+
+@ELECTION
+def test_a_mirror_that_copies_once_waits_for_the_leaders_of_the_source(
+    ottla: Ottla, there: Ottla, disturbed: Broker, code: str
+) -> None:
+    topic = disturbed.create_topic(f"once-{code}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    fault = disturbed.fail("ListOffsets", code)
+    ottla.ok(
+        ["mirror", "--from", there.address, "--to", ottla.address, "--topics", topic, "--once"]
+    )
+    assert fault.hits == 1
+    assert ottla.ok(f"consume {topic} -e").split() == ["1", "2"]
+
+
+def test_a_measurement_creates_its_topic_and_waits_for_it(there: Ottla, disturbed: Broker) -> None:
+    fault = disturbed.fail("ListOffsets", "UNKNOWN_TOPIC_OR_PARTITION")
+    line = "--topic measured --num-records 2 --producer-acks all --record-size 10"
+    server = there.address
+    assert "Avg latency" in there.ok(f"kafka-e2e-latency --bootstrap-server {server} {line}")
+    assert fault.hits == 1

@@ -35,6 +35,11 @@ class Found(NamedTuple):
     leader_epoch: int
     error: int = 0
 
+    @property
+    def known(self) -> int | None:
+        """The offset, None if the partition did not answer."""
+        return None if self.error else self.offset
+
 
 def at(
     cluster: Cluster, wanted: Mapping[Place, int], *, committed: bool = False

@@ -30,7 +30,7 @@ def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
     rows = []
     for place in places:
         offset = committed[place][0] if place in committed else None
-        end = ends[place].offset if not ends[place].error else None
+        end = ends[place].known
         member = owners.get(place)
         rows.append(
             {

@@ -94,8 +94,8 @@ def describe(options: Namespace) -> None:
                 "leader": part.leader,
                 "replicas": part.replicas,
                 "isr": part.isr,
-                "first": first[topic.name, part.index].offset,
-                "next": last[topic.name, part.index].offset,
+                "first": first[topic.name, part.index].known,
+                "next": last[topic.name, part.index].known,
                 "bytes": sizes.get((topic.name, part.index)),
                 "settings": {
                     item.name: item.value
@@ -174,7 +174,7 @@ def show_offsets(options: Namespace) -> None:
             {
                 "topic": place[0],
                 "partition": place[1],
-                **{name: answers[name][place].offset for name in columns},
+                **{name: answers[name][place].known for name in columns},
             }
             for place in places
         ),

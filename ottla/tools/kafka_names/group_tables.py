@@ -35,7 +35,7 @@ def offsets_rows(cluster: Cluster, group: Group) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for place in places:
         offset, epoch = committed.get(place, (None, None))
-        end = ends[place].offset if not ends[place].error else None
+        end = ends[place].known
         lag = end - offset if end is not None and offset is not None else None
         member = owners.get(place)
         who = (member.id, member.host, member.client_id) if member else (None, None, None)

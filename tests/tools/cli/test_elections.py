@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -88,3 +89,13 @@ def test_a_measurement_creates_its_topic_and_waits_for_it(there: Ottla, disturbe
     server = there.address
     assert "Avg latency" in there.ok(f"kafka-e2e-latency --bootstrap-server {server} {line}")
     assert fault.hits == 1
+
+
+@pytest.mark.parametrize("command", ["topic offsets", "topic describe"])
+def test_a_partition_that_does_not_answer_is_shown_without_offsets(
+    there: Ottla, disturbed: Broker, command: str
+) -> None:
+    topic = disturbed.create_topic(f"silent-{len(command)}")
+    disturbed.fail("ListOffsets", "LEADER_NOT_AVAILABLE", count=None)
+    [shown] = json.loads(there.ok(f"{command} {topic} -o json"))
+    assert (shown["first"], shown["next"]) == (None, None)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
+from ottla.broker.cluster.lasting import lasting
 from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
@@ -127,6 +129,9 @@ class Controller:
             self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
         except UnreadableMetadata as error:
             self.metadata.failed(str(error))
+        except Exception:
+            log.exception("controller: not foreseen, and tried again")
+            self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
         finally:
             if self.looking is asyncio.current_task():
                 self.looking = None
@@ -305,14 +310,14 @@ class Controller:
 
     def _begin_upkeep(self) -> None:
         self._end_upkeep()
-        self.upkeep = [
-            self.loop.create_task(self._snapshots()),
-            self.loop.create_task(tell_leaderless(lambda: self.metadata.decided)),
+        works: list[Callable[[], Awaitable[None]]] = [
+            self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided)
         ]
         if self.elections is not None:
-            self.upkeep.append(self.loop.create_task(self.elections.run()))
+            works.append(self.elections.run)
         if self.rebalance_seconds is not None:
-            self.upkeep.append(self.loop.create_task(self._rebalance(self.rebalance_seconds)))
+            works.append(partial(self._rebalance, self.rebalance_seconds))
+        self.upkeep = [self.loop.create_task(lasting(work)) for work in works]
 
     def _end_upkeep(self) -> None:
         for task in self.upkeep:

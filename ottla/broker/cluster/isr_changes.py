@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.lasting import lasting
 from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.metadata import MetadataImage
@@ -56,7 +57,7 @@ class IsrChanges:
         """Begin to check for lagging followers; `broker_epoch` is this process's, -1 while it has
         none."""
         self.broker, self.broker_epoch = broker, broker_epoch
-        self.sweeping = self.loop.create_task(self._sweep())
+        self.sweeping = self.loop.create_task(lasting(self._sweep))
         if self.due:
             self._send_soon()
 

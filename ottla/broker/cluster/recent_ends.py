@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+from ottla.broker.cluster.lasting import lasting
 from ottla.broker.cluster.metadata_log import Metadata
 from ottla.replication.coordination import Coordination, CoordinationError
 from ottla.replication.metadata import MetadataImage
@@ -62,7 +63,7 @@ class RecentEnds:
         for node_id in _removed(old, new):
             self.removed_at[node_id] = self.loop.time()
         if self.removed_at and self.watch is None:
-            self.watch = self.loop.create_task(self._until_outlived())
+            self.watch = self.loop.create_task(lasting(self._until_outlived))
 
     async def _until_outlived(self) -> None:
         timeout = self.coordination.session_timeout_ms / 1000

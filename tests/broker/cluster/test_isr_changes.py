@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from ottla.broker.cluster import lasting
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.context import BrokerContext
 from ottla.log.recovery.rebuild import Damage
@@ -100,3 +101,35 @@ def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
     is_damaged(part)
     part.fetched_by(2, 102, 1)
     assert asked_for(part) == [[1, 2]]
+
+
+def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who is never removed from the in-sync set would hold up each acks=all until a restart."""
+    monkeypatch.setattr(lasting, "AGAIN_SECONDS", 0)
+    partition = make_partition(tmp_path, FakeClock(), Cluster())
+
+    class Unready:
+        """Replicas that cannot be looked through at first."""
+
+        def __init__(self) -> None:
+            self.failed, self.looked_through = False, asyncio.Event()
+
+        def __iter__(self) -> Iterator[Partition]:
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("not foreseen")
+            self.looked_through.set()
+            return iter([partition])
+
+    async def looked_for() -> None:
+        replicas = Unready()
+        changes = IsrChanges(1, 0, asyncio.get_running_loop())
+        broker = SimpleNamespace(replicas=replicas, forwarding=None, metadata_log=Refusing())
+        changes.start(cast(BrokerContext, broker), lambda: 101)
+        await asyncio.wait_for(replicas.looked_through.wait(), 30)
+        changes.close()
+
+    asyncio.run(looked_for())
+    assert "not foreseen" in caplog.text

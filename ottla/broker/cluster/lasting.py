@@ -1,0 +1,23 @@
+"""Work that has to last as long as a broker or a controller does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("ottla.controller")
+
+AGAIN_SECONDS = 5.0
+
+
+async def lasting(work: Callable[[], Awaitable[None]]) -> None:
+    """Does `work`, which ends when nothing is left to do, or is cancelled. After an error that
+    nobody has foreseen it begins again: without it, leaders would no longer be elected, or lagging
+    followers would hold up writes, until the next term or start."""
+    while True:
+        try:
+            return await work()
+        except Exception:
+            log.exception("%r failed, and begins again", work)
+        await asyncio.sleep(AGAIN_SECONDS)

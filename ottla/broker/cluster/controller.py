@@ -15,9 +15,9 @@ from contextlib import suppress
 from functools import partial
 
 from ottla.broker.cluster.cluster_log import ClusterLog
+from ottla.broker.cluster.continuity import lasting
 from ottla.broker.cluster.elections import Elections
 from ottla.broker.cluster.feature_levels import default_levels
-from ottla.broker.cluster.lasting import lasting
 from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.lasting import lasting
+from ottla.broker.cluster.continuity import lasting
 from ottla.broker.threads.slices import Slices
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.metadata import MetadataImage

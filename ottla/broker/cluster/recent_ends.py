@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from ottla.broker.cluster.lasting import lasting
+from ottla.broker.cluster.continuity import lasting
 from ottla.broker.cluster.metadata_log import Metadata
 from ottla.replication.coordination import Coordination, CoordinationError
 from ottla.replication.metadata import MetadataImage

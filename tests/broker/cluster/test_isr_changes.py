@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.broker.cluster import lasting
+from ottla.broker.cluster import continuity
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.context import BrokerContext
 from ottla.log.recovery.rebuild import Damage
@@ -107,7 +107,7 @@ def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who is never removed from the in-sync set would hold up each acks=all until a restart."""
-    monkeypatch.setattr(lasting, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(continuity, "AGAIN_SECONDS", 0)
     partition = make_partition(tmp_path, FakeClock(), Cluster())
 
     class Unready:

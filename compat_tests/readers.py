@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from functools import partial
 
 from compat_tests.flights import Lines, by_partition, line
+from compat_tests.librdkafka_answers import answer_of
 from compat_tests.requirements import java_client, program
 
 
@@ -51,7 +53,7 @@ def read_with_confluent_kafka(bootstrap: str, topic: str) -> Lines:
     )
     partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
     ends = {
-        p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
+        p: answer_of(partial(consumer.get_watermark_offsets, TopicPartition(topic, p), 60))[1]
         for p in partitions
     }
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.committed_reads import SECONDS, committed, consumer
+from compat_tests.librdkafka_answers import answer_of
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
 ANSWER_SECONDS = 10
@@ -82,7 +83,7 @@ def left(broker: Broker, program: Program, filled: int) -> int:
     reader = consumer(broker.bootstrap, f"{program.source}-to-{program.sink}")
     wanted = [TopicPartition(program.source, index) for index in range(PARTITIONS)]
     try:
-        found = reader.committed(wanted, ANSWER_SECONDS)
+        found = answer_of(lambda: reader.committed(wanted, ANSWER_SECONDS))
     except KafkaException as error:
         if error.args[0].code() != KafkaError._TIMED_OUT:
             raise

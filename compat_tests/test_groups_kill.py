@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from compat_tests.brokers import Broker
 from compat_tests.group_members import PARTITIONS, PROTOCOLS, Member, members, produce, wait_for
+from compat_tests.librdkafka_answers import answer_of
 
 KILLS, BATCH = 3, 200
 
@@ -66,7 +68,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
             broker.start()
             observer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "k"})
             wanted = [TopicPartition("k", partition) for partition in told]
-            for found in observer.committed(wanted, timeout=60):
+            for found in answer_of(partial(observer.committed, wanted, timeout=60)):
                 assert found.offset >= told[found.partition], (kill, found, told)
             observer.close()
             producing.join(60)
@@ -80,7 +82,7 @@ def everything(broker: Broker) -> set[tuple[int, int]]:
 
     probe = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "probe"})
     ends = {
-        p: probe.get_watermark_offsets(TopicPartition("k", p), timeout=60)[1]
+        p: answer_of(partial(probe.get_watermark_offsets, TopicPartition("k", p), timeout=60))[1]
         for p in range(PARTITIONS)
     }
     probe.close()

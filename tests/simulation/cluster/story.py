@@ -255,9 +255,11 @@ class ClusterStory:
 
     async def operate(self) -> None:
         """What an operator does where no good copy is left: lets a damaged leader find that at a
-        start, and elects anyone."""
+        start, and elects anyone. And restarts brokers that have taken a log directory offline."""
         harmed = self.damage.nodes()
+        offline = set[int]()
         for name, index, state in list(self.truth.states()):
+            offline.update(() if state.extra is None else state.extra.offline)
             machine = self.world.broker(state.leader)
             if machine is None and state.extra is not None and state.extra.lost:
                 self.world.note(f"an operator gives {name}-{index} a leader: {state}")
@@ -271,6 +273,11 @@ class ClusterStory:
             elif machine is not None and state.leader in harmed.get((name, index), ()):
                 self.world.note(f"an operator restarts the damaged leader of {name}-{index}")
                 self.damage.recover(name, index)    # nobody else has what it cannot read
+                machine.kill()
+                machine.begin_broker()
+        for machine in self.world.brokers:
+            if machine.node_id in offline:
+                self.world.note(f"an operator restarts {machine.name}: a log directory is offline")
                 machine.kill()
                 machine.begin_broker()
 

@@ -1,8 +1,8 @@
 """A cluster as a client sees it: bootstrap, leaders, coordinators, the controller.
 
-Connections are made when needed and kept. A request that was sent to the wrong broker, or too early
-(a coordinator that is loading, a leader that is being elected), is retried until `request_seconds`
-have passed.
+Connections are made when needed and kept until a broker closes them. A request that was sent to the
+wrong broker, or too early (a coordinator that is loading, a leader that is being elected), is
+retried until `request_seconds` have passed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from typing import Any, Self
 
 from ottla.client.addresses import Address, parse_addresses, show_address
 from ottla.client.connection import CLIENT_ID, Connection
-from ottla.client.errors import NotSupported, Refused, TimedOut, Unreachable, check
+from ottla.client.errors import (
+    NoBroker,
+    NotConnected,
+    NotSupported,
+    Refused,
+    TimedOut,
+    Unreachable,
+    check,
+)
 from ottla.client.transport import UNPROTECTED, Security
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest, MetadataRequest
@@ -23,11 +31,19 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Kinds of coordinators, FindCoordinator's key_type."""
 
 BACKOFF_SECONDS = 0.1
-MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+MOVED = {
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,      # the leader's disk: another broker becomes the leader
+}
 EARLY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.OFFSET_NOT_AVAILABLE,     # of a new leader (KIP-207)
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }
 
@@ -61,21 +77,28 @@ class Cluster:
 
     def any(self) -> Connection:
         """A connection to any broker: the first bootstrap address that answers."""
-        if self._first is None:
+        if self._first is None or not self._first.usable:
+            if self._first is not None:
+                self._first.retire()
             self._first = self._bootstrap()
         return self._first
 
     def _bootstrap(self) -> Connection:
         deadline = time.monotonic() + self.connect_seconds
         failures: list[str] = []
-        for place, address in enumerate(self.bootstrap):
-            left = max(deadline - time.monotonic(), 0.2)
+        # Brokers that were heard of stand in for the bootstrap addresses once those are away.
+        heard = [known for known in self.brokers.values() if known not in self.bootstrap]
+        addresses = [*self.bootstrap, *heard]
+        for place, address in enumerate(addresses):
+            # A host that is off does not answer at all: it must leave time for the others.
+            share = (deadline - time.monotonic()) / (len(addresses) - place)
             try:
                 # Only wait for the last address: before it there are alternatives.
-                return self._connect(address, left, last=place == len(self.bootstrap) - 1)
+                last = place == len(addresses) - 1
+                return self._connect(address, max(share, 0.2), last=last)
             except (Unreachable, TimedOut) as failed:
                 failures.append(str(failed))
-        raise Unreachable("cannot reach a broker at " + "; ".join(failures))
+        raise NoBroker("cannot reach a broker at " + "; ".join(failures))
 
     def _connect(self, address: Address, seconds: float, *, last: bool) -> Connection:
         connection = Connection(
@@ -122,17 +145,21 @@ class Cluster:
 
     def node(self, node_id: int) -> Connection:
         """A connection to the broker with this id; raises Unreachable if there is none."""
-        if node_id not in self._connections:
-            if node_id not in self.brokers:
-                self.refresh()
-            if node_id not in self.brokers:
-                raise Unreachable(f"the cluster has no broker {node_id}")
-            address = self.brokers[node_id]
-            first = self._first
-            if first is not None and first.address == address:
-                self._connections[node_id] = first
-            else:
-                self._connections[node_id] = self._advertised(node_id, address)
+        known = self._connections.get(node_id)
+        if known is not None and known.usable:
+            return known
+        if known is not None:
+            known.retire()
+        if node_id not in self.brokers:
+            self.refresh()
+        if node_id not in self.brokers:
+            raise NotConnected(f"the cluster has no broker {node_id}")
+        address = self.brokers[node_id]
+        first = self._first
+        if first is not None and first.address == address and first.usable:
+            self._connections[node_id] = first
+        else:
+            self._connections[node_id] = self._advertised(node_id, address)
         return self._connections[node_id]
 
     def _advertised(self, node_id: int, address: Address) -> Connection:
@@ -140,21 +167,37 @@ class Cluster:
             return self._connect(address, self.connect_seconds, last=True)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
-            raise type(failed)(
+            # Waiting for another broker in its place has a point only if there are others.
+            alone = len(self.brokers) < 2
+            kind = NotConnected if isinstance(failed, Unreachable) and not alone else type(failed)
+            raise kind(
                 f"broker {node_id} is advertised by {at} at an address that cannot be reached: "
                 f"{failed}"
             ) from failed
 
-    def controller(self) -> Connection:
-        """The broker to which changes of the cluster are sent."""
+    def controller(self, *, itself: bool = False) -> Connection:
+        """The broker to which changes of the cluster are sent.
+
+        Where it cannot be reached this is any broker, which forwards them to the next one. Raises
+        NotConnected instead if the controller `itself` is wanted, for what it knows.
+        """
         if self.controller_id < 0:
             self.refresh()
-        return self.node(self.controller_id) if self.controller_id in self.brokers else self.any()
+        if self.controller_id not in self.brokers:
+            return self.any()
+        try:
+            return self.node(self.controller_id)
+        except NotConnected:
+            if itself:
+                raise
+            return self.any()
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """The coordinator of a group or of a transactional id; waits for it to be available."""
         if (kind, key) not in self._coordinators:
-            self._coordinators[kind, key] = self.patiently(lambda: self._find(key, kind))
+            self._coordinators[kind, key] = self.patiently(
+                lambda: self._find(key, kind), again=True
+            )
         return self.node(self._coordinators[kind, key])
 
     def _find(self, key: str, kind: int) -> int:
@@ -169,20 +212,36 @@ class Cluster:
         self.brokers.setdefault(answer.node_id, (answer.host, answer.port))
         return int(answer.node_id)
 
-    def patiently(self, ask: Callable[[], Any], also: Container[ErrorCode] = ()) -> Any:
+    def patiently(
+        self, ask: Callable[[], Any], also: Container[ErrorCode] = (), *, again: bool = False
+    ) -> Any:
         """Calls `ask`, and retries while it raises Refused with a code that passes, or with one of
-        `also`."""
+        `also`; or NotConnected, until another broker has taken over.
+
+        With `again` it may be done twice: it is retried as well where a connection breaks, and
+        nobody knows whether it was done. Raises NoBroker once no broker can be reached.
+        """
         deadline = time.monotonic() + self.request_seconds
+        moved = False
         while True:
             try:
+                if moved:
+                    self._coordinators.clear()
+                    self.refresh()
+                    moved = False
                 return ask()
             except Refused as refused:
                 passes = refused.code in MOVED | EARLY or refused.code in also
                 if not passes or time.monotonic() > deadline:
                     raise
-                if refused.code in MOVED:
-                    self._coordinators.clear()
-                    self.refresh()
+                moved = refused.code in MOVED
+            except NoBroker:
+                raise
+            except (Unreachable, TimedOut) as lost:
+                repeatable = again or moved or isinstance(lost, NotConnected)
+                if not repeatable or time.monotonic() > deadline:
+                    raise
+                moved = True
             time.sleep(BACKOFF_SECONDS)
 
     def supports(self, key: int, version: int = 0) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from ottla.client.addresses import Address, show_address
 from ottla.client.errors import NotSupported, TimedOut, Unreachable, check
-from ottla.client.frames import Frames, Sent, frame_size
-from ottla.client.transport import UNPROTECTED, Security, open_transport
+from ottla.client.frames import BadResponse, Frames, Sent, frame_size
+from ottla.client.transport import UNPROTECTED, Security, is_closed, open_transport
 from ottla.wire.errors import ErrorCode
 
 CLIENT_ID = "ottla"
@@ -36,6 +36,9 @@ class Connection:
         self.address = address
         self.request_seconds = request_seconds
         self.frames = Frames(client_id)
+        self.failed = False
+        """Whether an answer is missing: what comes next would be taken for another one."""
+        self.unanswered = 0
         self.socket: socket.socket = open_transport(
             address, security, connect_seconds, retry_refused=retry_refused
         )
@@ -55,11 +58,29 @@ class Connection:
             version = self.version_of(request.API_KEY, at_most)
         frame, sent = self.frames.encode(request, version)
         self.send_bytes(frame)
+        self.unanswered += 1
         return sent
 
     def answer(self, sent: Sent) -> Any:
         """The response to what `send` sent; it must be the next frame."""
-        return self.frames.decode(sent, self.receive_frame())
+        frame = self.receive_frame()
+        self.unanswered -= 1
+        try:
+            return self.frames.decode(sent, frame)
+        except BadResponse:
+            self.failed = True
+            raise
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent: brokers close connections that were idle for long,
+        and when they stop."""
+        return not self.failed and not is_closed(self.socket)
+
+    def retire(self) -> None:
+        """Close it, unless answers may still be read from it."""
+        if self.failed or not self.unanswered:
+            self.close()
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
         """The newest version of an API that both sides support; asks the broker once."""
@@ -90,8 +111,10 @@ class Connection:
         try:
             self.socket.sendall(data)
         except TimeoutError as late:
+            self.failed = True
             raise TimedOut(self._late()) from late
         except OSError as broken:
+            self.failed = True
             raise Unreachable(self._broken()) from broken
 
     def receive_frame(self) -> bytearray:
@@ -105,10 +128,13 @@ class Connection:
             try:
                 got = self.socket.recv_into(view[filled:])
             except TimeoutError as late:
+                self.failed = True
                 raise TimedOut(self._late()) from late
             except OSError as broken:
+                self.failed = True
                 raise Unreachable(self._broken()) from broken
             if got == 0:
+                self.failed = True
                 raise Unreachable(self._broken())
             filled += got
         return data

@@ -13,6 +13,15 @@ class Unreachable(ClientError, ConnectionError):
     """No broker could be reached, or the connection broke and could not be re-established."""
 
 
+class NoBroker(Unreachable):
+    """None of the brokers that are known could be connected to."""
+
+
+class NotConnected(Unreachable):
+    """One of several brokers could not be connected to: nothing was sent to it, and others may
+    have taken its place."""
+
+
 class TimedOut(ClientError, TimeoutError):
     """A broker did not answer in time."""
 

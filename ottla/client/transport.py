@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 0.1
 """How long to wait after a refused connection: a broker that is starting listens soon."""
+CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 UNNAMED = ("", "none")
 """Values of ssl.endpoint.identification.algorithm, Java's and librdkafka's, for any host name."""
@@ -146,6 +148,13 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
         with contextlib.suppress(OSError):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
+
+
+def is_closed(made: socket.socket) -> bool:
+    """Whether the other side has closed it, even if something that it sent before is not read."""
+    asked = select.poll()
+    asked.register(made, CLOSED)
+    return any(event & CLOSED for _, event in asked.poll(0))
 
 
 def reason_of(error: OSError) -> str:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.addresses import BadAddress, parse_address, parse_addresses, show_address
+from ottla.client.addresses import Address, BadAddress, parse_address, parse_addresses, show_address
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
 from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable, check
 from ottla.client.frames import BadResponse
 from ottla.client.transport import Security
+from ottla.testing import Broker
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -202,3 +203,80 @@ def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> N
     ):
         with pytest.raises(ClientError, match=problem):
             Security.from_properties(properties)
+
+
+def test_a_connection_that_the_broker_closed_is_made_again() -> None:
+    """Brokers close what was idle for ten minutes, and everything when they stop."""
+    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+        cluster.metadata([])
+        node_id = next(iter(cluster.brokers))
+        for connection in (cluster.any, lambda: cluster.node(node_id)):
+            before = connection()
+            assert connection() is before
+            running.disconnect()
+            before.is_closed()                  # waits until that has arrived here
+            assert connection().call(MetadataRequest(topics=[])).brokers
+
+
+def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one() -> None:
+    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+        first = cluster.any()
+        first.socket.settimeout(0.001)
+        running.delay("Metadata", 0.05)
+        with pytest.raises(TimedOut):
+            cluster.metadata([])
+        assert cluster.metadata([]).brokers
+
+
+def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> None:
+    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+        lost = running.drop("Metadata", after=True)
+        with pytest.raises(Unreachable):
+            cluster.patiently(lambda: cluster.metadata([]))
+        running.drop("Metadata", after=True)
+        assert cluster.patiently(lambda: cluster.metadata([]), again=True).brokers
+        assert lost.hits == 1
+
+
+def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster) -> None:
+    """Its successor as leader, coordinator or controller is known once its session has ended."""
+    cluster.refresh()
+    here = cluster.controller_id
+    cluster.connect_seconds = 0.05
+    cluster.brokers[here + 1] = ("127.0.0.1", free_port())
+    leaders = [here + 1, here]
+
+    def ask() -> object:
+        return cluster.node(leaders.pop(0)).call(MetadataRequest(topics=[])).brokers
+
+    assert cluster.patiently(ask)
+    assert not leaders
+
+
+def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(
+    broker: RunningBroker,
+) -> None:
+    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+        cluster.refresh()
+        cluster.close()
+        cluster.bootstrap = [("127.0.0.1", free_port())]
+        assert cluster.metadata([]).brokers
+
+
+def test_a_bootstrap_address_that_is_silent_leaves_time_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster("a:1,b:2,c:3", connect_seconds=6.0)
+    now, given = 0.0, []
+
+    def silent(address: Address, seconds: float, *, last: bool) -> Connection:
+        nonlocal now
+        given.append(seconds)
+        now += seconds
+        raise Unreachable(f"{address} {last}")
+
+    monkeypatch.setattr(cluster, "_connect", silent)
+    monkeypatch.setattr("ottla.client.cluster.time.monotonic", lambda: now)
+    with pytest.raises(Unreachable):
+        cluster.any()
+    assert given == [2.0, 2.0, 2.0]

@@ -47,7 +47,8 @@ def committed_batches(
     deadline = time.monotonic() + QUIET_SECONDS
     with Cluster(bootstrap, client_id="ottla-in-place") as cluster:
         while start < end:
-            answer = cluster.patiently(partial(_fetch, cluster, topic, partition, start))
+            ask = partial(_fetch, cluster, topic, partition, start)
+            answer = cluster.patiently(ask, again=True)
             begun = [(t.first_offset, t.producer_id) for t in answer.aborted_transactions or ()]
             heapq.heapify(begun)
             before = start

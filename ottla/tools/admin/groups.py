@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.cluster import EARLY, MOVED
 from ottla.client.errors import Refused, check
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage
@@ -76,7 +77,7 @@ def list_groups(
     found: dict[str, Listed] = {}
     for node_id in sorted(cluster.brokers):
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        response = cluster.patiently(partial(_listed, cluster, node_id, request))
+        response = cluster.patiently(partial(_listed, cluster, node_id, request), again=True)
         for item in response.groups:
             kind = item.group_type or "classic"
             found[item.group_id] = Listed(item.group_id, kind, item.group_state, item.protocol_type)
@@ -94,14 +95,14 @@ def describe(cluster: Cluster, group_id: str) -> Group:
     first: Refused | None = None
     if cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
         try:
-            found: Group = cluster.patiently(partial(_modern, cluster, group_id))
+            found: Group = cluster.patiently(partial(_modern, cluster, group_id), again=True)
             return found
         except Refused as refused:
             if refused.code not in GONE:
                 raise
             first = refused  # it may be a classic group
     try:
-        found = cluster.patiently(partial(_classic, cluster, group_id))
+        found = cluster.patiently(partial(_classic, cluster, group_id), again=True)
         return found
     except Refused as refused:
         if refused.code == ErrorCode.GROUP_ID_NOT_FOUND and first is not None:
@@ -195,23 +196,20 @@ def committed_metadata(cluster: Cluster, group_id: str) -> dict[Place, tuple[int
 
 
 def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
-    connection = cluster.coordinator(group_id)
-    version = connection.version_of(ApiKey.OFFSET_FETCH, NAMED_TOPICS)
-    if version >= 8:
-        asked = OffsetFetchRequest.Group(group_id=group_id, topics=None)
-        request = OffsetFetchRequest(groups=[asked])
-    else:
-        request = OffsetFetchRequest(group_id=group_id, topics=None)
-
     def ask() -> Any:
-        response = cluster.coordinator(group_id).call(request, version)
-        answer = response.groups[0] if version >= 8 else response
+        connection = cluster.coordinator(group_id)
+        version = connection.version_of(ApiKey.OFFSET_FETCH, NAMED_TOPICS)
+        if version >= 8:
+            asked = OffsetFetchRequest.Group(group_id=group_id, topics=None)
+            [answer] = connection.call(OffsetFetchRequest(groups=[asked]), version).groups
+        else:
+            answer = connection.call(OffsetFetchRequest(group_id=group_id, topics=None), version)
         check(answer.error_code, what=f"group {group_id!r}")
         return answer
 
     return {
         (topic.name, part.partition_index): part
-        for topic in cluster.patiently(ask).topics
+        for topic in cluster.patiently(ask, again=True).topics
         for part in topic.partitions
         if part.committed_offset >= 0
     }
@@ -222,8 +220,14 @@ def commit(
     group_id: str,
     offsets: Mapping[Place, int],
     metadata: Mapping[Place, str] | None = None,
+    *,
+    created: bool = False,
 ) -> None:
-    """Commits offsets for a group without members; raises Refused for the first rejected one."""
+    """Commits offsets for a group without members; raises Refused for the first rejected one.
+
+    With `created` a coordinator is waited for that does not know a topic yet, because it was
+    created a moment ago.
+    """
     notes = metadata or {}
     by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for (topic, index), offset in offsets.items():
@@ -251,7 +255,8 @@ def commit(
             for part in topic.partitions:
                 check(part.error_code, what=f"{group_id}: {topic.name}-{part.partition_index}")
 
-    cluster.patiently(ask)
+    also = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if created else ()
+    cluster.patiently(ask, also, again=True)
 
 
 def delete_offsets(
@@ -267,7 +272,14 @@ def delete_offsets(
         for topic, indexes in by_topic.items()
     ]
     request = OffsetDeleteRequest(group_id=group_id, topics=topics)
-    response = cluster.coordinator(group_id).call(request)
+
+    def ask() -> Any:
+        answer = cluster.coordinator(group_id).call(request)
+        if answer.error_code in MOVED | EARLY:
+            check(answer.error_code, what=f"group {group_id!r}")
+        return answer
+
+    response = cluster.patiently(ask, again=True)
     return response.error_code, {
         (topic.name, part.partition_index): part.error_code
         for topic in response.topics

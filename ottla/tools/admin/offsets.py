@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.errors import check
+from ottla.client.cluster import EARLY, MOVED
+from ottla.client.errors import NotConnected, Refused, TimedOut, Unreachable, check
 from ottla.tools.admin.topics import TIMEOUT_MS, leaders
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
@@ -57,7 +58,10 @@ def at(
         else:
             by_leader[leader][place] = timestamp
     for leader, places in by_leader.items():
-        found.update(_ask(cluster, leader, places, committed))
+        try:
+            found.update(_ask(cluster, leader, places, committed))
+        except NotConnected:            # it has failed a moment ago: there will be another leader
+            found |= dict.fromkeys(places, Found(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE))
     return {place: found[place] for place in wanted}
 
 
@@ -118,7 +122,7 @@ def required(
         return {place: one.offset for place, one in found.items()}
 
     also = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if created else ()
-    found: dict[Place, int] = cluster.patiently(ask, also)
+    found: dict[Place, int] = cluster.patiently(ask, also, again=True)
     return found
 
 

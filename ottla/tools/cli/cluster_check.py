@@ -64,7 +64,7 @@ def active_controller(cluster: Cluster) -> Connection:
     """The broker that decides. Raises ClientError where there is none: then no leader moves away
     from a broker that stops."""
     for _ in range(ATTEMPTS):
-        controller = cluster.controller()
+        controller = cluster.controller(itself=True)
         try:
             part, _ = admin.quorum(cluster, controller)
         except NotSupported:                    # an Apache Kafka before 3.3

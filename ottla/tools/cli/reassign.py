@@ -49,7 +49,8 @@ def plan(options: Namespace) -> None:
     if not leaving:
         raise ClientError("--without is needed: the broker that is to be retired")
     with connect(options) as cluster:
-        described = topics.describe(cluster, options.topic or None, asked=cluster.controller())
+        controller = cluster.controller(itself=True)
+        described = topics.describe(cluster, options.topic or None, asked=controller)
         moving = partitions.reassignments(cluster)
         cluster.refresh()
         racks = dict(cluster.racks)

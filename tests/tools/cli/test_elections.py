@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 
+from ottla.client.cluster import Cluster
 from ottla.testing import Broker
+from ottla.tools.admin import partitions, transactions
 from tests.tools.cli.ottla_command import Ottla
 
-ELECTION = pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
+ELECTION = pytest.mark.parametrize(
+    "code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "OFFSET_NOT_AVAILABLE"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +106,18 @@ def test_a_partition_that_does_not_answer_is_shown_without_offsets(
     disturbed.fail("ListOffsets", "LEADER_NOT_AVAILABLE", count=None)
     [shown] = json.loads(there.ok(f"{command} {topic} -o json"))
     assert (shown["first"], shown["next"]) == (None, None)
+
+
+def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
+    there: Ottla, disturbed: Broker
+) -> None:
+    topic = disturbed.create_topic("forgotten")
+    there.ok(f"produce {topic}", b"1\n")
+    there.ok(f"consume {topic} -G forgetful -n 1 -o beginning")
+    fault = disturbed.fail("OffsetDelete", "NOT_COORDINATOR")
+    there.ok(
+        f"kafka-consumer-groups --bootstrap-server {there.address} --delete-offsets "
+        f"--group forgetful --topic {topic}"
+    )
+    assert fault.hits == 1
+    assert json.loads(there.ok("group describe forgetful -o json")) == []

@@ -101,6 +101,33 @@ def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Found]:
     return at(cluster, dict.fromkeys(places, LATEST))
 
 
+def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, Found]:
+    """As `at`, but waits for leaders that are being elected; the rest have an `error`."""
+    found: dict[Place, Found] = {}
+
+    def ask() -> None:
+        missing = {
+            place: time for place, time in wanted.items()
+            if place not in found or found[place].error
+        }
+        found.update(at(cluster, missing))
+        _wait(one.error for one in found.values())
+
+    try:
+        cluster.patiently(ask, again=True)
+    except Refused:
+        if not found:
+            raise
+    return {place: found[place] for place in wanted}
+
+
+def _wait(codes: Iterable[int]) -> None:
+    """Raises Refused if one of these codes is of a kind that `patiently` waits for."""
+    for code in codes:
+        if code in MOVED | EARLY:
+            check(code)
+
+
 def required(
     cluster: Cluster,
     wanted: Mapping[Place, int],

@@ -48,7 +48,8 @@ def run(options: Options) -> int:
             raise Failed(
                 "Error occurred: Could not match any topic-partitions with the specified filters"
             )
-        for (topic, index), found in offsets.at(cluster, dict.fromkeys(places, timestamp)).items():
+        wanted = dict.fromkeys(places, timestamp)
+        for (topic, index), found in offsets.settled(cluster, wanted).items():
             if found.error:
                 print(
                     f"Skip getting offsets for topic-partition {topic}:{index} due to error: "

@@ -105,6 +105,6 @@ def offsets_by_time(chosen: Chosen) -> None:
     if not asked:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")
     with connected(chosen) as cluster:
-        found = offsets.at(cluster, asked)
+        found = offsets.required(cluster, asked)
     for place in sorted(asked):
-        sys.stdout.write(f"{place[0]} [{place[1]}] offset {found[place].offset}\n")
+        sys.stdout.write(f"{place[0]} [{place[1]}] offset {found[place]}\n")

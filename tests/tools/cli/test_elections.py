@@ -108,6 +108,22 @@ def test_a_partition_that_does_not_answer_is_shown_without_offsets(
     assert (shown["first"], shown["next"]) == (None, None)
 
 
+@ELECTION
+@pytest.mark.parametrize(
+    "command", [
+        "kcat -b {0} -Q -t {1}:0:-1", "kafka-get-offsets --bootstrap-server {0} --topic {1}",
+    ]
+)  # fmt: skip
+def test_offsets_are_not_made_up_or_left_out(
+    there: Ottla, disturbed: Broker, code: str, command: str
+) -> None:
+    topic = disturbed.create_topic(f"asked-{len(command)}-{code}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    fault = disturbed.fail("ListOffsets", code)
+    assert there.ok(command.format(there.address, topic)).split()[-1].endswith("2")
+    assert fault.hits == 1
+
+
 def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     there: Ottla, disturbed: Broker
 ) -> None:

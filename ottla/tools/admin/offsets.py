@@ -155,6 +155,27 @@ def required(
 
 def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
     """Deletes the records below these offsets (-1: all); returns code and new start of each."""
+    results: dict[Place, tuple[int, int]] = {}
+
+    def ask() -> None:
+        left = {place: offset for place, offset in below.items() if _deletable(results, place)}
+        results.update(_delete(cluster, left))
+        _wait(code for code, _ in results.values())
+
+    try:
+        cluster.patiently(ask)
+    except Refused:
+        if not results:
+            raise
+    return {place: results[place] for place in below}
+
+
+def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
+    """Whether a partition has not been tried, or only by a broker that did not lead it."""
+    return place not in results or results[place][0] in MOVED | EARLY
+
+
+def _delete(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
     led = leaders(cluster, sorted({topic for topic, _ in below}))
     by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     results: dict[Place, tuple[int, int]] = {}
@@ -162,6 +183,8 @@ def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, 
         leader = led.get((topic, index))
         if leader is None:
             results[topic, index] = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        elif leader < 0:
+            results[topic, index] = (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         else:
             by_leader[leader][topic].append((index, offset))
     kind = DeleteRecordsRequest.Topic
@@ -176,10 +199,21 @@ def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, 
             for topic, parts in topics.items()
         ]
         request = DeleteRecordsRequest(topics=asked, timeout_ms=TIMEOUT_MS)
-        for answer in cluster.node(leader).call(request).topics:
+        try:
+            answers = cluster.node(leader).call(request).topics
+        except (Unreachable, TimedOut) as lost:
+            if len(by_leader) == 1:
+                raise
+            # Not asked again: it may have been done, and "all" would be more records now.
+            away = isinstance(lost, NotConnected)
+            code = ErrorCode.LEADER_NOT_AVAILABLE if away else ErrorCode.NETWORK_EXCEPTION
+            places = [(topic, index) for topic, parts in topics.items() for index, _ in parts]
+            results |= dict.fromkeys(places, (code, -1))
+            continue
+        for answer in answers:
             for part in answer.partitions:
                 results[answer.name, part.partition_index] = (part.error_code, part.low_watermark)
-    return {place: results[place] for place in below}
+    return results
 
 
 def delete_or_raise(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, int]:

@@ -124,6 +124,18 @@ def test_offsets_are_not_made_up_or_left_out(
     assert fault.hits == 1
 
 
+@pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
+def test_records_are_deleted_once_there_is_a_leader(
+    there: Ottla, disturbed: Broker, code: str
+) -> None:
+    topic = disturbed.create_topic(f"deleted-{code}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    fault = disturbed.fail("DeleteRecords", code)
+    there.ok(f"topic trim {topic} --before 1 --yes")
+    assert fault.hits == 1
+    assert there.ok(f"consume {topic} -e") == "2\n"
+
+
 def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     there: Ottla, disturbed: Broker
 ) -> None:

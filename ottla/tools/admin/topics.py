@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import check
+from ottla.client.errors import Refused, check
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -142,6 +142,17 @@ def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], in
         check(topic.error_code, what=f"topic {topic.name!r}")
         for part in topic.partitions:
             found[topic.name, part.partition_index] = part.leader_id
+    return found
+
+
+def leader(cluster: Cluster, place: tuple[str, int]) -> int:
+    """The leader of one partition; raises Refused if there is no such partition or no leader."""
+    found = leaders(cluster, [place[0]]).get(place)
+    what = f"{place[0]}-{place[1]}"
+    if found is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what=what)
+    if found < 0:
+        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what=what)
     return found
 
 

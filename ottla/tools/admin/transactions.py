@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.cluster import TRANSACTION, Cluster
-from ottla.client.errors import check
+from ottla.client.errors import Refused, check
 from ottla.tools.admin.partitions import by_topic
-from ottla.tools.admin.topics import leaders
+from ottla.tools.admin.topics import leader, leaders
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -20,6 +22,9 @@ from ottla.wire.messages import (
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
+
+
+STATE = "__transaction_state"
 
 
 class Listed(NamedTuple):
@@ -57,8 +62,7 @@ def list_transactions(
             duration_filter=older_ms,
             transactional_id_pattern=pattern,
         )
-        response = cluster.node(node_id).call(request)
-        check(response.error_code)
+        response = cluster.patiently(partial(_listed, cluster, node_id, request), again=True)
         found += [
             Listed(item.transactional_id, node_id, item.producer_id, item.transaction_state)
             for item in response.transaction_states
@@ -66,35 +70,57 @@ def list_transactions(
     return sorted(found)
 
 
+def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
+    response = cluster.node(node_id).call(request)
+    check(response.error_code)
+    return response
+
+
 def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
     """The coordinator of a transactional id and its state; raises Refused if it is unknown."""
-    connection = cluster.coordinator(transactional_id, TRANSACTION)
-    [state] = connection.call(
-        DescribeTransactionsRequest(transactional_ids=[transactional_id])
-    ).transaction_states
-    check(state.error_code, what=f"transactional id {transactional_id!r}")
-    node_id = next(one for one, address in cluster.brokers.items() if address == connection.address)
-    return node_id, state
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+
+    def ask() -> tuple[int, Any]:
+        connection = cluster.coordinator(transactional_id, TRANSACTION)
+        [state] = connection.call(request).transaction_states
+        check(state.error_code, what=f"transactional id {transactional_id!r}")
+        at = connection.address
+        return next(one for one, address in cluster.brokers.items() if address == at), state
+
+    found: tuple[int, Any] = cluster.patiently(ask, again=True)
+    return found
 
 
 def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any]]:
     """The producers known to each partition's leader."""
     wanted = list(places)
+    found: dict[Place, list[Any]] = cluster.patiently(
+        partial(_producers, cluster, wanted), again=True
+    )
+    return found
+
+
+def _producers(cluster: Cluster, wanted: Sequence[Place]) -> dict[Place, list[Any]]:
     led = leaders(cluster, sorted({topic for topic, _ in wanted}))
+    for place in wanted:
+        what = f"{place[0]}-{place[1]}"
+        if place not in led:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {what} does not exist"
+            )
+        if led[place] < 0:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what=what)
     found: dict[Place, list[Any]] = {}
-    for leader in sorted({led[place] for place in wanted if place in led}):
+    for node_id in sorted({led[place] for place in wanted}):
         asked = [
             DescribeProducersRequest.Topic(name=topic, partition_indexes=indexes)
-            for topic, indexes in by_topic(p for p in wanted if led.get(p) == leader).items()
+            for topic, indexes in by_topic(p for p in wanted if led[p] == node_id).items()
         ]
-        for topic in cluster.node(leader).call(DescribeProducersRequest(topics=asked)).topics:
+        for topic in cluster.node(node_id).call(DescribeProducersRequest(topics=asked)).topics:
             for part in topic.partitions:
                 what = f"{topic.name}-{part.partition_index}"
                 check(part.error_code, part.error_message, what)
                 found[topic.name, part.partition_index] = list(part.active_producers)
-    for topic, index in wanted:
-        if (topic, index) not in led:
-            check(3, f"partition {topic}-{index} does not exist")
     return found
 
 
@@ -111,19 +137,43 @@ def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list
     if not old:
         return []
     ids = sorted({producer.producer_id for _, producer in old})
-    ongoing: set[tuple[int, Place]] = set()
-    for listed in list_transactions(cluster, producer_ids=ids):
-        _, state = describe(cluster, listed.id)
-        ongoing |= {
-            (listed.producer_id, (topic.topic, index))
-            for topic in state.topics
-            for index in topic.partitions
-        }
+    ongoing: set[tuple[int, Place]] = cluster.patiently(partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
         for place, producer in old
         if (producer.producer_id, place) not in ongoing
     ]
+
+
+def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
+    """Producers in a transaction, and the partitions in it, as the coordinators say.
+
+    Raises Refused unless all of them were there: a transaction whose coordinator is being elected
+    is in nobody's list, and would be taken for one that nobody knows.
+    """
+    before = _coordinators(cluster)
+    found = set()
+    for listed in list_transactions(cluster, producer_ids=producer_ids):
+        _, state = describe(cluster, listed.id)
+        found |= {
+            (listed.producer_id, (topic.topic, index))
+            for topic in state.topics
+            for index in topic.partitions
+        }
+    if _coordinators(cluster) != before:
+        raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators of transactions have changed")
+    return found
+
+
+def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
+    """The leader, and its epoch, of each partition that a coordinator keeps its transactions in."""
+    [topic] = cluster.metadata([STATE]).topics      # has no partitions for who may not see them
+    for part in topic.partitions:
+        if part.leader_id < 0:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, what=f"{STATE}-{part.partition_index}"
+            )
+    return {p.partition_index: (p.leader_id, p.leader_epoch) for p in topic.partitions}
 
 
 def abort(
@@ -143,11 +193,14 @@ def abort(
             )
         ]
     )
-    leader = leaders(cluster, [place[0]])[place]
-    for done in cluster.node(leader).call(request).markers:
-        for topic in done.topics:
-            for part in topic.partitions:
-                check(part.error_code, what=f"{topic.name}-{part.partition_index}")
+
+    def ask() -> None:
+        for done in cluster.node(leader(cluster, place)).call(request).markers:
+            for topic in done.topics:
+                for part in topic.partitions:
+                    check(part.error_code, what=f"{topic.name}-{part.partition_index}")
+
+    cluster.patiently(ask)
 
 
 def terminate(cluster: Cluster, transactional_id: str) -> None:
@@ -160,4 +213,4 @@ def terminate(cluster: Cluster, transactional_id: str) -> None:
         response = cluster.coordinator(transactional_id, TRANSACTION).call(request)
         check(response.error_code, what=f"transactional id {transactional_id!r}")
 
-    cluster.patiently(ask)
+    cluster.patiently(ask, again=True)

@@ -136,6 +136,24 @@ def test_records_are_deleted_once_there_is_a_leader(
     assert there.ok(f"consume {topic} -e") == "2\n"
 
 
+def test_transactions_are_listed_and_described_once_their_coordinator_has_loaded_them(
+    there: Ottla, disturbed: Broker
+) -> None:
+    topic = disturbed.create_topic("in-transactions")
+    there.ok(
+        f"kafka-producer-perf-test --bootstrap-server {there.address} --topic {topic} "
+        "--num-records 1 --record-size 10 --throughput -1 --transactional-id loaded"
+    )
+    listing = disturbed.fail("ListTransactions", "COORDINATOR_LOAD_IN_PROGRESS")
+    assert "loaded" in there.ok("transaction list")
+    describing = disturbed.fail("DescribeTransactions", "NOT_COORDINATOR")
+    assert "CompleteCommit" in there.ok("transaction describe loaded")
+    assert (listing.hits, describing.hits) == (1, 1)
+    producers = disturbed.fail("DescribeProducers", "NOT_LEADER_OR_FOLLOWER")
+    there.ok(f"transaction hanging {topic}")
+    assert producers.hits == 1
+
+
 def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     there: Ottla, disturbed: Broker
 ) -> None:
@@ -149,3 +167,27 @@ def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     )
     assert fault.hits == 1
     assert json.loads(there.ok("group describe forgetful -o json")) == []
+
+
+def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be aborted, and what its producer commits then would be lost."""
+    place = ("in-doubt", 0)
+    producer = SimpleNamespace(producer_id=7, current_txn_start_offset=0, last_timestamp=0)
+    state = SimpleNamespace(topics=[SimpleNamespace(topic=place[0], partitions=[place[1]])])
+    leaders = [-1, 2, 2]
+
+    def metadata(topics: list[str] | None = None) -> SimpleNamespace:
+        part = SimpleNamespace(partition_index=0, leader_id=leaders.pop(0), leader_epoch=5)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
+
+    def listed(_: Cluster, producer_ids: list[int]) -> list[transactions.Listed]:
+        return [] if len(leaders) > 1 else [transactions.Listed("id", 2, 7, "Ongoing")]
+
+    with Cluster(disturbed.bootstrap_servers) as cluster:
+        monkeypatch.setattr(cluster, "metadata", metadata)
+        monkeypatch.setattr(transactions, "producers", lambda *_: {place: [producer]})
+        monkeypatch.setattr(transactions, "list_transactions", listed)
+        monkeypatch.setattr(transactions, "describe", lambda *_: (2, state))
+        assert transactions.hanging(cluster, [place], 15) == []

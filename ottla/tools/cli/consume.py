@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
@@ -32,7 +33,8 @@ def consume(options: Namespace) -> None:
     until = milliseconds(options.until) if options.until else None
     count = 0
     with connect(options) as cluster:
-        wanted = reading(options, cluster)
+        committed = properties.get("isolation.level") == "read_committed"
+        wanted = reading(options, cluster, committed=committed)
         if options.dry_run and wanted.group:
             without_the_group(cluster, wanted)
         if options.count is not None:
@@ -40,23 +42,25 @@ def consume(options: Namespace) -> None:
         line = progress(options, cluster, wanted)
         finished: set[Place] = set()
         out = getattr(sys.stdout, "buffer", None)
-        for record in read(cluster, wanted, properties, options.client or "kafka-python"):
-            if until is not None and record.timestamp >= until:
-                finished.add((record.topic, record.partition))
-                if finished >= set(places_of(cluster, wanted)):
+        client = options.client or "kafka-python"
+        with closing(read(cluster, wanted, properties, client)) as records:
+            for record in records:
+                if until is not None and record.timestamp >= until:
+                    finished.add((record.topic, record.partition))
+                    if finished >= set(places_of(cluster, wanted)):
+                        break
+                    continue
+                text = show(record)
+                if out is None:
+                    sys.stdout.write(text.decode(errors="replace"))
+                else:
+                    out.write(text)
+                    if sys.stdout.isatty():
+                        out.flush()
+                count += 1
+                line.add(1)
+                if wanted.stop():
                     break
-                continue
-            text = show(record)
-            if out is None:
-                sys.stdout.write(text.decode(errors="replace"))
-            else:
-                out.write(text)
-                if sys.stdout.isatty():
-                    out.flush()
-            count += 1
-            line.add(1)
-            if wanted.stop():
-                break
         line.clear()
 
 
@@ -72,8 +76,8 @@ def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressL
     return line
 
 
-def reading(options: Namespace, cluster: Cluster) -> Reading:
-    """Where to begin and where to end."""
+def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading:
+    """Where to begin and where to end; before what is not `committed` yet, if only that is read."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
         found.partitions = [number_of(one) for one in options.partition]
@@ -103,7 +107,9 @@ def reading(options: Namespace, cluster: Cluster) -> Reading:
         existing(cluster, options.topic)
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
         places = places_of(cluster, asked)
-        found.ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
+        found.ends = offsets.required(
+            cluster, dict.fromkeys(places, LATEST), committed=committed
+        )
     elif options.exit:
         found.idle_ms = 5000
     return found

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from argparse import Namespace
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
-from ottla.tools.stream.batches import send_one, sendable
+from ottla.tools.stream.batches import SingleSender, sendable
 from ottla.tools.stream.client_settings import keyword_arguments, known_to
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.records import Record
@@ -98,6 +99,12 @@ class Mirror:
         self.dry_run = options.dry_run
         self.group = ""
         self.carried: dict[tuple[str, Place], int] = {}
+        """Offsets of groups, by the copies, as they were committed last."""
+        self.not_carried: dict[str, str] = {}
+        """Why the offsets of a group could not be committed."""
+        self.waiting: deque[tuple[Progress, int, Any]] = deque()
+        """Records that are sent and not acknowledged: the source's offset, the target's later."""
+        self.sender = SingleSender(target)
         self.client = options.client or "kafka-python"
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -169,6 +176,7 @@ class Mirror:
         finally:
             producer.close(5)
             consumer.close()
+            self.give_up()
 
     def clients(self) -> tuple[Any, Any]:
         """The consumer and the producer."""
@@ -176,7 +184,10 @@ class Mirror:
         if self.client == "confluent-kafka":
             from ottla.tools.stream.confluent import ConfluentConsumer, ConfluentProducer
 
-            committed = {**self.of_source, "isolation.level": "read_committed"}
+            committed = {
+                **self.of_source, "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            }  # fmt: skip
             consumer = ConfluentConsumer(reading, "", committed, "earliest")
             return consumer, ConfluentProducer(writing, self.of_target)
         from kafka import KafkaConsumer, KafkaProducer
@@ -184,6 +195,8 @@ class Mirror:
         of_consumer = known_to(KafkaConsumer, keyword_arguments(self.of_source)) | {
             "group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed",
             "max_poll_records": RECORDS_MAX,
+            # Where records expire before they are read, the next ones must not be left out.
+            "auto_offset_reset": "earliest",
         }  # fmt: skip
         of_producer = {
             "linger_ms": 20, "compression_type": "lz4", "max_request_size": 16 << 20,
@@ -199,6 +212,7 @@ class Mirror:
         """Where each partition continues."""
         known = commits(self.target, self.group)
         first = offsets.required(self.source, dict.fromkeys(places, EARLIEST))
+        last = offsets.required(self.source, dict.fromkeys(places, LATEST))
         copies = {place: (self.names[place[0]], place[1]) for place in places}
         ends = offsets.required(self.target, dict.fromkeys(copies.values(), LATEST), created=True)
         for place in places:
@@ -207,6 +221,10 @@ class Mirror:
             found = Progress.restored(place, offset, metadata) if offset >= 0 else None
             if found is None:
                 found = Progress(place, first[place], end)
+            elif found.torn:
+                found.target, found.torn = end, False
+                print(f"ottla mirror: {place[0]}-{place[1]}: copied again from {found.source} on:"
+                      " the target has refused a record, and may have later ones", file=sys.stderr)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
@@ -216,7 +234,22 @@ class Mirror:
                     f"group {self.group} in the target to copy everything again"
                 )
             self.progress[place] = found
+            self.within(found, first[place], last[place])
         self.remember(self.progress)  # from here on the target's contents are known
+
+    def within(self, found: Progress, first: int, last: int) -> None:
+        """Go on with what the source has: earlier records may have expired meanwhile."""
+        name = f"{found.place[0]}-{found.place[1]}"
+        if found.source > last:
+            raise ClientError(
+                f"{name} ends at {last} in the source, and {found.source} had been reached: was the"
+                f" topic deleted and created again? Delete the group {self.group} in the target to"
+                " copy everything again"
+            )
+        if found.source < first:
+            print(f"ottla mirror: {name}: the source has no records between {found.source} and"
+                  f" {first} any more", file=sys.stderr)
+            found.expire(first)
 
     def loop(self, consumer: Any, producer: Any) -> None:
         from kafka import TopicPartition
@@ -247,20 +280,15 @@ class Mirror:
 
     def send(self, producer: Any, batches: dict[Any, list[Any]]) -> None:
         """Send records, each to the partition that it came from, and wait for all."""
-        waiting = []
         for place, records in batches.items():
             found = self.progress[place.topic, place.partition]
             for record in records:
                 if found.skip:
                     found.skip -= 1
                     found.passed(record.offset, found.target)
-                    continue
-                future = self.send_one(producer, record)
-                waiting.append((found, record.offset, future))
-        producer.flush(ACK_SECONDS)
-        for found, offset, future in waiting:
-            found.passed(offset, future.get(ACK_SECONDS).offset)
-            found.copied += 1
+                else:
+                    self.waiting.append((found, record.offset, self.send_one(producer, record)))
+        self.settle(producer)
 
     def send_one(self, producer: Any, record: Any) -> Any:
         """Queues one record; the result gets the offset in the target later.
@@ -270,11 +298,11 @@ class Mirror:
         stamp = record.timestamp if record.timestamp is not None and record.timestamp >= 0 else None
         topic = self.names[record.topic]
         if not sendable(record.key, record.value, record.headers) or stamp == 0:
-            producer.flush(ACK_SECONDS)
+            self.settle(producer)       # nothing may overtake a record that is refused
             odd = Record(
                 -1, -1 if stamp is None else stamp, record.key, record.value, record.headers
             )
-            return Known(send_one(self.target, topic, odd, record.partition))
+            return Known(self.sender.send(topic, odd, record.partition))
         return producer.send(
             topic,
             value=record.value,
@@ -283,6 +311,35 @@ class Mirror:
             partition=record.partition,
             timestamp_ms=stamp,
         )
+
+    def settle(self, producer: Any) -> None:
+        """Wait until all that was sent is in the target; raises for the first that is not."""
+        producer.flush(ACK_SECONDS)
+        while self.waiting:
+            found, offset, future = self.waiting[0]
+            found.passed(offset, future.get(ACK_SECONDS).offset)
+            found.copied += 1
+            self.waiting.popleft()
+
+    def give_up(self) -> None:
+        """After a failure: remember where a record was refused, for the next run, which could not
+        tell from the number of records in the target which of them are there."""
+        from kafka.errors import BrokerResponseError, KafkaError, RetriableError
+
+        from ottla.tools.stream.confluent import NotWritten
+
+        failed = set[Place]()
+        for found, offset, future in self.waiting:
+            try:
+                copied = future.get(0).offset
+                if found.place not in failed:
+                    found.passed(offset, copied)
+            except (KafkaError, ClientError) as error:
+                failed.add(found.place)
+                final = isinstance(error, BrokerResponseError | NotWritten)
+                found.torn |= final and not isinstance(error, RetriableError)
+        if torn := [place for place in failed if self.progress[place].torn]:
+            self.remember(torn)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""
@@ -293,6 +350,7 @@ class Mirror:
             self.group,
             dict(zip(copies, [found.source for found in changed], strict=True)),
             dict(zip(copies, [found.metadata() for found in changed], strict=True)),
+            created=True,
         )
 
     def carry_groups(self) -> None:
@@ -306,17 +364,34 @@ class Mirror:
             for place, (offset, _) in groups.committed(self.source, listed.id).items():
                 found = self.progress.get(place)
                 copied = found.translate(offset) if found else None
-                if copied is not None and self.carried.get((listed.id, place)) != copied:
-                    changed[self.names[place[0]], place[1]] = copied
-                    self.carried[listed.id, place] = copied
+                if copied is None:
+                    continue
+                copy = (self.names[place[0]], place[1])
+                if self.carried.get((listed.id, copy)) != copied:
+                    changed[copy] = copied
             if changed:
                 self.carry(listed.id, changed)
 
     def carry(self, group: str, changed: dict[Place, int]) -> None:
+        """Commit offsets of a group in the target; but where its consumers have gone on there, they
+        are not set back."""
         try:
-            groups.commit(self.target, group, changed)
+            there = groups.committed(self.target, group)
+            forward = {}
+            for copy, offset in changed.items():
+                now = there[copy][0] if copy in there else -1
+                if now < offset or now == self.carried.get((group, copy)):
+                    forward[copy] = offset
+            if forward:
+                groups.commit(self.target, group, forward, created=True)
         except Refused as refused:  # the group is active in the target: its offsets are kept
-            print(f"ottla mirror: group {group} was not carried over: {refused}", file=sys.stderr)
+            if self.not_carried.get(group) != str(refused):
+                told = f"group {group} was not carried over: {refused}"
+                print(f"ottla mirror: {told}", file=sys.stderr)
+                self.not_carried[group] = str(refused)
+            return
+        self.not_carried.pop(group, None)
+        self.carried |= {(group, copy): offset for copy, offset in changed.items()}
 
     def report(self) -> None:
         """One line per topic: records copied, and how far the target lags."""
@@ -324,7 +399,11 @@ class Mirror:
         for topic in sorted(self.names):
             mine = [found for place, found in self.progress.items() if place[0] == topic]
             copied = sum(found.copied for found in mine)
-            lag = sum(max(0, ends[found.place].offset - found.source) for found in mine)
+            known = [(ends[found.place].known, found.source) for found in mine]
+            lag = sum(max(0, end - source) for end, source in known if end is not None)
+            if unknown := sum(end is None for end, _ in known):
+                print(f"ottla mirror: {topic}: the lag of {unknown} partitions without a leader is"
+                      " not known", file=sys.stderr)
             print(f"{topic}: {copied} records copied, lag {lag}", file=sys.stderr, flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 from ottla.tools.admin.offsets import EARLIEST, LATEST
@@ -43,11 +44,12 @@ def run(options: Options) -> int:
         count, status = 0, 0
         wanted.stop = lambda: 0 <= most <= count
         try:
-            for record in read(cluster, wanted, properties):
-                show(record)
-                count += 1
-                if wanted.stop():
-                    break
+            with closing(read(cluster, wanted, properties)) as records:
+                for record in records:
+                    show(record)
+                    count += 1
+                    if wanted.stop():
+                        break
             sys.stdout.flush()
         except KeyboardInterrupt:
             status = 130

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import BinaryIO
 
 from ottla.client.addresses import parse_addresses, show_address
@@ -55,26 +56,33 @@ def consume(chosen: Chosen) -> None:
         if chosen.exit and not chosen.group:
             asked = Reading(topics=names, partitions=wanted.partitions, ends={})
             places = places_of(cluster, asked)
-            wanted.ends = offsets.required(cluster, dict.fromkeys(places, offsets.LATEST))
+            wanted.ends = offsets.required(
+                cluster, dict.fromkeys(places, offsets.LATEST),
+                committed=properties.get("isolation.level") == "read_committed",
+            )  # fmt: skip
         elif chosen.exit:
             wanted.idle_ms = 5000
         wanted.stop = lambda: chosen.count is not None and count >= chosen.count
         show, out = shower(chosen, leaders), binary_output()
         ended: set[Place] = set()
-        for record in read(cluster, wanted, properties) if not wanted.stop() else ():
-            if until is not None and record.timestamp >= until:
-                ended.add((record.topic, record.partition))
-                if ended >= set(places_of(cluster, wanted)):
-                    break
-                continue
-            out.write(show(record))
-            if chosen.unbuffered or sys.stdout.isatty():
-                out.flush()
-            count += 1
-            if wanted.stop():
-                break
-        else:
+        if wanted.stop():                   # -c 0
             say_ends(chosen, wanted)
+            return
+        with closing(read(cluster, wanted, properties)) as found:
+            for record in found:
+                if until is not None and record.timestamp >= until:
+                    ended.add((record.topic, record.partition))
+                    if ended >= set(places_of(cluster, wanted)):
+                        break
+                    continue
+                out.write(show(record))
+                if chosen.unbuffered or sys.stdout.isatty():
+                    out.flush()
+                count += 1
+                if wanted.stop():
+                    break
+            else:
+                say_ends(chosen, wanted)
 
 
 def binary_output() -> BinaryIO:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import check
-from ottla.tools.admin.topics import leaders
-from ottla.wire.messages import FetchRequest, ProduceRequest
+from ottla.client.errors import ClientError, check
+from ottla.tools.admin.topics import leader
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import FetchRequest, InitProducerIdRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
 
 Headers = Sequence[tuple[str, bytes | None]]
 PRODUCE_MAX, FETCH_MAX = 12, 12
 """The last versions that name topics instead of their ids."""
+
+REPLICATION = {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+"""Too few replicas in sync at the moment: sent again, as producers do."""
 
 
 def produce_request(
@@ -76,14 +86,41 @@ def sendable(key: bytes | None, value: bytes | None, headers: Headers) -> bool:
     return not (key is None and value is None) and all(one is not None for _, one in headers)
 
 
-def send_one(cluster: Cluster, topic: str, record: Record, partition: int | None) -> int:
-    """Send one record by itself; returns its offset once every in-sync replica has it."""
-    index = partition or 0
-    batch = build_batch([record])
+class SingleSender:
+    """Sends records one by one, each in a batch of its own, and once: with sequences, by which
+    brokers know a batch that they get again after its answer was lost."""
 
-    def ask() -> int:
-        leader = leaders(cluster, [topic])[topic, index]
-        request = produce_request(topic, index, batch)
-        return check_produced(cluster.node(leader).call(request, at_most=PRODUCE_MAX))
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._producer: tuple[int, int] | None = None
+        self._sequences: Counter[Place] = Counter()
 
-    return int(cluster.patiently(ask))
+    def send(self, topic: str, record: Record, partition: int | None) -> int:
+        """Send one record; returns its offset once every in-sync replica has it."""
+        place = (topic, partition or 0)
+        if self._producer is None:
+            self._producer = self.cluster.patiently(self._new_producer, again=True)
+            self._sequences.clear()
+        producer_id, epoch = self._producer
+        batch = build_batch(
+            [record], producer_id=producer_id, producer_epoch=epoch,
+            base_sequence=self._sequences[place],
+        )
+        request = produce_request(*place, batch)
+
+        def ask() -> int:
+            node = self.cluster.node(leader(self.cluster, place))
+            return check_produced(node.call(request, at_most=PRODUCE_MAX))
+
+        try:
+            offset = int(self.cluster.patiently(ask, REPLICATION, again=True))
+        except ClientError:
+            self._producer = None       # it is not known what the sequence is now
+            raise
+        self._sequences[place] = (self._sequences[place] + 1) & 0x7FFFFFFF
+        return offset
+
+    def _new_producer(self) -> tuple[int, int]:
+        answer = self.cluster.any().call(InitProducerIdRequest(transactional_id=None))
+        check(answer.error_code, what="a producer id")
+        return answer.producer_id, answer.producer_epoch

@@ -68,7 +68,9 @@ class ConfluentConsumer:
     ) -> None:
         self._library = library()
         settings = {
-            **COMMON, "auto.offset.reset": start, **librdkafka_settings(properties),
+            **COMMON, "auto.offset.reset": start,
+            "isolation.level": "read_uncommitted",      # as with kafka-python, and Java's clients
+            **librdkafka_settings(properties),
             "bootstrap.servers": ",".join(servers), "group.id": group or GROUP,
             "enable.auto.commit": False, "enable.partition.eof": True,
         }  # fmt: skip
@@ -132,6 +134,10 @@ class ConfluentConsumer:
         self._consumer.close()
 
 
+class NotWritten(ClientError):
+    """The broker has refused a record: it is certain that it was not written."""
+
+
 @dataclass
 class Sent:
     """A record that is on its way, and its offset later."""
@@ -148,7 +154,10 @@ class Sent:
     def get(self, _: float) -> Sent:
         """Itself, after a flush. Raises ClientError if it was not acknowledged."""
         if self.failure is not None or self.offset < 0:
-            raise ClientError(f"a record was not acknowledged: {self.failure or 'no answer'}")
+            refused = self.failure is not None and self.failure.code() > 0
+            raise (NotWritten if refused else ClientError)(
+                f"a record was not acknowledged: {self.failure or 'no answer'}"
+            )
         return self
 
 

@@ -2,8 +2,9 @@
 
 The source's next offset is committed in the target cluster for the group `ottla-mirror-…`, with the
 target's next offset as metadata. If a killed mirror left more records in the target than the commit
-accounts for, that many records after the commit have been copied already and are skipped. Records
-keep their order, so source and target offsets differ by a constant between gaps: the runs.
+accounts for, that many records after the commit have been copied already and are skipped; but not
+where the target has refused one of them, so that later ones may have overtaken it. Records keep
+their order, so source and target offsets differ by a constant between gaps: the runs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Progress:
     skip: int = 0
     """Records after `source` that the target has already."""
     copied: int = 0
+    torn: bool = False
+    """Whether the target has refused a record, and may have later ones."""
 
     def passed(self, source_offset: int, target_offset: int) -> None:
         """Count one record that is in the target now."""
@@ -39,6 +42,17 @@ class Progress:
             self.runs.append((source_offset, target_offset))
             del self.runs[:-RUNS_KEPT]
         self.source, self.target = source_offset + 1, target_offset + 1
+
+    def expire(self, first: int) -> None:
+        """Go on at `first`, the first offset that the source still has.
+
+        Of the records between that the target has already, none is skipped any more. If there were
+        gaps between them, records are repeated, not lost.
+        """
+        gone = min(self.skip, first - self.source)
+        self.skip -= gone
+        self.target += gone
+        self.source = first
 
     def translate(self, offset: int) -> int | None:
         """The target's offset for a source's; None if it was not copied, or is before all runs."""
@@ -53,7 +67,10 @@ class Progress:
 
     def metadata(self) -> str:
         """The metadata stored with the source's offset."""
-        return json.dumps({"target": self.target, "runs": self.runs}, separators=(",", ":"))
+        known: dict[str, object] = {"target": self.target, "runs": self.runs}
+        if self.torn:
+            known["torn"] = True
+        return json.dumps(known, separators=(",", ":"))
 
     @classmethod
     def restored(cls, place: Place, source: int, metadata: str) -> Progress | None:
@@ -61,6 +78,7 @@ class Progress:
         try:
             found = json.loads(metadata)
             runs = [(int(one), int(other)) for one, other in found["runs"]]
-            return cls(place, source, int(found["target"]), runs)
-        except (ValueError, KeyError, TypeError):
+            torn = bool(found.get("torn"))
+            return cls(place, source, int(found["target"]), runs, torn=torn)
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None

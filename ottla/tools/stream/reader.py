@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,23 +76,28 @@ def open_consumer(
 
 def read(
     cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str = "kafka-python"
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """kafka-python's records (topic, partition, offset, timestamp, key, value, headers), or those
-    of confluent-kafka under the same names."""
+    of confluent-kafka under the same names.
+
+    Close it where it is not read to its end: that commits for the group, and may raise ClientError.
+    """
     from kafka.errors import KafkaError
 
     consumer = open_consumer(cluster, wanted, properties, client)
     handed = Handed(consumer if wanted.group else None)
     try:
-        if wanted.group and wanted.partitions is None:
-            subscribe(consumer, wanted)
-            yield from handed.count(poll(consumer, wanted, {}))
-        else:
-            yield from handed.count(poll(consumer, wanted, assign(cluster, consumer, wanted)))
+        try:
+            if wanted.group and wanted.partitions is None:
+                subscribe(consumer, wanted)
+                yield from handed.count(poll(consumer, wanted, {}))
+            else:
+                yield from handed.count(poll(consumer, wanted, assign(cluster, consumer, wanted)))
+        finally:
+            handed.commit()
     except KafkaError as failed:
         raise ClientError(f"{type(failed).__name__}: {failed}".rstrip(": ")) from failed
     finally:
-        handed.commit()
         consumer.close(autocommit=False)
 
 

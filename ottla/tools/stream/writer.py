@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.transport import Security
-from ottla.tools.stream.batches import Headers, send_one, sendable
+from ottla.tools.stream.batches import Headers, SingleSender, sendable
 from ottla.tools.stream.client_settings import (
     keyword_arguments,
     known_to,
@@ -23,6 +23,11 @@ from ottla.wire.records import Record
 
 BATCHING = {"linger_ms": 10, "batch_size": 131_072}
 """Larger batches than kafka-python's own: a command sends many records, or waits for the end."""
+AT_LEAST_ONCE = {
+    "enable.idempotence", "request.required.acks", "retries", "message.send.max.retries",
+    "max.in.flight", "max.in.flight.requests.per.connection", "queuing.strategy",
+}
+"""Settings with which librdkafka may refuse idempotence: whoever gives one says what he wants."""
 CLOSE_SECONDS = 60
 IN_FLIGHT_MAX = 10_000
 """Records that are sent and not acknowledged; a faster reader waits."""
@@ -56,12 +61,21 @@ def record_of(
     return Record(-1, now if timestamp_ms is None else timestamp_ms, key, value, headers)
 
 
-def send_alone(
-    servers: Sequence[str], security: Security, topic: str, record: Record, partition: int | None
-) -> None:
-    """Sends a record that the library cannot send; those before it must have been flushed."""
-    with Cluster(",".join(servers), security=security) as cluster:
-        send_one(cluster, topic, record, partition)
+class Apart:
+    """Sends records that the library cannot send; those before them must have been flushed."""
+
+    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
+        security = Security.from_properties(properties)
+        self._cluster = Cluster(",".join(servers), security=security)
+        self._sender = SingleSender(self._cluster)
+
+    def send(self, topic: str, record: Record, partition: int | None) -> None:
+        """Returns once it is acknowledged."""
+        self._sender.send(topic, record, partition)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
 
 
 class KafkaPythonWriter:
@@ -72,8 +86,7 @@ class KafkaPythonWriter:
         from kafka.errors import KafkaError
 
         quiet()
-        self._servers = servers
-        self._security = Security.from_properties(properties)
+        self._apart = Apart(servers, properties)
         self.failure: BaseException | None = None
         self.sent = 0
         self._error = KafkaError
@@ -97,7 +110,7 @@ class KafkaPythonWriter:
         if not sendable(key, value, headers):
             self.flush()
             record = record_of(key, value, headers, timestamp_ms)
-            send_alone(self._servers, self._security, topic, record, partition)
+            self._apart.send(topic, record, partition)
             self.sent += 1
             return
         try:
@@ -135,6 +148,7 @@ class KafkaPythonWriter:
             self.flush()
         finally:
             self._producer.close(CLOSE_SECONDS)
+            self._apart.close()
 
 
 class ConfluentWriter:
@@ -146,12 +160,15 @@ class ConfluentWriter:
         found = library()
         self.failure: Any = None
         self.sent = 0
-        self._servers = servers
-        self._security = Security.from_properties(properties)
+        self._apart = Apart(servers, properties)
         self._error = found.KafkaException
         # Keys go to partitions as Java's clients and kafka-python send them.
-        settings = {**COMMON, "partitioner": "murmur2_random", **librdkafka_settings(properties)}
+        given = librdkafka_settings(properties)
+        settings = {**COMMON, "partitioner": "murmur2_random", **given}
         settings["bootstrap.servers"] = ",".join(servers)
+        # As with Java's producers and kafka-python: a lost answer does not make a second record.
+        if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
+            settings["enable.idempotence"] = True
         try:
             self._producer = found.Producer(settings)
         except found.KafkaException as wrong:
@@ -170,7 +187,7 @@ class ConfluentWriter:
         if timestamp_ms == 0:       # librdkafka would send the present time
             self.flush()
             record = record_of(key, value, headers, timestamp_ms)
-            send_alone(self._servers, self._security, topic, record, partition)
+            self._apart.send(topic, record, partition)
             self.sent += 1
             return
         more: dict[str, Any] = {} if partition is None else {"partition": partition}
@@ -206,7 +223,10 @@ class ConfluentWriter:
 
     def close(self) -> None:
         """Send what is queued and end."""
-        self.flush()
+        try:
+            self.flush()
+        finally:
+            self._apart.close()
 
 
 def open_writer(

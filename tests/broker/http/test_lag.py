@@ -14,7 +14,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.client.cluster import Cluster
 from ottla.tools.admin import groups, offsets, topics
-from ottla.tools.stream.batches import send_one
+from ottla.tools.stream.batches import SingleSender
 from ottla.wire.records import Record
 from tests.broker.running import RunningBroker
 
@@ -63,7 +63,8 @@ def fill(broker: RunningBroker, cluster: Cluster, topic: str, ages_seconds: list
     sizes = []
     for age in ages_seconds:
         before = size_of(broker, topic)
-        send_one(cluster, topic, Record(-1, now_ms - age * 1000, None, bytes(400_000), ()), 0)
+        record = Record(-1, now_ms - age * 1000, None, bytes(400_000), ())
+        SingleSender(cluster).send(topic, record, 0)
         sizes.append(size_of(broker, topic) - before)
     return sizes
 

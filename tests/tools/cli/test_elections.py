@@ -124,6 +124,46 @@ def test_offsets_are_not_made_up_or_left_out(
     assert fault.hits == 1
 
 
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_a_record_is_sent_once_where_the_leader_moves_after_it_was_written(
+    there: Ottla, disturbed: Broker, client: str
+) -> None:
+    topic = disturbed.create_topic(f"moved-{client}")
+    moved = disturbed.fail("Produce", "NOT_LEADER_OR_FOLLOWER", after=True)
+    lost = disturbed.drop("Produce", after=True)
+    odd = b'{"key": null, "value": null, "timestamp": 0}\n' * 2
+    there.ok(f"produce {topic} -i jsonl --client {client}", odd)
+    assert (moved.hits, lost.hits) == (1, 1)
+    assert json.loads(there.ok(f"topic offsets {topic} -o json"))[0]["next"] == 2
+
+
+def test_a_record_of_confluent_kafka_is_sent_once_where_its_answer_is_lost(
+    there: Ottla, disturbed: Broker
+) -> None:
+    topic = disturbed.create_topic("lost")
+    lost = disturbed.drop("Produce", after=True)
+    there.ok(f"produce {topic} --client confluent-kafka", b"1\n")
+    assert lost.hits == 1
+    assert there.ok(f"consume {topic} -e") == "1\n"
+
+
+@pytest.mark.parametrize(
+    "command", [
+        "consume {1} -G team-{1} -n 1 -o beginning",
+        "kcat -b {0} -G team-{1} -c 1 -o beginning {1}",
+    ]
+)  # fmt: skip
+def test_offsets_that_cannot_be_committed_are_a_failure(
+    there: Ottla, disturbed: Broker, command: str
+) -> None:
+    """Whoever reads on from them would read the same records once more."""
+    topic = disturbed.create_topic(f"stuck-{len(command)}")
+    there.ok(f"produce {topic}", b"1\n2\n")
+    disturbed.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", count=None)
+    done = there(command.format(there.address, topic))
+    assert done.status == 1 and "GroupAuthorizationFailed" in done.err
+
+
 @pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
 def test_records_are_deleted_once_there_is_a_leader(
     there: Ottla, disturbed: Broker, code: str
@@ -191,3 +231,29 @@ def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
         monkeypatch.setattr(transactions, "list_transactions", listed)
         monkeypatch.setattr(transactions, "describe", lambda *_: (2, state))
         assert transactions.hanging(cluster, [place], 15) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"), [
+        ("consume {1} -e --committed", "1\n"),
+        ("consume {1} -e --committed --client confluent-kafka", "1\n"),
+        ("kcat -b {0} -C -e -q -X isolation.level=read_committed -t {1}", "1\n"),
+        ("consume {1} -e --client confluent-kafka", "1\n2\n"),
+    ]
+)  # fmt: skip
+def test_a_reader_does_not_wait_for_an_open_transaction(
+    there: Ottla, disturbed: Broker, command: str, printed: str
+) -> None:
+    topic = disturbed.create_topic(f"open-{len(command)}")
+    there.ok(f"produce {topic}", b"1\n")
+    producer = Producer({
+        "bootstrap.servers": there.address, "transactional.id": topic, "log_level": 0,
+        "transaction.timeout.ms": 5000,
+    })  # fmt: skip
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"2")
+    producer.flush()
+    assert there.ok(command.format(there.address, topic)) == printed
+    assert '"Ongoing"' in there.ok(f"transaction describe {topic} -o json")
+    producer.abort_transaction()

@@ -1,0 +1,166 @@
+"""A mirror copies all that there is, and goes on, whatever happens to either cluster meanwhile."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.client.errors import check
+from ottla.testing import Broker
+from ottla.tools.admin import groups
+from ottla.tools.cli.mirror import Mirror
+from ottla.tools.stream.mirror_progress import Progress
+from ottla.wire.errors import ErrorCode
+from tests.tools.cli.ottla_command import Ottla
+
+CLIENTS = pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def disturbed(running: Broker) -> Iterator[Broker]:
+    """The target: a broker whose answers the test replaces."""
+    yield running
+    running.heal()
+
+
+@pytest.fixture
+def there(disturbed: Broker) -> Ottla:
+    return Ottla(disturbed.bootstrap_servers)
+
+
+def once(source: Ottla, target: Ottla, topic: str, *more: str) -> list[str]:
+    """The command line that copies one topic."""
+    return ["mirror", "--from", source.address, "--to", target.address, "--topics", topic,
+            "--once", *more]  # fmt: skip
+
+
+@CLIENTS
+def test_what_the_source_still_has_is_copied_where_earlier_records_have_expired(
+    ottla: Ottla, there: Ottla, client: str
+) -> None:
+    topic = f"expired-{client}"
+    ottla.ok(f"topic create {topic} --partitions 1")
+    ottla.ok(f"produce {topic}", b"1\n2\n")
+    ottla.ok(once(ottla, there, topic, "--client", client))
+    ottla.ok(f"produce {topic}", b"3\n4\n5\n6\n")
+    ottla.ok(f"topic trim {topic} --before 4 --yes")
+    done = ottla(once(ottla, there, topic, "--client", client))
+    assert done.status == 0 and "2 records copied, lag 0" in done.err
+    assert there.ok(f"consume {topic} -e").split() == ["1", "2", "5", "6"]
+    assert f"{topic}-0: the source has no records between 2 and 4 any more" in done.err
+
+
+def test_a_topic_that_the_targets_coordinator_hardly_knows_is_copied(
+    ottla: Ottla, there: Ottla, disturbed: Broker
+) -> None:
+    ottla.ok("topic create fresh")
+    ottla.ok("produce fresh", b"1\n")
+    fault = disturbed.fail("OffsetCommit", "UNKNOWN_TOPIC_OR_PARTITION")
+    ottla.ok(once(ottla, there, "fresh"))
+    assert fault.hits == 1
+    assert there.ok("consume fresh -e").split() == ["1"]
+
+
+def test_a_mirror_goes_on_when_the_target_closes_its_connections(
+    ottla: Ottla, there: Ottla, disturbed: Broker
+) -> None:
+    """As a broker does that is restarted, or that has heard nothing for ten minutes."""
+    ottla.ok("topic create closed")
+    ottla.ok("produce closed", b"1\n")
+    fault = disturbed.drop("OffsetCommit")
+    ottla.ok(once(ottla, there, "closed"))
+    assert fault.hits == 1
+    assert there.ok("consume closed -e").split() == ["1"]
+
+
+@CLIENTS
+def test_a_record_that_was_refused_is_not_left_out_by_the_next_run(
+    ottla: Ottla, there: Ottla, client: str
+) -> None:
+    """The records after it are in the target already: their number says nothing about it."""
+    topic = f"refused-{client}"
+    ottla.ok(f"topic create {topic} --partitions 1")
+    there.ok(f"topic create {topic} --partitions 1 --config max.message.bytes=30000")
+    values = ["first", random.Random(1).randbytes(20_000).hex(), None, "last"]
+    lines = "".join(json.dumps({"value": value}) + "\n" for value in values)
+    ottla.ok(f"produce {topic} -i jsonl", lines.encode())
+    done = ottla(once(ottla, there, topic, "--client", client))
+    assert done.status == 1
+    there.ok(f"config set topic/{topic} max.message.bytes=1000000")
+    ottla.ok(once(ottla, there, topic, "--client", client))
+    printed = there.ok(f"consume {topic} -e --output jsonl").splitlines()
+    found = [json.loads(line)["value"] for line in printed]
+    assert found[-3:] == values[1:]
+
+
+class Groups:
+    """The groups of both clusters, as a mirror sees them through the administration's functions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offsets: dict[str, dict[tuple[str, int], tuple[int, int]]] = {"source": {}}
+        self.refusals: list[int] = []
+        monkeypatch.setattr(groups, "list_groups", lambda _: [SimpleNamespace(id="team")])
+        monkeypatch.setattr(groups, "committed", lambda cluster, _: self.offsets.get(cluster, {}))
+        monkeypatch.setattr(groups, "commit", self.commit)
+
+    def commit(
+        self, cluster: str, _: str, wanted: dict[tuple[str, int], int], *, created: bool
+    ) -> None:
+        assert created
+        check(self.refusals.pop(0) if self.refusals else 0)
+        self.set(cluster, **{topic: offset for (topic, _), offset in wanted.items()})
+
+    def set(self, cluster: str, **wanted: int) -> None:
+        """Commit offsets of partitions 0."""
+        found = self.offsets.setdefault(cluster, {})
+        found |= {(topic, 0): (offset, -1) for topic, offset in wanted.items()}
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> tuple[Groups, Mirror]:
+    """The groups, and a mirror that has copied 100 records of two topics."""
+    options = SimpleNamespace(
+        once=False, topics=None, groups=".*", prefix="", report=None, dry_run=False, client=None
+    )
+    mirror = Mirror(options, "source", "target")  # type: ignore[arg-type]
+    for topic in ("here", "there"):
+        mirror.names[topic] = topic
+        found = mirror.progress[topic, 0] = Progress((topic, 0), 0, 0)
+        for offset in range(100):
+            found.passed(offset, offset)
+    return Groups(monkeypatch), mirror
+
+
+def test_a_groups_offsets_that_were_refused_are_carried_over_later(
+    two: tuple[Groups, Mirror], capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, mirror = two
+    known.set("source", here=10)
+    known.refusals = [ErrorCode.UNKNOWN_MEMBER_ID] * 2      # a consumer reads there
+    for _ in range(2):
+        mirror.carry_groups()
+        assert "target" not in known.offsets
+    mirror.carry_groups()
+    assert known.offsets["target"] == {("here", 0): (10, -1)}
+    assert capsys.readouterr().err.count("group team was not carried over") == 1
+
+
+def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, Mirror]) -> None:
+    known, mirror = two
+    known.set("source", here=10, there=20)
+    known.set("target", here=30)
+    mirror.carry_groups()
+    assert known.offsets["target"] == {("here", 0): (30, -1), ("there", 0): (20, -1)}
+    known.set("source", here=40, there=5)       # what the mirror itself has set may go back
+    mirror.carry_groups()
+    assert known.offsets["target"] == {("here", 0): (40, -1), ("there", 0): (5, -1)}

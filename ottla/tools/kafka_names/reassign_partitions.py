@@ -145,17 +145,27 @@ def execute(options: Options, cluster: Cluster) -> None:
         {place: item.replicas for place, item in plan.items()},
         allow_factor_change=not options.has("disallow-replication-factor-change"),
     )
-    if failed := {place: result for place, result in results.items() if result[0]}:
-        shown = "\n".join(
-            f"{topic}-{index}: {exception_of(code, message).partition(': ')[2]}"
-            for (topic, index), (code, message) in sorted(failed.items())
-        )
-        raise ClientError(f"Error reassigning partition(s):\n{shown}")
+    refuse("reassigning", results)
     print(
         f"Successfully started partition reassignment{'s' * (len(plan) > 1)} for "
         + ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
     )
     move_directories(cluster, plan, options.number("timeout", TIMEOUT_MS) / 1000)
+
+
+def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
+    """Raises what was refused."""
+    failed = {place: result for place, result in results.items() if result[0]}
+    if not failed:
+        return
+    shown = "\n".join(
+        f"{topic}-{index}: {exception_of(code, message).partition(': ')[2]}"
+        for (topic, index), (code, message) in sorted(failed.items())
+    )
+    what = "partition(s)"
+    if doing == "cancelling":
+        what = f"partition reassignment{'s' * (len(failed) > 1)} for"
+    raise ClientError(f"Error {doing} {what}:\n{shown}")
 
 
 def move_directories(cluster: Cluster, plan: Plan, seconds: float) -> None:
@@ -321,7 +331,7 @@ def cancel(options: Options, cluster: Cluster) -> None:
     moving = partitions.reassignments(cluster)
     stopped = sorted(place for place in plan if place in moving)
     if stopped:
-        partitions.reassign(cluster, dict.fromkeys(stopped))
+        refuse("cancelling", partitions.reassign(cluster, dict.fromkeys(stopped)))
         shown = ",".join(f"{topic}-{index}" for topic, index in stopped)
         print(
             f"Successfully cancelled partition reassignment{'s' * (len(stopped) > 1)} for: {shown}"

@@ -209,6 +209,22 @@ def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     assert json.loads(there.ok("group describe forgetful -o json")) == []
 
 
+def test_a_reassignment_that_is_not_cancelled_is_not_reported_as_cancelled(
+    there: Ottla, disturbed: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = disturbed.create_topic("moving")
+    plan = {"topic": topic, "partition": 0, "replicas": [1]}
+    (tmp_path / "plan").write_text(json.dumps({"partitions": [plan]}))
+    moving = {(topic, 0): partitions.Moving([1, 2], [2], [])}
+    monkeypatch.setattr(partitions, "reassignments", lambda _: moving)
+    done = there(
+        f"kafka-reassign-partitions --bootstrap-server {there.address} --cancel "
+        f"--reassignment-json-file {tmp_path / 'plan'}"
+    )
+    assert done.status == 1 and "Successfully" not in done.out
+    assert f"Error cancelling partition reassignment for:\n{topic}-0: " in done.out
+
+
 def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
     disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

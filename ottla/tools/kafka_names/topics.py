@@ -12,6 +12,7 @@ from ottla.tools.kafka_names.common import connect, matching, needs_server
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -146,14 +147,20 @@ def create(options: Options, cluster: Cluster) -> None:
         placed = assignment_of(options.one("replica-assignment"))
     if options.has("if-not-exists") and name in topics.names(cluster):
         return
-    topics.create(
-        cluster,
-        name,
-        partitions=partitions,
-        replication_factor=factor,
-        assignments=placed,
-        configs=settings,
-    )
+    try:
+        topics.create(
+            cluster,
+            name,
+            partitions=partitions,
+            replication_factor=factor,
+            assignments=placed,
+            configs=settings,
+        )
+    except Refused as refused:
+        # The broker that was asked above may not have heard of it yet.
+        if refused.code == ErrorCode.TOPIC_ALREADY_EXISTS and options.has("if-not-exists"):
+            return
+        raise
     print(f"Created topic {name}.")
 
 

@@ -209,6 +209,16 @@ def test_offsets_of_a_group_are_deleted_once_its_coordinator_is_found(
     assert json.loads(there.ok("group describe forgetful -o json")) == []
 
 
+def test_a_topic_that_one_broker_does_not_know_yet_exists(
+    there: Ottla, disturbed: Broker
+) -> None:
+    disturbed.fail("CreateTopics", "TOPIC_ALREADY_EXISTS")
+    there.ok(
+        f"kafka-topics --bootstrap-server {there.address} --create --topic elsewhere "
+        "--if-not-exists"
+    )
+
+
 def test_a_reassignment_that_is_not_cancelled_is_not_reported_as_cancelled(
     there: Ottla, disturbed: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.cluster import EARLY, MOVED
 from ottla.client.errors import Refused, check
+from ottla.tools.admin.topics import led_by
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage
 from ottla.wire.messages import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.admin.offsets import Place
 
+OFFSETS = "__consumer_offsets"
 NAMED_TOPICS = 9
 """The last version of OffsetFetch and OffsetCommit that names topics instead of their ids."""
 GONE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
@@ -88,6 +90,21 @@ def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
     response = cluster.node(node_id).call(request)
     check(response.error_code)
     return response
+
+
+def list_surely(cluster: Cluster) -> list[Listed]:
+    """As `list_groups`, but waits while coordinators are being elected, whose groups nobody
+    lists."""
+
+    def ask() -> list[Listed]:
+        before = led_by(cluster, OFFSETS)
+        found = list_groups(cluster)
+        if led_by(cluster, OFFSETS) != before:
+            raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators of groups have changed")
+        return found
+
+    found: list[Listed] = cluster.patiently(ask)
+    return found
 
 
 def describe(cluster: Cluster, group_id: str) -> Group:

@@ -145,6 +145,19 @@ def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], in
     return found
 
 
+def led_by(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
+    """The leader, and its epoch, of each partition of an internal topic: the coordinators.
+
+    Raises Refused where one is being elected: what it coordinates is in no broker's list.
+    """
+    [topic] = cluster.metadata([name]).topics       # has no partitions for who may not see them
+    for part in topic.partitions:
+        if part.leader_id < 0:
+            what = f"{name}-{part.partition_index}"
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, what=what)
+    return {p.partition_index: (p.leader_id, p.leader_epoch) for p in topic.partitions}
+
+
 def leader(cluster: Cluster, place: tuple[str, int]) -> int:
     """The leader of one partition; raises Refused if there is no such partition or no leader."""
     found = leaders(cluster, [place[0]]).get(place)

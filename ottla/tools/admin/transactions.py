@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.client.cluster import TRANSACTION, Cluster
 from ottla.client.errors import Refused, check
 from ottla.tools.admin.partitions import by_topic
-from ottla.tools.admin.topics import leader, leaders
+from ottla.tools.admin.topics import leader, leaders, led_by
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeProducersRequest,
@@ -151,7 +151,7 @@ def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Pl
     Raises Refused unless all of them were there: a transaction whose coordinator is being elected
     is in nobody's list, and would be taken for one that nobody knows.
     """
-    before = _coordinators(cluster)
+    before = led_by(cluster, STATE)
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)
@@ -160,20 +160,9 @@ def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Pl
             for topic in state.topics
             for index in topic.partitions
         }
-    if _coordinators(cluster) != before:
+    if led_by(cluster, STATE) != before:
         raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators of transactions have changed")
     return found
-
-
-def _coordinators(cluster: Cluster) -> dict[int, tuple[int, int]]:
-    """The leader, and its epoch, of each partition that a coordinator keeps its transactions in."""
-    [topic] = cluster.metadata([STATE]).topics      # has no partitions for who may not see them
-    for part in topic.partitions:
-        if part.leader_id < 0:
-            raise Refused(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, what=f"{STATE}-{part.partition_index}"
-            )
-    return {p.partition_index: (p.leader_id, p.leader_epoch) for p in topic.partitions}
 
 
 def abort(

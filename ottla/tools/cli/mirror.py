@@ -143,7 +143,7 @@ class Mirror:
         prefix = f"ottla-mirror-{self.target.cluster_id}"
         return {
             topic: listed.id
-            for listed in groups.list_groups(self.source)
+            for listed in groups.list_surely(self.source)
             if listed.id == prefix or listed.id.startswith(f"{prefix}-")
             for topic, _ in groups.committed(self.source, listed.id)
         }

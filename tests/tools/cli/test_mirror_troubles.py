@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
+from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.testing import Broker
 from ottla.tools.admin import groups
@@ -16,6 +19,7 @@ from ottla.tools.cli.mirror import Mirror
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.errors import ErrorCode
 from tests.tools.cli.ottla_command import Ottla
+from tests.tools.cli.test_mirror import mirroring
 
 CLIENTS = pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
 
@@ -164,3 +168,38 @@ def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, M
     known.set("source", here=40, there=5)       # what the mirror itself has set may go back
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (40, -1), ("there", 0): (5, -1)}
+
+
+def wait_for(said: IO[str], wanted: str) -> None:
+    """Read what a mirror reports until it is this."""
+    lines = []
+    for line in said:
+        lines.append(line)
+        if line.strip() == wanted:
+            return
+        assert len(lines) < 1000, lines
+    raise AssertionError(lines)
+
+
+def test_a_topic_is_not_copied_back_while_the_group_that_says_so_has_no_coordinator(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaders = [-1, 2, 2]
+
+    def metadata(topics: list[str]) -> SimpleNamespace:
+        part = SimpleNamespace(partition_index=0, leader_id=leaders.pop(0), leader_epoch=5)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
+
+    def listed(_: Cluster) -> list[SimpleNamespace]:
+        return [SimpleNamespace(id="ottla-mirror-T")] if len(leaders) < 2 else []
+
+    monkeypatch.setattr(groups, "list_groups", listed)
+    monkeypatch.setattr(groups, "committed", lambda *_: {("copied", 0): (1, -1)})
+    with Cluster(disturbed.bootstrap_servers) as source:
+        monkeypatch.setattr(source, "metadata", metadata)
+        options = SimpleNamespace(
+            once=True, topics=None, groups=None, prefix="", report=None, dry_run=False, client=None
+        )
+        target = SimpleNamespace(cluster_id="T")
+        mirror = Mirror(options, source, target)  # type: ignore[arg-type]
+        assert mirror.copied_back() == {"copied": "ottla-mirror-T"}

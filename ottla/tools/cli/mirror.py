@@ -27,6 +27,8 @@ POLL_MS = 500
 RECORDS_MAX = 5000
 REPORT_SECONDS = 10.0
 ACK_SECONDS = 60
+KEEP_SECONDS = 3600.0
+"""How old the commit of a partition's progress may become."""
 CONNECT_SECONDS = 5.0
 
 
@@ -95,6 +97,8 @@ class Mirror:
         self.prefix = options.prefix or ""
         self.every = REPORT_SECONDS if options.report is None else options.report
         self.names: dict[str, str] = {}
+        self.left_out: set[str] = set()
+        """Topics of which that has been said."""
         self.progress: dict[Place, Progress] = {}
         self.dry_run = options.dry_run
         self.group = ""
@@ -102,6 +106,8 @@ class Mirror:
         """Offsets of groups, by the copies, as they were committed last."""
         self.not_carried: dict[str, str] = {}
         """Why the offsets of a group could not be committed."""
+        self.remembered: dict[Place, float] = {}
+        """When the progress of each partition was committed last."""
         self.waiting: deque[tuple[Progress, int, Any]] = deque()
         """Records that are sent and not acknowledged: the source's offset, the target's later."""
         self.sender = SingleSender(target)
@@ -117,25 +123,29 @@ class Mirror:
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:
             raise ClientError("--from and --to are the same cluster: give the copies a --prefix")
         self.group = f"ottla-mirror-{self.source.cluster_id}{'-' * bool(self.prefix)}{self.prefix}"
-        back = self.copied_back()
-        metadata = self.source.metadata().topics
-        wanted = {
-            topic.name: len(topic.partitions)
-            for topic in metadata
-            if not topic.is_internal
-            and self.fits(topic.name)
-            and not (self.prefix and topic.name.startswith(self.prefix))
-            and topic.name not in back
-        }
-        for name in sorted(filter(self.fits, back)):
-            told = f"group {back[name]} of the source says that it is a copy of the target's"
-            print(f"ottla mirror: {name} is left out: {told}", file=sys.stderr)
+        wanted = self.choose()
         if not wanted:
             raise ClientError("no topic of the source matches --topics")
         self.names = {name: self.prefix + name for name in wanted}
         if not self.dry_run:
             for name, count in wanted.items():
                 self.make(name, count)
+
+    def choose(self) -> dict[str, int]:
+        """The topics of the source that are to be copied, and how many partitions they have."""
+        back = self.copied_back()
+        for name in sorted(filter(self.fits, back.keys() - self.left_out)):
+            told = f"group {back[name]} of the source says that it is a copy of the target's"
+            print(f"ottla mirror: {name} is left out: {told}", file=sys.stderr)
+        self.left_out |= back.keys()
+        return {
+            topic.name: len(topic.partitions)
+            for topic in self.source.metadata().topics
+            if not topic.is_internal
+            and self.fits(topic.name)
+            and not (self.prefix and topic.name.startswith(self.prefix))
+            and topic.name not in back
+        }
 
     def copied_back(self) -> dict[str, str]:
         """Topics of the source that a mirror in the other direction writes, with its group: they
@@ -168,15 +178,17 @@ class Mirror:
 
         places = list(offsets_of(self.source, list(self.names)))
         self.resume(places)
-        consumer, producer = self.clients()
-        try:
-            self.loop(consumer, producer)
-        except KafkaError as failed:
-            raise ClientError(f"{type(failed).__name__}: {failed}") from failed
-        finally:
-            producer.close(5)
-            consumer.close()
-            self.give_up()
+        finished = False
+        while not finished:
+            consumer, producer = self.clients()
+            try:
+                finished = self.loop(consumer, producer)
+            except KafkaError as failed:
+                raise ClientError(f"{type(failed).__name__}: {failed}") from failed
+            finally:
+                producer.close(5)
+                consumer.close()
+                self.give_up()
 
     def clients(self) -> tuple[Any, Any]:
         """The consumer and the producer."""
@@ -235,7 +247,7 @@ class Mirror:
                 )
             self.progress[place] = found
             self.within(found, first[place], last[place])
-        self.remember(self.progress)  # from here on the target's contents are known
+        self.remember(places)  # from here on the target's contents are known
 
     def within(self, found: Progress, first: int, last: int) -> None:
         """Go on with what the source has: earlier records may have expired meanwhile."""
@@ -251,7 +263,8 @@ class Mirror:
                   f" {first} any more", file=sys.stderr)
             found.expire(first)
 
-    def loop(self, consumer: Any, producer: Any) -> None:
+    def loop(self, consumer: Any, producer: Any) -> bool:
+        """Copy; returns whether that was all, or clients are needed that know more partitions."""
         from kafka import TopicPartition
 
         consumer.assign([TopicPartition(*place) for place in self.progress])
@@ -275,8 +288,45 @@ class Mirror:
                 self.carry_groups()
                 self.report()
                 reported = time.monotonic()
+                if not self.once:
+                    self.keep(reported)
+                    if self.renew():
+                        return False
             if finished:
-                return
+                return True
+
+    def renew(self) -> bool:
+        """Take up topics and partitions that the source has got since; whether there are any."""
+        places = []
+        try:
+            chosen = self.choose()
+        except Refused:                     # an election: the next report is soon enough
+            return False
+        for name, count in chosen.items():
+            fresh = [(name, index) for index in range(count) if (name, index) not in self.progress]
+            if not fresh:
+                continue
+            known = name in self.names
+            self.names[name] = self.prefix + name
+            try:
+                self.make(name, count)
+            except Refused as refused:      # no reason to end the copying of the others
+                if name not in self.left_out:
+                    print(f"ottla mirror: {name} is left out: {refused}", file=sys.stderr)
+                    self.left_out.add(name)
+                if not known:
+                    del self.names[name]
+                continue
+            places += fresh
+        if places:
+            self.resume(places)
+        return bool(places)
+
+    def keep(self, now: float) -> None:
+        """Commit once more what was committed long ago: offsets expire after a week."""
+        old = [place for place, at in self.remembered.items() if now - at >= KEEP_SECONDS]
+        if old:
+            self.remember(old)
 
     def send(self, producer: Any, batches: dict[Any, list[Any]]) -> None:
         """Send records, each to the partition that it came from, and wait for all."""
@@ -344,6 +394,7 @@ class Mirror:
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""
         changed = [self.progress[place] for place in places]
+        self.remembered |= dict.fromkeys([found.place for found in changed], time.monotonic())
         copies = [(self.names[found.place[0]], found.place[1]) for found in changed]
         groups.commit(
             self.target,

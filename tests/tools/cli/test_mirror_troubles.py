@@ -170,6 +170,31 @@ def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, M
     assert known.offsets["target"] == {("here", 0): (40, -1), ("there", 0): (5, -1)}
 
 
+@CLIENTS
+def test_topics_and_partitions_that_the_source_gets_later_are_copied_too(
+    ottla: Ottla, there: Ottla, client: str
+) -> None:
+    grown, new = f"grown-{client}", f"new-{client}"
+    ottla.ok(f"topic create {grown} --partitions 1")
+    ottla.ok(f"produce {grown} --partition 0", b"1\n2\n")
+    process = mirroring(ottla, there, "--topics", f".*-{client}", "--client", client)
+    assert process.stderr is not None
+    try:
+        wait_for(process.stderr, f"{grown}: 2 records copied, lag 0")
+        ottla.ok(f"topic grow {grown} --partitions 2")
+        ottla.ok(f"produce {grown} --partition 1", b"3\n")
+        ottla.ok(f"topic create {new} --partitions 1")
+        ottla.ok(f"produce {new}", b"4\n")
+        wait_for(process.stderr, f"{grown}: 3 records copied, lag 0")
+        wait_for(process.stderr, f"{new}: 1 records copied, lag 0")
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert sorted(there.ok(f"consume {grown} -e").split()) == ["1", "2", "3"]
+    assert there.ok(f"consume {new} -e").split() == ["4"]
+
+
 def wait_for(said: IO[str], wanted: str) -> None:
     """Read what a mirror reports until it is this."""
     lines = []
@@ -179,6 +204,27 @@ def wait_for(said: IO[str], wanted: str) -> None:
             return
         assert len(lines) < 1000, lines
     raise AssertionError(lines)
+
+
+def test_progress_is_committed_again_before_it_expires(
+    monkeypatch: pytest.MonkeyPatch, two: tuple[Groups, Mirror]
+) -> None:
+    """A partition without new records would be copied once more after a week."""
+    known, mirror = two
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(
+        groups, "commit", lambda cluster, _, wanted, *__, **___: known.commit(
+            cluster, "", wanted, created=True)
+    )  # fmt: skip
+    mirror.remember(mirror.progress)
+    del known.offsets["target"]
+    now += 1800
+    mirror.remember([("here", 0)])
+    del known.offsets["target"]
+    now += 1800
+    mirror.keep(now)
+    assert known.offsets["target"] == {("there", 0): (100, -1)}
 
 
 def test_a_topic_is_not_copied_back_while_the_group_that_says_so_has_no_coordinator(

@@ -133,6 +133,8 @@ class Cluster:
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")
+        if (refused := topics[topic].error) is not None:    # not a topic without partitions
+            raise PipelineError(f"topic {topic} at {self.bootstrap}: {refused.str()}")
         return dict(topics[topic].partitions)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:

@@ -59,6 +59,9 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
         found = consumer.committed(asked, timeout=ANSWER_SECONDS)
     finally:
         consumer.close()
+    for at in found:
+        if at.error is not None:        # and no offset, as where none was ever committed
+            raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
     return {at.partition: at.offset for at in found if at.offset >= 0}
 
 

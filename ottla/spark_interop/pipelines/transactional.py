@@ -35,7 +35,7 @@ RESULT = f"lane INT, {', '.join(f'{name} LONG' for name in COUNTS)}, position LO
 TIMESTAMP_NONE = -1
 COORDINATOR_AWAY = frozenset({
     "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
-    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_WAIT_COORD",
+    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_WAIT_COORD", "UNSTABLE_OFFSET_COMMIT",
 })  # fmt: skip
 
 
@@ -317,7 +317,17 @@ class Lane:
 
 def _committed(consumer: Any, lanes: list[Any]) -> list[Any]:
     """The committed offsets. librdkafka does not mark these errors of a consumer as retriable."""
-    return list(_patiently(lambda: consumer.committed(lanes, PATIENCE_SECONDS), COORDINATOR_AWAY))
+    from confluent_kafka import KafkaException
+
+    def ask() -> list[Any]:
+        found = list(consumer.committed(lanes, PATIENCE_SECONDS))
+        for at in found:
+            if at.error is not None:    # and no offset, as where none was ever committed
+                raise KafkaException(at.error)
+        return found
+
+    answers: list[Any] = _patiently(ask, COORDINATOR_AWAY)
+    return answers
 
 
 def _patiently(call: Callable[[], Any], passing: Collection[str] = ()) -> Any:

@@ -1,0 +1,72 @@
+"""A position that could not be fetched is not taken for one that was never committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError
+
+from ottla.spark_interop import offsets
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import transactional
+
+CLUSTER = Cluster("nowhere:9092")
+NONE = -1001
+Answers = Callable[..., None]
+
+
+def position(offset: int, error: int | None = None) -> SimpleNamespace:
+    """What librdkafka says about partition 0."""
+    failed = None if error is None else KafkaError(error)
+    return SimpleNamespace(topic="t", partition=0, offset=offset, metadata=None, error=failed)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """Sets what consumers answer about committed offsets, one after the other."""
+
+    def will(*answers: SimpleNamespace) -> None:
+        left = list(answers)
+        consumer = SimpleNamespace(
+            committed=lambda *_, **__: [left.pop(0)], close=lambda: None
+        )
+        monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
+        monkeypatch.setattr(Cluster, "partitions", lambda *_: [0])
+        monkeypatch.setattr(transactional.time, "sleep", lambda _: None)
+
+    return will
+
+
+def test_a_position_behind_an_open_transaction_is_waited_for(answers: Answers) -> None:
+    answers(position(NONE, KafkaError.UNSTABLE_OFFSET_COMMIT), position(7))
+    assert transactional.positions(CLUSTER, "t", "writer") == {0: 7}
+
+
+def test_a_position_that_is_refused_is_an_error(answers: Answers) -> None:
+    answers(position(NONE, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(PipelineError, match="TOPIC_AUTHORIZATION_FAILED"):
+        transactional.positions(CLUSTER, "t", "writer")
+    answers(position(NONE, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(PipelineError, match="group team, t-0: "):
+        offsets.group_offsets(CLUSTER, "team", "t")
+
+
+def test_what_was_never_committed_is_no_position(answers: Answers) -> None:
+    answers(position(NONE))
+    assert transactional.positions(CLUSTER, "t", "writer") == {}
+
+
+def test_a_topic_that_cannot_be_described_is_not_one_without_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = SimpleNamespace(
+        error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), partitions={}
+    )
+    admin = SimpleNamespace(list_topics=lambda **_: SimpleNamespace(topics={"t": topic}))
+    monkeypatch.setattr(Cluster, "admin", lambda _: admin)
+    with pytest.raises(PipelineError, match="topic t at nowhere:9092: "):
+        CLUSTER.partitions("t")

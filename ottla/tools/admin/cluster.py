@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.errors import check
+from ottla.client.errors import Refused, check
 from ottla.client.frames import Frames
 from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeClusterRequest,
     DescribeQuorumRequest,
@@ -84,16 +85,23 @@ def update_feature(
 
 def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list[Any]]:
     """The metadata partition, and the addresses of its voters, as any broker or the one that is
-    `asked` sees them."""
+    `asked` sees them. While a controller is being elected the next one is waited for."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]
     )
-    response = (asked or cluster.any()).call(request)
-    check(response.error_code, getattr(response, "error_message", None))
-    part = response.topics[0].partitions[0]
-    check(part.error_code, getattr(part, "error_message", None))
-    return part, list(getattr(response, "nodes", None) or [])
+
+    def ask() -> tuple[Any, list[Any]]:
+        response = (asked or cluster.any()).call(request)
+        check(response.error_code, getattr(response, "error_message", None))
+        part = response.topics[0].partitions[0]
+        check(part.error_code, getattr(part, "error_message", None))
+        if part.leader_id < 0:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what="the metadata quorum")
+        return part, list(getattr(response, "nodes", None) or [])
+
+    found: tuple[Any, list[Any]] = cluster.patiently(ask, again=asked is None)
+    return found
 
 
 def remove_voter(cluster: Cluster, voter_id: int, directory_id: bytes) -> None:

@@ -58,7 +58,7 @@ class Source:
 
         That is the offset itself at the partition's end. Control records are left out.
         """
-        leader = topics.leaders(self.cluster, [place[0]])[place]
+        leader = topics.leader(self.cluster, place)
         request = fetch_request(
             place[0], [(place[1], offset)], partition_bytes=FETCH_BYTES, wait_ms=0, min_bytes=0
         )

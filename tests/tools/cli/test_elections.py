@@ -11,8 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.client.cluster import Cluster
+from ottla.client.connection import Connection
+from ottla.client.errors import Refused
 from ottla.testing import Broker
 from ottla.tools.admin import partitions, transactions
+from ottla.tools.cli.cluster_check import active_controller
 from tests.tools.cli.ottla_command import Ottla
 
 ELECTION = pytest.mark.parametrize(
@@ -283,3 +286,32 @@ def test_a_reader_does_not_wait_for_an_open_transaction(
     assert there.ok(command.format(there.address, topic)) == printed
     assert '"Ongoing"' in there.ok(f"transaction describe {topic} -o json")
     producer.abort_transaction()
+
+
+@pytest.mark.parametrize(
+    "command", [
+        "cluster quorum", "cluster check",
+        "kafka-metadata-quorum --bootstrap-server {0} describe --status",
+    ]
+)  # fmt: skip
+def test_the_next_controller_is_waited_for(
+    there: Ottla, disturbed: Broker, command: str
+) -> None:
+    fault = disturbed.fail("DescribeQuorum", "NOT_LEADER_OR_FOLLOWER")
+    there.ok(command.format(there.address))
+    assert fault.hits == 1
+
+
+def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would call everything in order, by what that broker has heard last."""
+    part = SimpleNamespace(error_code=0, leader_id=-1, current_voters=[], observers=[])
+    answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[part])])
+    with Cluster(disturbed.bootstrap_servers) as cluster:
+        cluster.refresh()
+        cluster.controller_id, cluster.request_seconds = -1, -1.0
+        monkeypatch.setattr(cluster, "refresh", lambda: None)
+        monkeypatch.setattr(Connection, "call", lambda *_: answer)
+        with pytest.raises(Refused, match="the metadata quorum: leader not available"):
+            active_controller(cluster)

@@ -15,6 +15,7 @@ from typing import Any, Self
 from ottla.client.addresses import Address, parse_addresses, show_address
 from ottla.client.connection import CLIENT_ID, Connection
 from ottla.client.errors import (
+    ClientError,
     NoBroker,
     NotConnected,
     NotSupported,
@@ -167,9 +168,12 @@ class Cluster:
             return self._connect(address, self.connect_seconds, last=True)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
-            # Waiting for another broker in its place has a point only if there are others.
-            alone = len(self.brokers) < 2
-            kind = NotConnected if isinstance(failed, Unreachable) and not alone else type(failed)
+            kind: type[ClientError] = type(failed)
+            if isinstance(failed, Unreachable):
+                if len(self.brokers) < 2:
+                    self.refresh()
+                # Waiting for another broker in its place has a point only if there are others.
+                kind = NoBroker if len(self.brokers) < 2 else NotConnected
             raise kind(
                 f"broker {node_id} is advertised by {at} at an address that cannot be reached: "
                 f"{failed}"

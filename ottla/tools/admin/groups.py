@@ -75,21 +75,23 @@ def list_groups(
     cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> list[Listed]:
     """The groups of all brokers, sorted by id; filtered by state and type as the brokers do."""
-    cluster.refresh()
-    found: dict[str, Listed] = {}
-    for node_id in sorted(cluster.brokers):
-        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        response = cluster.patiently(partial(_listed, cluster, node_id, request), again=True)
-        for item in response.groups:
-            kind = item.group_type or "classic"
-            found[item.group_id] = Listed(item.group_id, kind, item.group_state, item.protocol_type)
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+    def ask() -> dict[str, Listed]:
+        cluster.refresh()       # all are asked again where one leaves: others have its groups now
+        found = {}
+        for node_id in sorted(cluster.brokers):
+            response = cluster.node(node_id).call(request)
+            check(response.error_code)
+            for item in response.groups:
+                kind = item.group_type or "classic"
+                found[item.group_id] = Listed(
+                    item.group_id, kind, item.group_state, item.protocol_type
+                )
+        return found
+
+    found: dict[str, Listed] = cluster.patiently(ask, again=True)
     return [found[name] for name in sorted(found)]
-
-
-def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
-    response = cluster.node(node_id).call(request)
-    check(response.error_code)
-    return response
 
 
 def list_surely(cluster: Cluster) -> list[Listed]:

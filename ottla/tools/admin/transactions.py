@@ -53,27 +53,27 @@ def list_transactions(
     states: Sequence[str] = (),
 ) -> list[Listed]:
     """The transactional ids of all coordinators, sorted."""
-    cluster.refresh()
-    found = []
-    for node_id in sorted(cluster.brokers):
-        request = ListTransactionsRequest(
-            state_filters=list(states),
-            producer_id_filters=list(producer_ids),
-            duration_filter=older_ms,
-            transactional_id_pattern=pattern,
-        )
-        response = cluster.patiently(partial(_listed, cluster, node_id, request), again=True)
-        found += [
-            Listed(item.transactional_id, node_id, item.producer_id, item.transaction_state)
-            for item in response.transaction_states
-        ]
+    request = ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=older_ms,
+        transactional_id_pattern=pattern,
+    )
+
+    def ask() -> list[Listed]:
+        cluster.refresh()       # all are asked again where one leaves: others have its share now
+        found = []
+        for node_id in sorted(cluster.brokers):
+            response = cluster.node(node_id).call(request)
+            check(response.error_code)
+            found += [
+                Listed(item.transactional_id, node_id, item.producer_id, item.transaction_state)
+                for item in response.transaction_states
+            ]
+        return found
+
+    found: list[Listed] = cluster.patiently(ask, again=True)
     return sorted(found)
-
-
-def _listed(cluster: Cluster, node_id: int, request: Any) -> Any:
-    response = cluster.node(node_id).call(request)
-    check(response.error_code)
-    return response
 
 
 def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:

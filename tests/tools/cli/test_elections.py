@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,10 +12,11 @@ from confluent_kafka import Producer
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import Refused
+from ottla.client.errors import Refused, Unreachable
 from ottla.testing import Broker
-from ottla.tools.admin import partitions, transactions
+from ottla.tools.admin import groups, partitions, transactions
 from ottla.tools.cli.cluster_check import active_controller
+from ottla.tools.zookeeper.local import free_port
 from tests.tools.cli.ottla_command import Ottla
 
 ELECTION = pytest.mark.parametrize(
@@ -315,3 +316,46 @@ def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
         monkeypatch.setattr(Connection, "call", lambda *_: answer)
         with pytest.raises(Refused, match="the metadata quorum: leader not available"):
             active_controller(cluster)
+
+
+@pytest.mark.parametrize("listing", [groups.list_groups, transactions.list_transactions])
+def test_a_listing_begins_again_where_a_broker_leaves_meanwhile(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch, listing: Callable[[Cluster], list[object]]
+) -> None:
+    asked = 0
+    with Cluster(disturbed.bootstrap_servers, connect_seconds=0.5, request_seconds=5) as cluster:
+        learn = cluster.learn
+
+        def once_more(metadata: object) -> None:
+            nonlocal asked
+            asked += 1
+            learn(metadata)
+            if asked == 1:
+                cluster.brokers[99] = ("127.0.0.1", free_port())
+
+        monkeypatch.setattr(cluster, "learn", once_more)
+        assert isinstance(listing(cluster), list)
+    assert asked > 1
+
+
+def test_the_only_broker_is_not_waited_for_at_an_address_that_is_wrong(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    with Cluster(disturbed.bootstrap_servers, connect_seconds=0.5) as cluster:
+        learn, advertised = cluster.learn, cluster._advertised
+
+        def misled(metadata: object) -> None:
+            learn(metadata)
+            cluster.brokers = {node: ("127.0.0.1", free_port()) for node in cluster.brokers}
+
+        def counted(*given: object) -> object:
+            nonlocal tries
+            tries += 1
+            return advertised(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(cluster, "learn", misled)
+        monkeypatch.setattr(cluster, "_advertised", counted)
+        with pytest.raises(Unreachable, match="at an address that cannot be reached"):
+            groups.list_groups(cluster)
+    assert tries == 1

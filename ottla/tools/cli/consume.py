@@ -17,7 +17,7 @@ from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.json_lines import line_of
-from ottla.tools.stream.reader import Reading, places_of, read
+from ottla.tools.stream.reader import Reading, places_of, read, read_to_the_end
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -87,7 +87,7 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
             raise ClientError("--offset stored needs --group")
         found.start = EARLIEST
         if options.exit:
-            found.idle_ms = 5000
+            read_to_the_end(cluster, found, committed=committed)
         return found
     if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
         raise ClientError(
@@ -111,7 +111,7 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
             cluster, dict.fromkeys(places, LATEST), committed=committed
         )
     elif options.exit:
-        found.idle_ms = 5000
+        read_to_the_end(cluster, found, committed=committed)
     return found
 
 
@@ -119,6 +119,8 @@ def without_the_group(cluster: Cluster, wanted: Reading) -> None:
     """Read what the group would read next, without joining it: nothing is committed or moved."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
+    if wanted.group_ends:       # of all partitions, as there are no other members
+        wanted.ends, wanted.group_ends, wanted.idle_ms = wanted.group_ends, {}, None
     wanted.starts = {
         place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics
     }

@@ -16,7 +16,7 @@ from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.kcat.listing import connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
-from ottla.tools.stream.reader import Reading, places_of, read
+from ottla.tools.stream.reader import Reading, places_of, read, read_to_the_end
 from ottla.tools.stream.writer import Writer, open_writer
 
 NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
@@ -38,6 +38,7 @@ def consume(chosen: Chosen) -> None:
     if not names:
         raise Misused("-G <group> wants topics")
     properties = properties_of(chosen)
+    committed = properties.get("isolation.level") == "read_committed"
     until: int | None = None
     for text in chosen.offsets:
         if text.startswith("e@"):
@@ -57,11 +58,10 @@ def consume(chosen: Chosen) -> None:
             asked = Reading(topics=names, partitions=wanted.partitions, ends={})
             places = places_of(cluster, asked)
             wanted.ends = offsets.required(
-                cluster, dict.fromkeys(places, offsets.LATEST),
-                committed=properties.get("isolation.level") == "read_committed",
-            )  # fmt: skip
+                cluster, dict.fromkeys(places, offsets.LATEST), committed=committed
+            )
         elif chosen.exit:
-            wanted.idle_ms = 5000
+            read_to_the_end(cluster, wanted, committed=committed)
         wanted.stop = lambda: chosen.count is not None and count >= chosen.count
         show, out = shower(chosen, leaders), binary_output()
         ended: set[Place] = set()

@@ -117,8 +117,17 @@ class ConfluentConsumer:
         return found
 
     def position(self, place: TopicPartition) -> int:
-        """The next offset that a partition is read at."""
-        return self._positions[place]
+        """The next offset that a partition is read at; 0 as long as nothing came of it."""
+        return self._positions.get(place, 0)
+
+    @property
+    def joined(self) -> bool:
+        """Whether the coordinator has let it join its group."""
+        return bool(self._consumer.memberid())
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read."""
+        return [TopicPartition(one.topic, one.partition) for one in self._consumer.assignment()]
 
     def commit(self, offsets: Mapping[TopicPartition, Any]) -> None:
         """Commit these offsets for the group, and wait for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,12 @@ GROUP_POLL_MS = 5000
 """A member of a group has to join within one poll: kafka-python 3.0.12 forgets an assignment that
 comes after the poll in which it asked again because of new metadata, and then reads nothing more.
 """
+GROUP_IDLE_MS = 5000
+"""When a member of a group has read to the end: others may get its partitions, or leave some."""
 TOPIC_SECONDS = 30.0
 COMMIT_SECONDS = 5.0
+STUCK_SECONDS = 30.0
+"""How long a member of a group waits for a coordinator or a leader that is being elected."""
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 """What a topic's metadata may say while it is being created."""
 
@@ -52,6 +56,9 @@ class Reading:
     ends: dict[Place, int] | None = None
     idle_ms: int | None = None
     """Stop when no record has come for so long."""
+    group_ends: dict[Place, int] = field(default_factory=dict)
+    """A member of a group does not stop for that before it has joined, and has reached these
+    offsets of the partitions that it got."""
     stop: Callable[[], bool] = lambda: False
 
 
@@ -207,8 +214,34 @@ def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> It
                     del ends[key]
             if not ends:
                 return
-        if wanted.idle_ms is not None and (time.monotonic() - since) * 1000 >= wanted.idle_ms:
-            return
+        idle = time.monotonic() - since
+        if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
+            missing = unread(consumer, wanted) if wanted.group_ends else ""
+            if not missing:
+                return
+            if idle >= STUCK_SECONDS:
+                raise ClientError(f"group {wanted.group}: {missing}")
+
+
+def unread(consumer: Any, wanted: Reading) -> str:
+    """What a member of a group still has to wait for, "" for nothing."""
+    if wanted.partitions is None and not joined(consumer):
+        return "its coordinator did not let a member join"
+    for place in consumer.assignment():
+        end = wanted.group_ends.get((place.topic, place.partition), 0)
+        if position(consumer, (place.topic, place.partition)) < end:
+            return f"{place.topic}-{place.partition} has records before {end} that did not come"
+    return ""
+
+
+def joined(consumer: Any) -> bool:
+    """Whether a member of a group knows its partitions."""
+    from kafka import KafkaConsumer
+    from kafka.structs import MemberState
+
+    if isinstance(consumer, KafkaConsumer):
+        return bool(consumer.group_metadata().state == MemberState.STABLE)
+    return bool(consumer.joined)
 
 
 def position(consumer: KafkaConsumer, place: Place) -> int:
@@ -218,7 +251,11 @@ def position(consumer: KafkaConsumer, place: Place) -> int:
     return int(consumer.position(TopicPartition(*place)) or 0)
 
 
-def group_ends(cluster: Cluster, topics: Sequence[str]) -> dict[Place, int]:
-    """The ends of all partitions of these topics at this moment."""
-    places = places_of(cluster, Reading(topics=list(topics), ends={}))
-    return offsets.required(cluster, dict.fromkeys(places, offsets.LATEST))
+def read_to_the_end(cluster: Cluster, wanted: Reading, *, committed: bool) -> None:
+    """Let a member of a group stop once it has read what there is at this moment."""
+    wanted.idle_ms = GROUP_IDLE_MS
+    asked = Reading(wanted.topics, wanted.pattern, partitions=wanted.partitions, ends={})
+    places = places_of(cluster, asked)
+    wanted.group_ends = offsets.required(
+        cluster, dict.fromkeys(places, LATEST), committed=committed
+    )

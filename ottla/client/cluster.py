@@ -86,29 +86,34 @@ class Cluster:
 
     def _bootstrap(self) -> Connection:
         deadline = time.monotonic() + self.connect_seconds
-        failures: list[str] = []
         # Brokers that were heard of stand in for the bootstrap addresses once those are away.
         heard = [known for known in self.brokers.values() if known not in self.bootstrap]
         addresses = [*self.bootstrap, *heard]
-        for place, address in enumerate(addresses):
-            # A host that is off does not answer at all: it must leave time for the others.
-            share = (deadline - time.monotonic()) / (len(addresses) - place)
-            try:
-                # Only wait for the last address: before it there are alternatives.
-                last = place == len(addresses) - 1
-                return self._connect(address, max(share, 0.2), last=last)
-            except (Unreachable, TimedOut) as failed:
-                failures.append(str(failed))
-        raise NoBroker("cannot reach a broker at " + "; ".join(failures))
+        while True:
+            failures: list[Exception] = []
+            for place, address in enumerate(addresses):
+                # A host that is off does not answer at all: it must leave time for the others.
+                share = (deadline - time.monotonic()) / (len(addresses) - place)
+                try:
+                    return self._connect(address, max(share, 0.2), wait=False)
+                except (Unreachable, TimedOut) as failed:
+                    failures.append(failed)
+            # A broker that is starting listens soon, whichever of them that is.
+            starting = any(isinstance(one.__cause__, ConnectionRefusedError) for one in failures)
+            late = time.monotonic() + BACKOFF_SECONDS >= deadline
+            if late or not starting or not self.retry_refused:
+                said = "; ".join(map(str, failures))
+                raise NoBroker(f"cannot reach a broker at {said}") from failures[-1]
+            time.sleep(BACKOFF_SECONDS)
 
-    def _connect(self, address: Address, seconds: float, *, last: bool) -> Connection:
+    def _connect(self, address: Address, seconds: float, *, wait: bool) -> Connection:
         connection = Connection(
             address,
             client_id=self.client_id,
             connect_seconds=seconds,
             request_seconds=seconds,  # until it has shown that it supports the protocol
             security=self.security,
-            retry_refused=self.retry_refused and last,
+            retry_refused=self.retry_refused and wait,
         )
         try:
             connection.negotiate()
@@ -165,7 +170,7 @@ class Cluster:
 
     def _advertised(self, node_id: int, address: Address) -> Connection:
         try:
-            return self._connect(address, self.connect_seconds, last=True)
+            return self._connect(address, self.connect_seconds, wait=True)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
             kind: type[ClientError] = type(failed)

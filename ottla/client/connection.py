@@ -93,6 +93,7 @@ class Connection:
         for version in self.frames.hello_versions():
             sent = self.send(self.frames.hello(), version)
             frame = self.receive_frame()
+            self.unanswered -= 1
             # A broker that does not support the version answers in version 0 (KIP-511): read only
             # the code, which is at the same place in all versions.
             if int.from_bytes(frame[4:6], "big") != ErrorCode.UNSUPPORTED_VERSION:

@@ -151,7 +151,9 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
 
 
 def is_closed(made: socket.socket) -> bool:
-    """Whether the other side has closed it, even if something that it sent before is not read."""
+    """Whether either side has closed it, even if something that came before is not read."""
+    if made.fileno() < 0:
+        return True
     asked = select.poll()
     asked.register(made, CLOSED)
     return any(event & CLOSED for _, event in asked.poll(0))

@@ -210,6 +210,7 @@ def test_a_connection_that_the_broker_closed_is_made_again() -> None:
     with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
         cluster.metadata([])
         node_id = next(iter(cluster.brokers))
+        assert cluster.node(node_id) is cluster.any()
         for connection in (cluster.any, lambda: cluster.node(node_id)):
             before = connection()
             assert connection() is before
@@ -269,14 +270,31 @@ def test_a_bootstrap_address_that_is_silent_leaves_time_for_the_others(
     cluster = Cluster("a:1,b:2,c:3", connect_seconds=6.0)
     now, given = 0.0, []
 
-    def silent(address: Address, seconds: float, *, last: bool) -> Connection:
+    def silent(address: Address, seconds: float, *, wait: bool) -> Connection:
         nonlocal now
         given.append(seconds)
         now += seconds
-        raise Unreachable(f"{address} {last}")
+        raise Unreachable(f"{address} {wait}")
 
     monkeypatch.setattr(cluster, "_connect", silent)
     monkeypatch.setattr("ottla.client.cluster.time.monotonic", lambda: now)
     with pytest.raises(Unreachable):
         cluster.any()
     assert given == [2.0, 2.0, 2.0]
+
+
+def test_whichever_broker_starts_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster("a:1,b:2")
+    asked: list[str] = []
+    found = object()
+
+    def starting(address: Address, seconds: float, *, wait: bool) -> object:
+        asked.append(address[0])
+        if len(asked) == 3:
+            return found
+        raise Unreachable("connection refused") from ConnectionRefusedError()
+
+    monkeypatch.setattr(cluster, "_connect", starting)
+    monkeypatch.setattr("ottla.client.cluster.time.sleep", lambda _: None)
+    assert cluster.any() is found
+    assert asked == ["a", "b", "a"]

@@ -7,6 +7,7 @@ librdkafka's names and derives the Java ones from them.
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,13 @@ from typing import Any
 from ottla.spark_interop.errors import PipelineError
 
 ANSWER_SECONDS = 15
+ELECTION_SECONDS = 30
+AGAIN_SECONDS = 0.2
+ELECTION = {
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_TRANSPORT",
+}
+"""Errors of a leader that pass; librdkafka does not mark all of them as retriable."""
 # librdkafka's names of what both clients need; the Java names follow from them.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
@@ -138,7 +146,10 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
-        """Creates a topic with the cluster's default replication; False if it exists already."""
+        """Creates a topic with the cluster's default replication; False if it exists already.
+
+        Returns once a broker knows its partitions: not all of them do at the same moment.
+        """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
@@ -152,17 +163,39 @@ class Cluster:
                     f"topic {topic} was not created: {error.args[0].str()}"
                 ) from None
             return False
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not self._knows(topic, partitions) and time.monotonic() < deadline:
+            time.sleep(AGAIN_SECONDS)
         return True
 
+    def _knows(self, topic: str, partitions: int) -> bool:
+        try:
+            return len(self.partitions(topic)) >= partitions
+        except PipelineError:
+            return False
+
     def offsets(self, topic: str, spec: Any, committed: bool = False) -> dict[int, int]:
-        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none.
+
+        Leaders that are being elected are waited for. PipelineError where that does not help.
+        """
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(topic, p): spec for p in self.partitions(topic)}
-        admin = self.admin()
-        answers = admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_SECONDS)
-        return {at.partition: answer.result().offset for at, answer in answers.items()}
+        admin, deadline = self.admin(), time.monotonic() + ELECTION_SECONDS
+        while True:
+            answers = admin.list_offsets(
+                wanted, isolation_level=level, request_timeout=ANSWER_SECONDS
+            )
+            try:
+                return {at.partition: answer.result().offset for at, answer in answers.items()}
+            except KafkaException as error:
+                code = error.args[0]
+                passes = code.retriable() or code.name() in ELECTION
+                if not passes or time.monotonic() > deadline:
+                    raise PipelineError(f"{topic}: {code.name()}: {code.str()}") from error
+            time.sleep(AGAIN_SECONDS)
 
     def starts(self, topic: str) -> dict[int, int]:
         """The first available offset of each partition."""

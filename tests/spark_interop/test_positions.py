@@ -13,6 +13,7 @@ from ottla.spark_interop import offsets
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import transactional
+from ottla.testing import Broker
 
 CLUSTER = Cluster("nowhere:9092")
 NONE = -1001
@@ -70,3 +71,31 @@ def test_a_topic_that_cannot_be_described_is_not_one_without_partitions(
     monkeypatch.setattr(Cluster, "admin", lambda _: admin)
     with pytest.raises(PipelineError, match="topic t at nowhere:9092: "):
         CLUSTER.partitions("t")
+
+
+@pytest.mark.parametrize("code", [
+    "NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
+])
+def test_offsets_are_asked_for_again_while_a_leader_is_elected(code: str) -> None:
+    with Broker() as broker:
+        topic = broker.create_topic("elected")
+        fault = broker.fail("ListOffsets", code)
+        assert Cluster(broker.bootstrap_servers).ends(topic) == {0: 0}
+        assert fault.hits == 1
+        broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", count=None)
+        with pytest.raises(PipelineError, match="elected: TOPIC_AUTHORIZATION_FAILED"):
+            Cluster(broker.bootstrap_servers).ends(topic)
+
+
+def test_a_topic_is_created_once_a_broker_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"t": SimpleNamespace(error=None, partitions={0: None, 1: None})}
+    listings = [{}, known]
+    done = SimpleNamespace(result=lambda: None)
+    admin = SimpleNamespace(
+        create_topics=lambda *_, **__: {"t": done},
+        list_topics=lambda **_: SimpleNamespace(topics=listings.pop(0)),
+    )
+    monkeypatch.setattr(Cluster, "admin", lambda _: admin)
+    monkeypatch.setattr("ottla.spark_interop.cluster.time.sleep", lambda _: None)
+    assert CLUSTER.create("t", 2)
+    assert not listings

@@ -6,6 +6,7 @@ directory that has them already.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -18,6 +19,7 @@ POM = HERE / "pom.xml"
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JAVA_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 JAVA_RELEASE_MIN = 11
+LOCK = "lock"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TICK_MS = 500
@@ -102,9 +104,28 @@ class LocalZooKeeper:
         return f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers. Raises ZooKeeperFailed."""
-        command = [java(), *JAVA_OPTIONS]
+        """Start it and wait until it answers. Raises ZooKeeperFailed, also where another one runs
+        in the directory: it locks nothing itself, and two would write one log."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / LOCK).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as held:
+                raise ZooKeeperFailed(
+                    f"a ZooKeeper that was started before still uses {self.directory}"
+                ) from held
+            self._spawn(lock.fileno())
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self.process is not None
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise ZooKeeperFailed(f"ZooKeeper did not start:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def _spawn(self, lock: int) -> None:
+        """Start the process, which keeps the lock as long as it lives."""
+        command = [java(), *JAVA_OPTIONS]
         settings = self.directory / "zoo.cfg"
         settings.write_text(
             f"dataDir={(self.directory / 'data').absolute()}\n"
@@ -119,14 +140,9 @@ class LocalZooKeeper:
         with self.log.open("ab") as log:
             # In a session of its own, so that a Ctrl-C reaches the brokers first.
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise ZooKeeperFailed(f"ZooKeeper did not start:\n{self.tail()}")
-            time.sleep(0.02)
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                pass_fds=(lock,),
+            )  # fmt: skip
 
     def _answers(self) -> bool:
         """Whether it serves sessions, which comes later than its answer to `ruok`."""

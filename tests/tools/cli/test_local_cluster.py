@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+from ottla.tools.zookeeper import local
+from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed
 
 
 @pytest.mark.parametrize("at", ["start", "stop"])
@@ -40,3 +42,24 @@ def test_a_second_ctrl_c_ends_every_process(
         pass
     processes = [broker.process for broker in cluster.brokers.values()]
     assert all(process is not None and process.poll() is not None for process in processes)
+
+
+def test_two_zookeepers_do_not_share_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one may belong to a command that was killed, and go on."""
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(local, "java", lambda: str(program))
+    monkeypatch.setattr(local, "jars", lambda: tmp_path)
+    monkeypatch.setattr(LocalZooKeeper, "_answers", lambda _: True)
+    first, second = LocalZooKeeper(tmp_path / "data"), LocalZooKeeper(tmp_path / "data")
+    first.start()
+    try:
+        with pytest.raises(ZooKeeperFailed, match="still uses"):
+            second.start()
+    finally:
+        first.kill()
+    second.start()
+    second.kill()

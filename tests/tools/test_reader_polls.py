@@ -96,3 +96,22 @@ def test_a_member_of_a_group_that_gets_no_partition_ends(monkeypatch: pytest.Mon
     consumer = Member(monkeypatch, "joined")
     monkeypatch.setattr(consumer, "assignment", list)
     assert list(poll(consumer, Reading(group="g", idle_ms=5000, group_ends=WHOLE), {})) == []
+
+
+def test_a_slow_taker_of_records_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Member(monkeypatch, "record", "record", "record")
+    taken = 0
+    for _ in poll(consumer, Reading(idle_ms=7000), {}):
+        consumer.now += 60
+        taken += 1
+    assert taken == 3
+
+
+def test_a_partition_that_falls_silent_before_its_end_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Member(monkeypatch, "record", *["", ""] * 10, "record")
+    assert len(list(poll(consumer, Reading(ends=WHOLE), dict(WHOLE)))) == 2
+    consumer = Member(monkeypatch, "record")
+    with pytest.raises(ClientError, match="t-0 has records before 2 that did not come"):
+        list(poll(consumer, Reading(ends=WHOLE), dict(WHOLE)))

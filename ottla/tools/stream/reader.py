@@ -34,6 +34,8 @@ GROUP_IDLE_MS = 5000
 """When a member of a group has read to the end: others may get its partitions, or leave some."""
 TOPIC_SECONDS = 30.0
 COMMIT_SECONDS = 5.0
+SILENCE_SECONDS = 120.0
+"""How long nothing may come although there are records; clients ask all the time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -73,12 +75,16 @@ def open_consumer(
 
         return ConfluentConsumer(servers, wanted.group, properties, start)
     from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
 
     settings = {
         "auto_offset_reset": start, **known_to(KafkaConsumer, keyword_arguments(properties)),
     }  # fmt: skip
     settings |= {"group_id": wanted.group or None, "enable_auto_commit": False}
-    return KafkaConsumer(bootstrap_servers=servers, **settings)
+    try:
+        return KafkaConsumer(bootstrap_servers=servers, **settings)
+    except (AssertionError, ValueError, KafkaError) as wrong:
+        raise ClientError(f"cannot make a consumer: {wrong}") from wrong
 
 
 def read(
@@ -194,13 +200,11 @@ def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> It
     """Records as they come, until all ends are reached or nothing has come for too long."""
     if wanted.ends is not None and not ends and not wanted.group:
         return
-    since = time.monotonic()
+    since, at = time.monotonic(), dict[Place, int]()
     while not wanted.stop():
         most = GROUP_POLL_MS if wanted.group else POLL_MS
         wait = most if wanted.idle_ms is None else min(most, max(wanted.idle_ms, 1))
         batches = consumer.poll(wait)
-        if batches:
-            since = time.monotonic()
         for place, records in batches.items():
             key = (place.topic, place.partition)
             for record in records:
@@ -208,13 +212,22 @@ def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> It
                     ends.pop(key, None)
                     break
                 yield record
+        now = time.monotonic()
+        if batches:
+            since = now                     # not before: whoever takes the records may be slow
         if wanted.ends is not None and not wanted.group:
             for key in list(ends):
-                if position(consumer, key) >= ends[key]:
+                here = position(consumer, key)
+                if here != at.get(key):     # also across records that are not to be read
+                    at[key], since = here, now
+                if here >= ends[key]:
                     del ends[key]
             if not ends:
                 return
-        idle = time.monotonic() - since
+            if now - since >= SILENCE_SECONDS:
+                (topic, index), end = min(ends.items())
+                raise ClientError(f"{topic}-{index} has records before {end} that did not come")
+        idle = now - since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = unread(consumer, wanted) if wanted.group_ends else ""
             if not missing:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from ottla.client.addresses import show_address
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, Refused
+from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.client.transport import Security
 from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
 from ottla.tools.stream.batches import SingleSender, sendable
@@ -97,6 +98,8 @@ class Mirror:
         self.prefix = options.prefix or ""
         self.every = REPORT_SECONDS if options.report is None else options.report
         self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        """Those of the source's topics."""
         self.left_out: set[str] = set()
         """Topics of which that has been said."""
         self.progress: dict[Place, Progress] = {}
@@ -138,9 +141,11 @@ class Mirror:
             told = f"group {back[name]} of the source says that it is a copy of the target's"
             print(f"ottla mirror: {name} is left out: {told}", file=sys.stderr)
         self.left_out |= back.keys()
+        found = self.source.metadata().topics
+        self.ids = {topic.name: show_uuid(topic.topic_id) for topic in found if any(topic.topic_id)}
         return {
             topic.name: len(topic.partitions)
-            for topic in self.source.metadata().topics
+            for topic in found
             if not topic.is_internal
             and self.fits(topic.name)
             and not (self.prefix and topic.name.startswith(self.prefix))
@@ -203,6 +208,7 @@ class Mirror:
             consumer = ConfluentConsumer(reading, "", committed, "earliest")
             return consumer, ConfluentProducer(writing, self.of_target)
         from kafka import KafkaConsumer, KafkaProducer
+        from kafka.errors import KafkaError
 
         of_consumer = known_to(KafkaConsumer, keyword_arguments(self.of_source)) | {
             "group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed",
@@ -215,10 +221,13 @@ class Mirror:
             **known_to(KafkaProducer, keyword_arguments(self.of_target)),
             "acks": "all", "enable_idempotence": True,
         }  # fmt: skip
-        return (
-            KafkaConsumer(bootstrap_servers=reading, **of_consumer),
-            KafkaProducer(bootstrap_servers=writing, **of_producer),
-        )
+        try:
+            return (
+                KafkaConsumer(bootstrap_servers=reading, **of_consumer),
+                KafkaProducer(bootstrap_servers=writing, **of_producer),
+            )
+        except (AssertionError, ValueError, KafkaError) as wrong:
+            raise ClientError(f"cannot make the clients: {wrong}") from wrong
 
     def resume(self, places: list[Place]) -> None:
         """Where each partition continues."""
@@ -231,6 +240,10 @@ class Mirror:
             end = ends[copies[place]]
             offset, metadata = known.get(copies[place], (-1, ""))
             found = Progress.restored(place, offset, metadata) if offset >= 0 else None
+            if found is not None and self.is_another(found):
+                print(f"ottla mirror: {place[0]}-{place[1]}: copied from its first record on: the"
+                      " topic was created again in the source", file=sys.stderr)
+                found = None
             if found is None:
                 found = Progress(place, first[place], end)
             elif found.torn:
@@ -245,9 +258,15 @@ class Mirror:
                     f"{found.target} had been reached: records were deleted there. Delete the "
                     f"group {self.group} in the target to copy everything again"
                 )
+            found.topic_id = self.ids.get(place[0], "")
             self.progress[place] = found
             self.within(found, first[place], last[place])
         self.remember(places)  # from here on the target's contents are known
+
+    def is_another(self, found: Progress) -> bool:
+        """Whether the source's topic was deleted and created again since: all of it is new."""
+        now = self.ids.get(found.place[0], "")
+        return bool(found.topic_id and now and found.topic_id != now)
 
     def within(self, found: Progress, first: int, last: int) -> None:
         """Go on with what the source has: earlier records may have expired meanwhile."""
@@ -300,10 +319,13 @@ class Mirror:
         places = []
         try:
             chosen = self.choose()
-        except Refused:                     # an election: the next report is soon enough
+        except (Refused, Unreachable, TimedOut):    # the next report is soon enough
             return False
         for name, count in chosen.items():
-            fresh = [(name, index) for index in range(count) if (name, index) not in self.progress]
+            fresh = [
+                place for place in ((name, index) for index in range(count))
+                if place not in self.progress or self.is_another(self.progress[place])
+            ]
             if not fresh:
                 continue
             known = name in self.names
@@ -367,7 +389,7 @@ class Mirror:
         producer.flush(ACK_SECONDS)
         while self.waiting:
             found, offset, future = self.waiting[0]
-            found.passed(offset, future.get(ACK_SECONDS).offset)
+            found.passed(offset, copied_at(future, ACK_SECONDS))
             found.copied += 1
             self.waiting.popleft()
 
@@ -381,15 +403,21 @@ class Mirror:
         failed = set[Place]()
         for found, offset, future in self.waiting:
             try:
-                copied = future.get(0).offset
+                copied = copied_at(future, 0)
                 if found.place not in failed:
                     found.passed(offset, copied)
             except (KafkaError, ClientError) as error:
                 failed.add(found.place)
                 final = isinstance(error, BrokerResponseError | NotWritten)
                 found.torn |= final and not isinstance(error, RetriableError)
-        if torn := [place for place in failed if self.progress[place].torn]:
-            self.remember(torn)
+        torn = [place for place in failed if self.progress[place].torn]
+        try:
+            if torn:
+                self.remember(torn)
+        except ClientError:             # what led here is the error to report
+            print(f"ottla mirror: it could not be remembered that the target has refused a record:"
+                  f" delete the group {self.group} there before the next run, which would leave it"
+                  " out", file=sys.stderr)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""
@@ -446,7 +474,9 @@ class Mirror:
 
     def report(self) -> None:
         """One line per topic: records copied, and how far the target lags."""
-        ends = offsets.ends(self.source, self.progress)
+        ends = self.source.patiently(
+            lambda: offsets.ends(self.source, self.progress), again=True
+        )
         for topic in sorted(self.names):
             mine = [found for place, found in self.progress.items() if place[0] == topic]
             copied = sum(found.copied for found in mine)
@@ -456,6 +486,14 @@ class Mirror:
                 print(f"ottla mirror: {topic}: the lag of {unknown} partitions without a leader is"
                       " not known", file=sys.stderr)
             print(f"{topic}: {copied} records copied, lag {lag}", file=sys.stderr, flush=True)
+
+
+def copied_at(future: Any, seconds: float) -> int:
+    """The offset of a record in the target; raises the library's error, or ClientError."""
+    offset = int(future.get(seconds).offset)
+    if offset < 0:      # DUPLICATE_SEQUENCE_NUMBER: the next run sees that the record is there
+        raise ClientError("a record is in the target already, which does not say where")
+    return offset
 
 
 def offsets_of(cluster: Cluster, names: list[str]) -> list[Place]:

@@ -35,6 +35,8 @@ class Progress:
     copied: int = 0
     torn: bool = False
     """Whether the target has refused a record, and may have later ones."""
+    topic_id: str = ""
+    """Of the source's topic: another one where it was deleted and created again."""
 
     def passed(self, source_offset: int, target_offset: int) -> None:
         """Count one record that is in the target now."""
@@ -70,6 +72,8 @@ class Progress:
         known: dict[str, object] = {"target": self.target, "runs": self.runs}
         if self.torn:
             known["torn"] = True
+        if self.topic_id:
+            known["id"] = self.topic_id
         return json.dumps(known, separators=(",", ":"))
 
     @classmethod
@@ -78,7 +82,7 @@ class Progress:
         try:
             found = json.loads(metadata)
             runs = [(int(one), int(other)) for one, other in found["runs"]]
-            torn = bool(found.get("torn"))
-            return cls(place, source, int(found["target"]), runs, torn=torn)
+            torn, topic_id = bool(found.get("torn")), str(found.get("id", ""))
+            return cls(place, source, int(found["target"]), runs, torn=torn, topic_id=topic_id)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

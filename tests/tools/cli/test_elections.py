@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from confluent_kafka import Producer
+from kafka.errors import KafkaTimeoutError
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
@@ -359,3 +361,26 @@ def test_the_only_broker_is_not_waited_for_at_an_address_that_is_wrong(
         with pytest.raises(Unreachable, match="at an address that cannot be reached"):
             groups.list_groups(cluster)
     assert tries == 1
+
+
+@pytest.mark.parametrize(("command", "library"), [
+    ("consume {1} -e", "KafkaConsumer"),
+    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaConsumer"),
+    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaProducer"),
+])
+def test_a_broker_that_leaves_before_the_library_has_seen_it_is_one_sentence(
+    there: Ottla, disturbed: Broker, monkeypatch: pytest.MonkeyPatch, command: str, library: str
+) -> None:
+    topic = disturbed.create_topic(f"left-{len(command)}-{library}")
+    there.ok(f"produce {topic}", b"1\n")
+
+    class Gone:
+        DEFAULT_CONFIG: ClassVar[dict[str, object]] = {}
+
+        def __init__(self, **_: object) -> None:
+            raise KafkaTimeoutError
+
+    monkeypatch.setattr(f"kafka.{library}", Gone)
+    done = there(command.format(there.address, topic))
+    assert done.status == 1 and "KafkaTimeoutError" in done.err
+    assert "unexpected" not in done.err

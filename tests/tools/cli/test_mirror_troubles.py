@@ -12,10 +12,11 @@ from typing import IO
 import pytest
 
 from ottla.client.cluster import Cluster
-from ottla.client.errors import check
+from ottla.client.errors import ClientError, Unreachable, check
 from ottla.testing import Broker
 from ottla.tools.admin import groups
 from ottla.tools.cli.mirror import Mirror
+from ottla.tools.stream.confluent import NotWritten
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.errors import ErrorCode
 from tests.tools.cli.ottla_command import Ottla
@@ -249,3 +250,49 @@ def test_a_topic_is_not_copied_back_while_the_group_that_says_so_has_no_coordina
         target = SimpleNamespace(cluster_id="T")
         mirror = Mirror(options, source, target)  # type: ignore[arg-type]
         assert mirror.copied_back() == {"copied": "ottla-mirror-T"}
+
+
+def test_a_copy_without_an_offset_is_no_progress(two: tuple[Groups, Mirror]) -> None:
+    """After DUPLICATE_SEQUENCE_NUMBER: with -1 the next run would take all for copied."""
+    _, mirror = two
+    found = mirror.progress["here", 0]
+    future = SimpleNamespace(get=lambda _: SimpleNamespace(offset=-1))
+    mirror.waiting.append((found, 100, future))
+    with pytest.raises(ClientError, match="does not say where"):
+        mirror.settle(SimpleNamespace(flush=lambda _: None))
+    mirror.give_up()
+    assert (found.source, found.target, found.torn) == (100, 100, False)
+
+
+def test_a_refusal_that_cannot_be_remembered_is_said(
+    two: tuple[Groups, Mirror], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, mirror = two
+    mirror.group = "ottla-mirror-S"
+
+    def refused(_: float) -> None:
+        raise NotWritten("too large")
+
+    def away(*_: object, **__: object) -> None:
+        raise Unreachable("away")
+
+    monkeypatch.setattr(groups, "commit", away)
+    mirror.waiting.append((mirror.progress["here", 0], 100, SimpleNamespace(get=refused)))
+    mirror.give_up()
+    assert "delete the group ottla-mirror-S there" in capsys.readouterr().err
+
+
+@CLIENTS
+def test_a_topic_that_was_created_again_is_copied_from_its_first_record(
+    ottla: Ottla, there: Ottla, client: str
+) -> None:
+    topic = f"again-{client}"
+    ottla.ok(f"topic create {topic} --partitions 1")
+    ottla.ok(f"produce {topic}", b"1\n2\n")
+    ottla.ok(once(ottla, there, topic, "--client", client))
+    ottla.ok(f"topic delete {topic} --yes")
+    ottla.ok(f"topic create {topic} --partitions 1")
+    ottla.ok(f"produce {topic}", b"3\n4\n5\n")
+    for _ in range(2):
+        ottla.ok(once(ottla, there, topic, "--client", client))
+        assert there.ok(f"consume {topic} -e").split() == ["1", "2", "3", "4", "5"]

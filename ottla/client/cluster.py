@@ -173,12 +173,12 @@ class Cluster:
             return self._connect(address, self.connect_seconds, wait=True)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
-            kind: type[ClientError] = type(failed)
-            if isinstance(failed, Unreachable):
-                if len(self.brokers) < 2:
-                    self.refresh()
-                # Waiting for another broker in its place has a point only if there are others.
-                kind = NoBroker if len(self.brokers) < 2 else NotConnected
+            if len(self.brokers) < 2:
+                self.refresh()
+            # Waiting for another broker in its place has a point only if there are others.
+            kind: type[ClientError] = NotConnected
+            if len(self.brokers) < 2:
+                kind = NoBroker if isinstance(failed, Unreachable) else TimedOut
             raise kind(
                 f"broker {node_id} is advertised by {at} at an address that cannot be reached: "
                 f"{failed}"

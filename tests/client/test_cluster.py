@@ -13,7 +13,15 @@ import pytest
 from ottla.client.addresses import Address, BadAddress, parse_address, parse_addresses, show_address
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable, check
+from ottla.client.errors import (
+    ClientError,
+    NotConnected,
+    NotSupported,
+    Refused,
+    TimedOut,
+    Unreachable,
+    check,
+)
 from ottla.client.frames import BadResponse
 from ottla.client.transport import Security
 from ottla.testing import Broker
@@ -239,19 +247,35 @@ def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> 
         assert lost.hits == 1
 
 
-def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster, silent: bool) -> None:
     """Its successor as leader, coordinator or controller is known once its session has ended."""
     cluster.refresh()
     here = cluster.controller_id
-    cluster.connect_seconds = 0.05
-    cluster.brokers[here + 1] = ("127.0.0.1", free_port())
-    leaders = [here + 1, here]
+    cluster.connect_seconds = 0.2
+    with socket.create_server(("127.0.0.1", 0)) as server:      # as of a process that hangs
+        cluster.brokers[here + 1] = (
+            server.getsockname() if silent else ("127.0.0.1", free_port())
+        )
+        leaders = [here + 1, here]
 
-    def ask() -> object:
-        return cluster.node(leaders.pop(0)).call(MetadataRequest(topics=[])).brokers
+        def ask() -> object:
+            return cluster.node(leaders.pop(0)).call(MetadataRequest(topics=[])).brokers
 
-    assert cluster.patiently(ask)
+        assert cluster.patiently(ask)
     assert not leaders
+
+
+def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: Cluster) -> None:
+    """It forwards them to the next one."""
+    cluster.refresh()
+    cluster.connect_seconds = 0.2
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cluster.controller_id += 1
+        cluster.brokers[cluster.controller_id] = server.getsockname()
+        with pytest.raises(NotConnected):
+            cluster.controller(itself=True)
+        assert cluster.controller() is cluster.any()
 
 
 def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(

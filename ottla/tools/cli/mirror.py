@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.addresses import show_address
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.client.transport import Security
@@ -20,7 +19,7 @@ from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
 from ottla.tools.stream.batches import SingleSender, sendable
-from ottla.tools.stream.client_settings import keyword_arguments, known_to
+from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.records import Record
 
@@ -71,11 +70,6 @@ def pattern_of(text: str, flag: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as wrong:
         raise ClientError(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
-
-
-def servers(cluster: Cluster) -> list[str]:
-    """The bootstrap addresses as kafka-python wants them."""
-    return [show_address(address) for address in cluster.bootstrap]
 
 
 class Known(NamedTuple):
@@ -197,7 +191,8 @@ class Mirror:
 
     def clients(self) -> tuple[Any, Any]:
         """The consumer and the producer."""
-        reading, writing = servers(self.source), servers(self.target)
+        reading = bootstrap_servers(self.source, self.client)
+        writing = bootstrap_servers(self.target, self.client)
         if self.client == "confluent-kafka":
             from ottla.tools.stream.confluent import ConfluentConsumer, ConfluentProducer
 

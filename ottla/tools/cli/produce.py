@@ -10,14 +10,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError, check
-from ottla.tools.cli.bootstrap import address_of, connect, properties_of
+from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
+from ottla.tools.stream.client_settings import bootstrap_servers
 from ottla.tools.stream.json_lines import parsed
 from ottla.tools.stream.reader import MAY_COME
 from ottla.tools.stream.writer import open_writer
@@ -43,11 +43,12 @@ def produce(options: Namespace) -> None:
     if options.dry_run:
         rehearse(options, headers)
         return
+    client = options.client or "kafka-python"
     with connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
         existing(cluster, options.topic)
-    servers = [show_address(one) for one in parse_addresses(address_of(options, properties))]
-    writer = open_writer(servers, properties, options.client or "kafka-python")
+        servers = bootstrap_servers(cluster, client)
+    writer = open_writer(servers, properties, client)
     try:
         with source(options) as file:
             size = os.fstat(file.fileno()).st_size if options.file else 0

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs, read_properties
+from ottla.tools.stream.client_settings import bootstrap_servers
 from ottla.tools.stream.writer import open_writer
 from ottla.wire.apis import ApiKey
 
@@ -56,7 +56,8 @@ def run(options: Options) -> int:
     settings = producer_settings(options)
     with cluster_of(address, settings) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-    writer = open_writer([show_address(one) for one in parse_addresses(address)], settings)
+        servers = bootstrap_servers(cluster)
+    writer = open_writer(servers, settings)
     topic = options.one("topic")
     number = 0
     try:

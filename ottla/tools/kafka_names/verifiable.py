@@ -6,9 +6,13 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from ottla.client.addresses import parse_addresses, show_address
 from ottla.tools.kafka_names.common import connect, properties_of
-from ottla.tools.stream.client_settings import acks_of, keyword_arguments, known_to
+from ottla.tools.stream.client_settings import (
+    acks_of,
+    bootstrap_servers,
+    keyword_arguments,
+    known_to,
+)
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -27,8 +31,7 @@ def run(options: Options) -> int:
 
     options.needs("topic", "bootstrap-server")
     with connect(options) as cluster:
-        cluster.any()  # reports an unreachable broker at once
-    servers = [show_address(one) for one in parse_addresses(options.one("bootstrap-server"))]
+        servers = bootstrap_servers(cluster)  # reports an unreachable broker at once
     settings = known_to(KafkaProducer, keyword_arguments(properties_of(options)))
     settings["acks"] = acks_of(options.one("acks", "-1"))
     producer = KafkaProducer(bootstrap_servers=servers, **settings)

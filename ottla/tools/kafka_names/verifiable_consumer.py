@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.addresses import parse_addresses, show_address
 from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
-from ottla.tools.stream.client_settings import keyword_arguments, known_to
+from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -26,7 +25,7 @@ def run(options: Options) -> int:
     if policy not in ("earliest", "latest", "none"):
         raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
     with connect(options) as cluster:
-        cluster.any()  # reports an unreachable broker at once
+        servers = bootstrap_servers(cluster)  # reports an unreachable broker at once
 
     # kafka-python joins before it knows the topic, and says so: changes of nothing are not shown.
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -46,7 +45,6 @@ def run(options: Options) -> int:
     }
     if options.has("group-instance-id"):
         settings["group_instance_id"] = options.one("group-instance-id")
-    servers = [show_address(one) for one in parse_addresses(options.one("bootstrap-server"))]
     consumer = KafkaConsumer(
         bootstrap_servers=servers, group_id=options.one("group-id"), **settings
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import BinaryIO
 
-from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.errors import ClientError
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -16,6 +15,7 @@ from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.kcat.listing import connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
+from ottla.tools.stream.client_settings import bootstrap_servers
 from ottla.tools.stream.reader import Reading, places_of, read, read_to_the_end
 from ottla.tools.stream.writer import Writer, open_writer
 
@@ -136,8 +136,7 @@ def produce(chosen: Chosen) -> None:
     if chosen.lines and len(chosen.rest) != 1:
         raise Misused("-l wants one file")
     with connected(chosen) as cluster:
-        cluster.any()                       # an unreachable broker is said at once
-    servers = [show_address(one) for one in parse_addresses(chosen.brokers)]
+        servers = bootstrap_servers(cluster)        # an unreachable broker is said at once
     properties = properties_of(chosen)
     if "transactional.id" in properties:
         raise ClientError("-X transactional.id is not supported here")

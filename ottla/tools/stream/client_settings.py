@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
 from ottla.client.transport import Security
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 NUMBERS = {
     "linger.ms",
@@ -82,6 +86,17 @@ def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     if found.get("compression_type") == "none":
         found["compression_type"] = None
     return found
+
+
+def bootstrap_servers(cluster: Cluster, client: str = "kafka-python") -> list[str]:
+    """The addresses for a library to begin with.
+
+    kafka-python asks one of its choice, and gives up if that host is silent for 30 s: it gets the
+    one that answers, and learns of the others there.
+    """
+    if client == "kafka-python":
+        return [show_address(cluster.any().address)]
+    return [show_address(address) for address in cluster.bootstrap]
 
 
 def known_to(client: Any, settings: Mapping[str, Any]) -> dict[str, Any]:

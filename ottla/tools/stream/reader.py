@@ -13,11 +13,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.stream.client_settings import keyword_arguments, known_to
+from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def open_consumer(
     cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str
 ) -> Any:
     """A consumer with one of the two libraries."""
-    servers = [show_address(one) for one in cluster.bootstrap]
+    servers = bootstrap_servers(cluster, client)
     start = "earliest" if wanted.start == EARLIEST else "latest"
     if client == "confluent-kafka":
         from ottla.tools.stream.confluent import ConfluentConsumer

@@ -384,3 +384,32 @@ def test_a_broker_that_leaves_before_the_library_has_seen_it_is_one_sentence(
     done = there(command.format(there.address, topic))
     assert done.status == 1 and "KafkaTimeoutError" in done.err
     assert "unexpected" not in done.err
+
+
+@pytest.mark.parametrize(("command", "library"), [
+    ("consume {1} -e", "KafkaConsumer"),
+    ("kcat -b {0} -C -e -t {1}", "KafkaConsumer"),
+    ("kafka-console-consumer --bootstrap-server {0} --topic {1}", "KafkaConsumer"),
+    ("produce {1}", "KafkaProducer"),
+    ("kcat -b {0} -P -t {1}", "KafkaProducer"),
+    ("kafka-console-producer --bootstrap-server {0} --topic {1}", "KafkaProducer"),
+    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaConsumer"),
+])
+def test_a_library_begins_with_a_broker_that_answers(
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch, command: str, library: str
+) -> None:
+    """It would wait half a minute for another one, and give up."""
+    topic = disturbed.create_topic(f"begun-{sum(map(ord, command))}")
+    servers: list[str] = []
+
+    class Seen:
+        DEFAULT_CONFIG: ClassVar[dict[str, object]] = {}
+
+        def __init__(self, bootstrap_servers: list[str], **_: object) -> None:
+            servers.extend(bootstrap_servers)
+            raise KafkaTimeoutError
+
+    monkeypatch.setattr(f"kafka.{library}", Seen)
+    address = f"127.0.0.1:{free_port()},{disturbed.bootstrap_servers}"
+    Ottla(address)(command.format(address, topic), b"1\n")
+    assert servers == [disturbed.bootstrap_servers]

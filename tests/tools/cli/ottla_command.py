@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,3 +60,11 @@ class Ottla:
         done = self(line, stdin)
         assert done.status == 0, f"{line}: {done}"
         return done.out
+
+
+def mirroring(source: Ottla, target: Ottla, *more: str) -> subprocess.Popen[str]:
+    """A mirror in a process of its own."""
+    words = ["mirror", "--from", source.address, "--to", target.address, "--report", "0.1", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", *words], stderr=subprocess.PIPE, text=True
+    )

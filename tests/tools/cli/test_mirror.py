@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 
 from ottla.tools.stream.mirror_progress import Progress
 from tests.broker.running import RunningBroker
-from tests.tools.cli.ottla_command import Ottla
+from tests.tools.cli.ottla_command import Ottla, mirroring
 from tests.tools.kafka_names.stage import OVERRIDES
 
 RECORDS = 12_000
@@ -35,14 +33,6 @@ def contents(ottla: Ottla, topic: str) -> dict[int, list[tuple[object, ...]]]:
             (one["offset"], one["timestamp"], one["key"], one["value"], str(one["headers"]))
         )
     return found
-
-
-def mirroring(source: Ottla, target: Ottla, *more: str) -> subprocess.Popen[str]:
-    """A mirror in a process of its own."""
-    words = ["mirror", "--from", source.address, "--to", target.address, "--report", "0.1", *more]
-    return subprocess.Popen(
-        [sys.executable, "-m", "ottla.tools.command", *words], stderr=subprocess.PIPE, text=True
-    )
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])

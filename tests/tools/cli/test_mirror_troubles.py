@@ -19,8 +19,7 @@ from ottla.tools.cli.mirror import Mirror
 from ottla.tools.stream.confluent import NotWritten
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.wire.errors import ErrorCode
-from tests.tools.cli.ottla_command import Ottla
-from tests.tools.cli.test_mirror import mirroring
+from tests.tools.cli.ottla_command import Ottla, mirroring
 
 CLIENTS = pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
 

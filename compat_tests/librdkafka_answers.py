@@ -1,4 +1,4 @@
-"""What librdkafka's clients are told once an election is over; it does not wait for that."""
+"""Questions to librdkafka's clients that wait for an election, as librdkafka itself does not."""
 
 from __future__ import annotations
 

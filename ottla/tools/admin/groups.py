@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.cluster import EARLY, MOVED
 from ottla.client.errors import Refused, check
-from ottla.tools.admin.topics import led_by
+from ottla.replication.topic_names import OFFSETS_TOPIC
+from ottla.tools.admin.topics import of_all_coordinators
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage
 from ottla.wire.messages import (
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.admin.offsets import Place
 
-OFFSETS = "__consumer_offsets"
 NAMED_TOPICS = 9
 """The last version of OffsetFetch and OffsetCommit that names topics instead of their ids."""
 GONE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
@@ -97,16 +97,7 @@ def list_groups(
 def list_surely(cluster: Cluster) -> list[Listed]:
     """As `list_groups`, but waits while coordinators are being elected, whose groups nobody
     lists."""
-
-    def ask() -> list[Listed]:
-        before = led_by(cluster, OFFSETS)
-        found = list_groups(cluster)
-        if led_by(cluster, OFFSETS) != before:
-            raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators of groups have changed")
-        return found
-
-    found: list[Listed] = cluster.patiently(ask)
-    return found
+    return of_all_coordinators(cluster, OFFSETS_TOPIC, partial(list_groups, cluster))
 
 
 def describe(cluster: Cluster, group_id: str) -> Group:

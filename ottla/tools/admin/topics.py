@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.client.errors import Refused, check
 from ottla.wire.apis import ApiKey
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.connection import Connection
 
 TIMEOUT_MS = 30_000
+Result = TypeVar("Result")
 PARTITIONS_PER_RESPONSE = 2000
 
 
@@ -145,11 +146,26 @@ def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], in
     return found
 
 
-def led_by(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
-    """The leader, and its epoch, of each partition of an internal topic: the coordinators.
+def of_all_coordinators(cluster: Cluster, name: str, ask: Callable[[], Result]) -> Result:
+    """What `ask` gathers from the coordinators, who are the leaders of this internal topic.
 
-    Raises Refused where one is being elected: what it coordinates is in no broker's list.
+    They are waited for until all of them are there, before and after it: what one coordinates
+    that is being elected is in no broker's list, and would be taken for something that is unknown.
     """
+
+    def answer() -> Result:
+        before = _led_by(cluster, name)
+        found = ask()
+        if _led_by(cluster, name) != before:
+            raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators have changed")
+        return found
+
+    found: Result = cluster.patiently(answer)
+    return found
+
+
+def _led_by(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
+    """The leader of each partition, and its epoch; raises Refused where one is being elected."""
     [topic] = cluster.metadata([name]).topics       # has no partitions for who may not see them
     for part in topic.partitions:
         if part.leader_id < 0:

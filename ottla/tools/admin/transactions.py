@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.cluster import TRANSACTION, Cluster
 from ottla.client.errors import Refused, check
+from ottla.replication.topic_names import TRANSACTIONS_TOPIC
 from ottla.tools.admin.partitions import by_topic
-from ottla.tools.admin.topics import leader, leaders, led_by
+from ottla.tools.admin.topics import leader, leaders, of_all_coordinators
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeProducersRequest,
@@ -22,9 +23,6 @@ from ottla.wire.messages import (
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
-
-
-STATE = "__transaction_state"
 
 
 class Listed(NamedTuple):
@@ -137,7 +135,8 @@ def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list
     if not old:
         return []
     ids = sorted({producer.producer_id for _, producer in old})
-    ongoing: set[tuple[int, Place]] = cluster.patiently(partial(_ongoing, cluster, ids))
+    # Whoever aborts a transaction that only its coordinator did not list loses what is in it.
+    ongoing = of_all_coordinators(cluster, TRANSACTIONS_TOPIC, partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
         for place, producer in old
@@ -146,12 +145,7 @@ def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list
 
 
 def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """Producers in a transaction, and the partitions in it, as the coordinators say.
-
-    Raises Refused unless all of them were there: a transaction whose coordinator is being elected
-    is in nobody's list, and would be taken for one that nobody knows.
-    """
-    before = led_by(cluster, STATE)
+    """Producers in a transaction, and the partitions in it, as the coordinators say."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)
@@ -160,8 +154,6 @@ def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Pl
             for topic in state.topics
             for index in topic.partitions
         }
-    if led_by(cluster, STATE) != before:
-        raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators of transactions have changed")
     return found
 
 

@@ -93,9 +93,9 @@ class Mirror:
         self.every = REPORT_SECONDS if options.report is None else options.report
         self.names: dict[str, str] = {}
         self.ids: dict[str, str] = {}
-        """Those of the source's topics."""
+        """The ids of the source's topics, by name."""
         self.left_out: set[str] = set()
-        """Topics of which that has been said."""
+        """Topics that are not copied, once that has been said of them."""
         self.progress: dict[Place, Progress] = {}
         self.dry_run = options.dry_run
         self.group = ""

@@ -1,4 +1,5 @@
-"""A mirror copies all that there is, and goes on, whatever happens to either cluster meanwhile."""
+"""`ottla mirror` leaves out no record where records expire or are refused, and topics grow or are
+created again."""
 
 from __future__ import annotations
 

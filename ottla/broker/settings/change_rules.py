@@ -122,6 +122,8 @@ def _check_broker(
 def _check_broker_value(name: str, text: str, setting: Setting) -> None:
     try:
         value = setting.parse(text)
+        if setting.repeats(text):               # Kafka accepts that in the file only
+            raise SettingsError(name, "values must not be duplicated")
         if name == "max.connections.per.ip.overrides":
             limits_by_host(text)
         if name == "max.connection.creation.rate" and value < 1:

@@ -34,7 +34,7 @@ from ottla.broker.settings.broker import (
     RACK_AWARE_SELECTOR,
     BrokerSettings,
 )
-from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.settings.listener_settings import idle, is_dynamic
@@ -147,6 +147,7 @@ class BrokerConfig(BrokerSettings):
             if name in OF_AUTHORIZERS and not self.authorizer_class_name:
                 unused.append(name)
             if name in self.declared:
+                self._note_repetition(self.declared[name], text)
                 continue
             if name.startswith("config.providers"):
                 continue
@@ -155,7 +156,9 @@ class BrokerConfig(BrokerSettings):
             if name in OUTSIDE_THE_TABLE:
                 unused.append(name)
             elif name in kafka_settings("broker"):
-                kafka_settings("broker")[name].setting.parse(text)
+                setting = kafka_settings("broker")[name].setting
+                setting.parse(text)
+                self._note_repetition(setting, text)
                 if name not in TOPIC_DEFAULTS:
                     unused.append(name)
             elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
@@ -166,6 +169,10 @@ class BrokerConfig(BrokerSettings):
                 self.warnings.append(_unknown(name))
         if unused:
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
+
+    def _note_repetition(self, setting: Setting, text: str) -> None:
+        if setting.repeats(text):
+            self.warnings.append(f"{setting.name}={text}: a repeated entry counts once")
 
     def _served_protocols(self) -> dict[str, str]:
         """The security protocol of each listener for clients, if it is defined."""

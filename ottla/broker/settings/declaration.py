@@ -102,7 +102,8 @@ class Setting:
                     raise self._wrong(text)
                 return float(text)
             case "list":
-                return tuple(item.strip() for item in text.split(",")) if text else ()
+                # As in Kafka 4.4 a repeated entry counts once (KAFKA-19875).
+                return tuple(dict.fromkeys(entries_of(text)))
         return text
 
     def check(self, value: Any) -> None:
@@ -112,9 +113,8 @@ class Setting:
                 raise SettingsError(self.name, f"has to be set: {self.allowed()}")
             return
         if isinstance(value, tuple):
-            if len(set(value)) < len(value) or "" in value:
-                listed = ",".join(value)
-                raise SettingsError(self.name, f"{listed!r} has a name twice or an empty one")
+            if "" in value:
+                raise SettingsError(self.name, f"{','.join(value)!r} has an empty entry")
             wrong = self.one_of and any(item not in self.one_of for item in value)
         elif self.one_of:
             wrong = (value.upper() if self.any_case else value) not in self.one_of
@@ -126,6 +126,10 @@ class Setting:
             )
         if wrong:
             raise self._wrong(self.text(value))
+
+    def repeats(self, text: str) -> bool:
+        """Whether this is a list with a repeated entry."""
+        return self.kind == "list" and len(entries_of(text)) > len(self._convert(text))
 
     def _wrong(self, text: str | None) -> SettingsError:
         return SettingsError(self.name, f"{text!r} is not allowed, must be {self.allowed()}")
@@ -157,6 +161,11 @@ class Setting:
         if isinstance(value, tuple):
             return ",".join(value)
         return str(value)
+
+
+def entries_of(text: str) -> list[str]:
+    """The entries of a list, as given."""
+    return [item.strip() for item in text.split(",")] if text.strip() else []
 
 
 def setting(

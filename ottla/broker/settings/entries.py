@@ -99,7 +99,10 @@ def topic_entries(
         names = synonyms_of(name)
         found: list[tuple[Synonym, int]] = []
         if name in own:
-            found.append((Synonym(name, own[name], Source.TOPIC), 1))
+            text = own[name]
+            if setting.kind == "list":
+                text = setting.text(setting.parse(text)) or ""
+            found.append((Synonym(name, text, Source.TOPIC), 1))
         found += [
             (Synonym(synonym, layer[synonym], source), factor)
             for source, layer in layers

@@ -8,11 +8,19 @@ means that the broker's value has another unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ottla.broker.settings.declaration import Long, Names, Settings, SettingsError, days, setting
+from ottla.broker.settings.declaration import (
+    Long,
+    Names,
+    Settings,
+    SettingsError,
+    days,
+    entries_of,
+    setting,
+)
 from ottla.log.config import LogConfig
 from ottla.wire.errors import InvalidConfig
 
@@ -243,10 +251,14 @@ def _check_together(configs: Mapping[str, str]) -> None:
             raise SettingsError(name, why)
     for side in ("leader", "follower"):
         name = f"{side}.replication.throttled.replicas"
-        _check_replicas(name, settings.value(name))
+        _check_replicas(name, entries_of(configs.get(name, "")))
 
 
-def _check_replicas(name: str, replicas: Iterable[str]) -> None:
+def _check_replicas(name: str, replicas: Sequence[str]) -> None:
+    if replicas == ["*"]:
+        return
     for replica in replicas:
-        if replica != "*" and REPLICA.fullmatch(replica) is None:
-            raise SettingsError(name, f"{replica!r} is neither partition:broker nor *")
+        if REPLICA.fullmatch(replica) is None:
+            raise SettingsError(
+                name, f"{replica!r} is not partition:broker; * is allowed as the only entry"
+            )

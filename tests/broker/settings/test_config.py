@@ -8,10 +8,12 @@ import pytest
 
 from ottla.broker.settings.addresses import Address
 from ottla.broker.settings.broker import ONLY_DYNAMIC, OTHER_DEFAULTS
+from ottla.broker.settings.change_rules import rules_for
 from ottla.broker.settings.config import OF_AUTHORIZERS, BrokerConfig, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.log.config import LogConfig
 from ottla.replication.metadata import ConfigSet, MetadataImage
+from ottla.wire.errors import InvalidRequest
 
 STOCK_FILE = """\
 # Kafka's own config/server.properties of 4.x, without its comments
@@ -49,6 +51,25 @@ def test_without_a_file_it_serves_localhost_from_data() -> None:
     assert broker.endpoints() == [Address("PLAINTEXT", "localhost", 9092)]
     assert broker.log_directories() == [Path("data")]
     assert (broker.node_id, broker.warnings) == (0, [])
+
+
+def test_a_repeated_entry_of_a_list_counts_once_with_a_warning() -> None:
+    """As in Apache Kafka 4.4 (KAFKA-19875)."""
+    broker = config("log.dirs=/a,/a", "log.cleanup.policy=delete,delete")
+    assert broker.log_directories() == [Path("/a")]
+    assert broker.topic_defaults()["cleanup.policy"] == "delete,delete"
+    assert broker.warnings[:2] == [
+        "log.dirs=/a,/a: a repeated entry counts once",
+        "log.cleanup.policy=delete,delete: a repeated entry counts once",
+    ]
+
+
+def test_a_repeated_entry_is_refused_where_a_running_broker_is_changed() -> None:
+    """As in Apache Kafka 4.4, too."""
+    rules = rules_for([1], 1, {})["broker"]
+    changes = {"log.cleanup.policy": "delete,delete"}
+    with pytest.raises(InvalidRequest, match="must not be duplicated"):
+        rules.check("1", changes, frozenset(changes))
 
 
 def test_kafkas_own_server_properties_start_a_broker(tmp_path: Path) -> None:
@@ -127,7 +148,6 @@ def test_an_unknown_property_is_warned_about_with_the_nearest_name() -> None:
         ("offsets.topic.replication.factor=40000", "16 bits"),
         ("auto.create.topics.enable=yes", "true or false"),
         ("log.cleanup.policy=compact,keep", "compact, delete"),
-        ("log.cleanup.policy=delete,delete", "twice"),
         ("log.segment.bytes=100", "at least 1048576"),
         ("compression.type=brotli", "uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("compression.gzip.level=0", "at least 1, at most 9, or -1"),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.peers.envelopes import Forwarding
     from ottla.broker.quotas.quotas import Mutations
     from ottla.broker.security.client import Client
+    from ottla.broker.settings.config import BrokerConfig
 
 log = logging.getLogger("ottla.topics")
 
@@ -201,30 +202,32 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
     """The topic to create at its first use: internal ones have settings of their own."""
     config = broker.config
     if name == OFFSETS_TOPIC:
+        partitions = config.offsets_topic_num_partitions
         factor = config.offsets_topic_replication_factor
-        return NewTopic(
-            name,
-            config.offsets_topic_num_partitions,
-            attainable_factor(broker, FACTORS[name], factor, image),
-            configs=[
-                ("cleanup.policy", "compact"),
-                ("compression.type", "producer"),
-                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-            ],
-        )
-    if name == TRANSACTIONS_TOPIC:
+    elif name == TRANSACTIONS_TOPIC:
+        partitions = config.transaction_state_log_num_partitions
         factor = config.transaction_state_log_replication_factor
-        factor = attainable_factor(broker, FACTORS[name], factor, image)
-        return NewTopic(
-            name,
-            config.transaction_state_log_num_partitions,
-            factor,
-            configs=[
-                ("cleanup.policy", "compact"),
-                ("compression.type", "uncompressed"),
-                ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
-                ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, factor))),
-                ("unclean.leader.election.enable", "false"),
-            ],
-        )
-    return NewTopic(name)
+    else:
+        return NewTopic(name)
+    factor = attainable_factor(broker, FACTORS[name], factor, image)
+    return NewTopic(name, partitions, factor, configs=internal_configs(config, name, factor))
+
+
+def internal_configs(config: BrokerConfig, name: str, factor: int) -> list[tuple[str, str]]:
+    """The settings of an internal topic with this replication factor."""
+    if name == OFFSETS_TOPIC:
+        return [
+            ("cleanup.policy", "compact"),
+            ("compression.type", "producer"),
+            ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+        ]
+    if name == TRANSACTIONS_TOPIC:
+        return [
+            ("cleanup.policy", "compact"),
+            ("compression.type", "uncompressed"),
+            ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+            ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, factor))),
+            ("unclean.leader.election.enable", "false"),
+        ]
+    # Kafka's share coordinators delete the records that they no longer need.
+    return [("cleanup.policy", "delete"), ("retention.ms", "-1")]

@@ -32,7 +32,9 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.standalone import StandaloneStore
 from ottla.replication.topic_names import colliding_name
-from ottla.tools.adoption_plan import CACHES, Adopted, ImportRefused, Plan
+from ottla.tools.adoption_plan import CACHES, Plan
+from ottla.tools.findings import ImportRefused
+from ottla.tools.replica_choice import Adopted, keep_aside
 
 if TYPE_CHECKING:
     from ottla.tools.kraft_image import KraftTopic
@@ -74,6 +76,10 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
             stage(disk, directory, adopted, plan, link)
         for adopted in partitions:
             put_in_place(disk, storage, directory, adopted)
+        keys = {each.key for each in partitions}
+        for part in plan.left_out:
+            if part.replica.key in keys:
+                say(f"{part}: kept in {keep_aside(part, directory.path)}")
         shutil.rmtree(directory.file(STAGING), ignore_errors=True)
         disk.sync_directory(directory.path)
         storage.begin_checkpoint([(each.key, each.end_offset) for each in partitions]).run()

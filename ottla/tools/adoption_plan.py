@@ -8,9 +8,11 @@ names and topic ids come from the directories.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ottla.broker.settings.topic import check_topic_configs
+from ottla.groups.transactions.records import decode_record
 from ottla.log.directories.checkpoints import (
     CLEANED,
     LOG_STARTS,
@@ -18,8 +20,10 @@ from ottla.log.directories.checkpoints import (
     Partition,
 )
 from ottla.log.directories.log_directory import CLEAN_MARKER
-from ottla.replication.metadata import ConfigSet
-from ottla.replication.topic_names import require_legal_name
+from ottla.replication.metadata import NO_LEADER, ConfigSet
+from ottla.replication.topic_names import TRANSACTIONS_TOPIC, require_legal_name
+from ottla.tools.batch_reader import DamagedFile, read_batches
+from ottla.tools.carried_settings import carried_settings, settings_unknown
 from ottla.tools.check_directory import (
     LogDirectoryCheck,
     known_of,
@@ -27,17 +31,15 @@ from ottla.tools.check_directory import (
     read_directory,
 )
 from ottla.tools.check_partition import Checked, check_partition
-from ottla.tools.findings import Finding, Report
+from ottla.tools.findings import Finding, ImportRefused, Report
 from ottla.tools.kraft_image import KraftImage, KraftPartition, KraftTopic, read_kraft_image
-from ottla.wire.errors import ProtocolError
+from ottla.tools.replica_choice import Adopted, LeftOut, choose, left_out
+from ottla.wire.batch import BatchView
+from ottla.wire.errors import MalformedMessage, ProtocolError
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
 """Files that can be rebuilt from the segments: if one is wrong, all are left out."""
-
-
-class ImportRefused(Exception):
-    """The import is not possible as requested; the text says what to do."""
 
 
 @dataclass(slots=True)
@@ -57,20 +59,6 @@ class Source:
 
 
 @dataclass(slots=True)
-class Adopted:
-    """A partition to be adopted: where it is, what its log is, whether its caches are good."""
-
-    key: Partition
-    path: str
-    end_offset: int
-    size: int
-    caches_hold: bool
-    recovery_point: int
-    log_start: int
-    cleaned: int
-
-
-@dataclass(slots=True)
 class Plan:
     """Everything that is to be adopted."""
 
@@ -82,6 +70,7 @@ class Plan:
     configs: list[ConfigSet] = field(default_factory=list)
     next_producer_id: int = 0
     notes: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
 
 
 class ErrorsOfLogs(Report):
@@ -114,12 +103,16 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     if len(clusters) > 1:
         raise ImportRefused(f"the directories are of different clusters: {', '.join(clusters)}")
     plan = Plan(clusters.pop(), sources[0].node_id, all(source.clean for source in sources))
-    image = find_image(sources, plan)
+    image, known = find_image(sources, plan)
     plan.next_producer_id = image.next_producer_id
     for topic in image.topics.values():
         policy = image.configs.get(("topic", topic.name), {}).get("cleanup.policy", "")
         adopt_topic(topic, "compact" in policy, sources, plan, report)
-    carry_configs(image, plan)
+    adopted = {topic.name for topic in plan.topics}
+    plan.configs = (
+        carried_settings(image, adopted, plan.node_id, plan.notes)
+        if known else settings_unknown(adopted)
+    )
     told = {"RegisterBrokerRecord", "RegisterControllerRecord", "BrokerRegistrationChangeRecord",
             "FenceBrokerRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "NoOpRecord",
             "FeatureLevelRecord", "ZkMigrationStateRecord"}  # fmt: skip
@@ -134,15 +127,17 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     return plan
 
 
-def find_image(sources: list[Source], plan: Plan) -> KraftImage:
-    """The controller's metadata, or what can be derived from the directories' names and ids."""
+def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
+    """The newest metadata of a controller, and True; or what can be derived from the directories'
+    names and ids."""
     places = [source.partitions.get(("__cluster_metadata", 0)) for source in sources]
-    place = next((path for path in places if path is not None), None)
-    if place is not None:
-        return read_kraft_image(place)
+    images = [read_kraft_image(path) for path in places if path is not None]
+    if images:
+        return max(images, key=lambda image: image.at), True
     plan.notes.append(
         "there is no __cluster_metadata-0: topics are known from their directories only, without"
-        " settings and without partitions that are elsewhere"
+        " partitions that are elsewhere. Their settings are not known: all records are kept"
+        " (retention.ms=-1, retention.bytes=-1, cleanup.policy=delete) until you set them"
     )
     image = KraftImage()
     for source in sources:
@@ -152,8 +147,9 @@ def find_image(sources: list[Source], plan: Plan) -> KraftImage:
                 plan.notes.append(f"{path} has no topic id; it is left alone")
                 continue
             topic = image.topics.setdefault(topic_id, KraftTopic(name, topic_id))
-            topic.partitions[index] = KraftPartition(source.node_id, 0, [source.node_id])
-    return image
+            found = topic.partitions.setdefault(index, KraftPartition(NO_LEADER, -1, [], []))
+            found.replicas.append(source.node_id)
+    return image, False
 
 
 def topic_id_of(path: str) -> bytes | None:
@@ -178,7 +174,7 @@ def adopt_topic(
         )
     for index, partition in topic.partitions.items():
         key = topic.name, index
-        best: Adopted | None = None
+        replicas: list[Adopted] = []
         for source in sources:
             path = source.partitions.get(key)
             if path is None:
@@ -186,15 +182,20 @@ def adopt_topic(
             if topic_id_of(path) not in (topic.topic_id, None):
                 plan.notes.append(f"{path} is of an older topic of this name; it is left alone")
                 continue
-            found = check_one(source, key, path, compacted, report)
-            if best is None or found.end_offset > best.end_offset:
-                best = found
-        if best is None:
+            replicas.append(check_one(source, key, path, compacted, report))
+        if not replicas:
             raise ImportRefused(
                 f"{topic.name}-{index} is not in {', '.join(s.path for s in sources)}; its replicas"
                 f" are on brokers {partition.replicas}: give one of their directories too"
             )
-        plan.partitions[key] = best
+        chosen = choose(partition, replicas)
+        plan.partitions[key] = chosen
+        plan.left_out += left_out(chosen, replicas)
+        # Its leader in the new broker refuses an epoch that is not above those in its log.
+        epochs = [each.epochs.latest for each in replicas]
+        partition.leader_epoch = max(partition.leader_epoch, *epochs)
+        ids = [each.producer_id_max for each in replicas]
+        plan.next_producer_id = max(plan.next_producer_id, max(ids) + 1)
     plan.topics.append(topic)
 
 
@@ -215,29 +216,43 @@ def check_one(
     offsets = source.check.offsets
     start = offsets[LOG_STARTS].get(key, 0)
     return Adopted(
-        key, path, checked.end_offset, checked.size, mine.caches_hold,
+        key, path, source.node_id, checked.start_offset, checked.end_offset, checked.size,
+        mine.caches_hold,
         min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
         min(max(start, 0), checked.end_offset),
         # Recovery takes a gap between segments for a loss if compaction has not been there.
         max(offsets[CLEANED].get(key, 0), checked.gaps_below),
+        checked.epochs,
+        max(checked.producer_id_max, transactional_id_max(key, path)),
     )  # fmt: skip
 
 
-def carry_configs(image: KraftImage, plan: Plan) -> None:
-    """Topics' settings that have an effect here; notes list the others."""
-    names = {topic.name for topic in plan.topics}
-    for (kind, resource), settings in image.configs.items():
-        if kind == "topic" and resource not in names:
-            continue
-        if kind != "topic":
-            if settings:
-                whose = f"{kind} {resource or 'default'}"
-                plan.notes.append(f"settings of {whose} are not carried over: {settings}")
-            continue
-        for name, value in settings.items():
-            try:
-                check_topic_configs({name: value})
-            except ProtocolError as error:
-                plan.notes.append(f"topic {resource}: {name}={value} is not carried over: {error}")
-                continue
-            plan.configs.append(ConfigSet("topic", resource, name, value))
+def transactional_id_max(key: Partition, path: str) -> int:
+    """The highest producer id that a transaction coordinator has recorded, -1 without any: its
+    producer may not have written yet. Raises ImportRefused, OSError."""
+    highest = -1
+    if key[0] != TRANSACTIONS_TOPIC:
+        return highest
+    try:
+        for batch in batches_of(path):
+            for record in () if batch.control else batch.records():
+                known = decode_record(record.key or b"", record.value)
+                if known is not None and (value := known.value) is not None:
+                    ids = value.producer_id, value.previous_producer_id, value.next_producer_id
+                    highest = max(highest, *ids)
+    except (MalformedMessage, ProtocolError) as error:
+        raise ImportRefused(
+            f"{path} has a record that cannot be read, so that its producer ids are not known:"
+            f" {error}"
+        ) from error
+    return highest
+
+
+def batches_of(path: str) -> Iterator[BatchView]:
+    """The batches of a checked log, without one at its end that was not written whole."""
+    for name in sorted(name for name in os.listdir(path) if name.endswith(".log")):
+        with suppress(DamagedFile):
+            for _, batch in read_batches(f"{path}/{name}"):
+                if not isinstance(batch, BatchView) or not batch.crc_holds():
+                    break
+                yield batch

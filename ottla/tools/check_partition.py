@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from base64 import urlsafe_b64decode
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.producers import Producers
@@ -42,6 +42,10 @@ class Checked:
     sound: bool
     gaps_below: int = 0
     """Up to where compaction has left gaps between segments, as Apache Kafka's does."""
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    """The leader epochs of `leader-epoch-checkpoint` and of the batches."""
+    producer_id_max: int = -1
+    """The highest producer id in the batches and snapshots, -1 without any."""
 
 
 def check_partition(path: str, known: Known, deep: bool, report: Report) -> Checked:
@@ -57,6 +61,7 @@ def check_partition(path: str, known: Known, deep: bool, report: Report) -> Chec
     checked = Checked(
         max(bases[0] if bases else 0, known.log_start or 0),
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
+        check.all_epochs(), check.producer_id_max,
     )  # fmt: skip
     if checked.sound:
         report.say(
@@ -85,6 +90,8 @@ class PartitionCheck:
         self.epochs: LeaderEpochs | None = None
         self.end_offset = known.log_start or 0
         self.size = self.batches = self.gaps_below = 0
+        self.epoch_starts: list[tuple[int, int]] = []
+        self.producer_id_max = -1
 
     def add(self, name: str, what: str, advice: str, note: bool = False) -> None:
         """Report something about a file of this partition."""
@@ -156,12 +163,22 @@ class PartitionCheck:
         if name not in self.names:
             return None
         try:
-            return decode(read_small(f"{self.path}/{name}"))
+            found = decode(read_small(f"{self.path}/{name}"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             self.add(name, str(error), REBUILD)
             return None
+        for state in found.values():
+            self.producer_id_max = max(self.producer_id_max, state.producer_id)
+        return found
+
+    def all_epochs(self) -> LeaderEpochs:
+        """The leader epochs of the checkpoint, then those of batches that it lacks."""
+        found = LeaderEpochs(self.epochs.entries if self.epochs is not None else [])
+        for epoch, offset in self.epoch_starts:
+            found.assign(epoch, offset)
+        return found
 
     def segments(self) -> None:
         """Every segment; while a broker is running, every sealed and durable one."""
@@ -195,6 +212,8 @@ class PartitionCheck:
         sound = check.run()
         self.end_offset = check.end_offset
         self.batches += check.batches
+        self.epoch_starts += check.epoch_starts
+        self.producer_id_max = max(self.producer_id_max, check.producer_id_max)
         if not sound:
             self.judge(check, following is None)
             return

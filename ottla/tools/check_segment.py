@@ -53,6 +53,9 @@ class SegmentCheck:
         self.end_offset, self.epoch, self.batches = base_offset, -1, 0
         self.max_timestamp = -1
         self.aborted: list[tuple[int, int, int]] = []
+        self.epoch_starts: list[tuple[int, int]] = []
+        """The leader epochs of the batches, each with the offset of its first one."""
+        self.producer_id_max = -1
         self.fault: tuple[int, str] | None = None
 
     def tell(self, what: str, position: int, advice: str = RESTORE, note: bool = False) -> None:
@@ -126,6 +129,9 @@ class SegmentCheck:
                 position, "only compaction leaves gaps, and this log was never compacted",
             )  # fmt: skip
         self.batches += 1
+        if batch.leader_epoch > self.epoch:
+            self.epoch_starts.append((batch.leader_epoch, batch.base_offset))
+        self.producer_id_max = max(self.producer_id_max, batch.producer_id)
         if self.epochs is not None and self.epochs.entries:
             known = self.epochs.of_offset(batch.base_offset)
             if known not in (batch.leader_epoch, -1):

@@ -17,6 +17,10 @@ REBUILD = "stop the broker and delete the file: the next start rebuilds it from 
 PROGRESS_SECONDS = 5.0
 
 
+class ImportRefused(Exception):
+    """The import is not possible as requested; the text says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One problem; a note needs no repair."""

@@ -12,9 +12,9 @@ from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 
 from ottla.tools.adopted_files import adopt
-from ottla.tools.adoption_plan import ImportRefused, Plan, Source, make_plan, read_source
+from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
-from ottla.tools.findings import Report, size_text
+from ottla.tools.findings import ImportRefused, Report, size_text
 from ottla.tools.kraft_image import UnreadableKraft
 from ottla.wire.errors import StorageFailed
 
@@ -73,6 +73,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
     node_id = plan.node_id if options.node_id is None else options.node_id
     for note in plan.notes:
         print(f"note: {note}")
+    for part in plan.left_out:
+        print(f"left out: {part}")
     size = sum(each.size for each in plan.partitions.values())
     what = (
         f"{len(plan.topics)} topics, {len(plan.partitions)} partitions, {size_text(size)}, of"

@@ -35,6 +35,7 @@ class KraftPartition:
     leader: int
     leader_epoch: int
     replicas: list[int]
+    isr: list[int]
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class KraftImage:
     next_producer_id: int = 0
     others: Counter[str] = field(default_factory=Counter)
     """The number of ignored records of each kind."""
+    at: tuple[int, int] = (-1, 0)
+    """The last batch that was read: its leader epoch, and the offset after it."""
 
     def apply(self, record: Any) -> None:
         """Applies one record."""
@@ -70,13 +73,15 @@ class KraftImage:
 
     def apply_PartitionRecord(self, record: Any) -> None:
         self.topics[record.topic_id].partitions[record.partition_id] = KraftPartition(
-            record.leader, record.leader_epoch, record.replicas
+            record.leader, record.leader_epoch, record.replicas, record.isr
         )
 
     def apply_PartitionChangeRecord(self, record: Any) -> None:
         partition = self.topics[record.topic_id].partitions[record.partition_id]
         if record.replicas is not None:
             partition.replicas = record.replicas
+        if record.isr is not None:
+            partition.isr = record.isr
         if record.leader != UNCHANGED:
             partition.leader = record.leader
             partition.leader_epoch += 1
@@ -126,6 +131,7 @@ def fold(
         for position, batch in read_batches(path):
             if not isinstance(batch, BatchView) or not batch.crc_holds():
                 raise UnreadableKraft(f"{path} at byte {position}: the checksum does not match")
+            image.at = max(image.at, (batch.leader_epoch, batch.next_offset))
             if batch.control or batch.next_offset <= start:
                 continue
             for record in batch.records():

@@ -88,7 +88,9 @@ def test_everything_that_is_known_is_adopted_and_the_source_stays(
         assert epochs == [5, 6], "a new epoch each"
         assert image.topics["t"].partitions[0].replicas == (NODE,)
         assert image.config_of("topic", "t") == {"retention.ms": "-1"}
-        assert image.config_of("topic", "table") == {"cleanup.policy": "compact"}
+        assert image.config_of("topic", "table") == {
+            "cleanup.policy": "compact", "retention.ms": "5",
+        }, "the second is from the brokers' dynamic log.retention.ms"
         assert image.next_producer_id == 5000
         assert opened.values("t", 0) == [b"two", b"three"], "the first offset was deleted"
         assert opened.values("t", 1) == [b"one", b"two", b"three"]

@@ -1,0 +1,119 @@
+"""Which of a partition's replicas an import adopts, and which records only the others have.
+
+The leader's log counts, as for Kafka's followers. Where the metadata name no leader whose log is
+there, or are older than the logs, the log of the newest leader epoch counts, and of several the
+longest one. Two logs agree for as long as their records are of the same leader epochs (KIP-101).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.log.directories.checkpoints import Partition
+from ottla.log.epochs import NO_EPOCH, LeaderEpochs
+from ottla.tools.batch_reader import read_batches
+from ottla.tools.kraft_image import KraftPartition
+
+LEFT_OUT = "ottla-import-left-out"
+"""The folder of the target with the records that only other replicas have."""
+SEGMENT = re.compile(r"(\d{20})\.log")
+
+
+@dataclass(slots=True)
+class Adopted:
+    """A replica of a partition: where it is, what its log is, whether its caches are good."""
+
+    key: Partition
+    path: str
+    node_id: int
+    start_offset: int
+    end_offset: int
+    size: int
+    caches_hold: bool
+    recovery_point: int
+    log_start: int
+    cleaned: int
+    epochs: LeaderEpochs
+    producer_id_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Records of a replica that the adopted log lacks."""
+
+    replica: Adopted
+    first: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.replica.path} of node {self.replica.node_id}: offsets {self.first} to"
+            f" {self.replica.end_offset - 1} are not in the log that is adopted"
+        )
+
+
+def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
+    """The replica to adopt."""
+    # The log of a later leader shows that these metadata are out of date.
+    current = all(each.epochs.latest <= partition.leader_epoch for each in replicas)
+
+    def rank(replica: Adopted) -> tuple[bool, bool, int, int]:
+        return (
+            current and replica.node_id == partition.leader,
+            current and replica.node_id in partition.isr,
+            replica.epochs.latest,
+            replica.end_offset,
+        )
+
+    return max(replicas, key=rank)
+
+
+def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
+    """What the other replicas have, and the adopted one has not."""
+    found = []
+    for replica in replicas:
+        first = parted_at(adopted, replica)
+        if replica is not adopted and first < replica.end_offset:
+            found.append(LeftOut(replica, first))
+    return found
+
+
+def parted_at(adopted: Adopted, other: Adopted) -> int:
+    """The first offset of `other`, maybe its end, at which the adopted log has no record of the
+    same leader epoch."""
+    start = max(adopted.start_offset, other.start_offset)
+    end = min(adopted.end_offset, other.end_offset)
+    begins = {offset for _, offset in (*adopted.epochs.entries, *other.epochs.entries)}
+    for offset in sorted({start, *begins}):
+        if start <= offset < end:
+            mine, its = adopted.epochs.of_offset(offset), other.epochs.of_offset(offset)
+            if mine != its and NO_EPOCH not in (mine, its):
+                return offset
+    return max(end, other.start_offset)
+
+
+def keep_aside(part: LeftOut, target: str) -> str:
+    """Copy the segments' batches from the first such offset on into a folder of the target, whose
+    path is returned. Raises OSError."""
+    replica = part.replica
+    topic, index = replica.key
+    folder = f"{target}/{LEFT_OUT}/{topic}-{index}.node-{replica.node_id}"
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for name in sorted(filter(SEGMENT.fullmatch, os.listdir(replica.path))):
+        source = f"{replica.path}/{name}"
+        batches = read_batches(source)
+        beyond = ((at, batch) for at, batch in batches if batch.last_offset >= part.first)
+        position, batch = next(beyond, (0, None))
+        if batch is None:
+            continue
+        base = int.from_bytes(batch.data[:8], "big", signed=True)
+        with open(source, "rb") as reading, open(f"{folder}/{base:020d}.log", "wb") as writing:
+            reading.seek(position)
+            shutil.copyfileobj(reading, writing, 1 << 20)
+            writing.flush()
+            os.fsync(writing.fileno())
+    return folder

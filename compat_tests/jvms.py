@@ -21,7 +21,7 @@ OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:a
 
 @cache
 def peer_jars() -> Path:
-    """The folder with the jars of Apache Kafka 4.3.1, its Streams and its Connect."""
+    """The folder with the jars of Apache Kafka 4.4.0, its Streams and its Connect."""
     java()
     if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
         missing("Kafka's own jars are not there")

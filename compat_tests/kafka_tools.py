@@ -20,7 +20,7 @@ CLASSES = {
     "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
     "kafka-client-metrics": f"{TOOLS}.ClientMetricsCommand",
     "kafka-cluster": f"{TOOLS}.ClusterTool",
-    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-configs": f"{TOOLS}.ConfigCommand",
     "kafka-console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
     "kafka-console-producer": f"{TOOLS}.ConsoleProducer",
     "kafka-consumer-groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
@@ -65,7 +65,7 @@ class Ran(NamedTuple):
 
 
 class KafkaTools:
-    """One JVM with the classes of 4.3.1 that runs one tool at a time."""
+    """One JVM with the classes of 4.4.0 that runs one tool at a time."""
 
     def __init__(self) -> None:
         if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
@@ -149,7 +149,7 @@ def _text(encoded: str) -> str:
 
 
 def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
-    """The output of a tool of 4.3.1; `{}` in an argument is the bootstrap address."""
+    """The output of a tool of 4.4.0; `{}` in an argument is the bootstrap address."""
     java()
     if name in SCRIPTS:
         words = [argument.replace("{}", broker.bootstrap) for argument in arguments]

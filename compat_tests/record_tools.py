@@ -1,4 +1,4 @@
-"""Records what the tools of Apache Kafka 4.3.1 print against this broker.
+"""Records what the tools of Apache Kafka 4.4.0 print against this broker.
 
     .venv/bin/python -m compat_tests.record_tools [NAME…]
 

@@ -1,4 +1,4 @@
-"""Troubles: our tools end with the exit status of Apache Kafka's own classes, 4.3.1, on the same
+"""Troubles: our tools end with the exit status of Apache Kafka's own classes, 4.4.0, on the same
 broker.
 
 The tools and a line that works for each come from the table. What differs on purpose is listed with

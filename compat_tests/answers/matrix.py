@@ -39,7 +39,7 @@ from ottla.wire.apis import APIS, ApiKey
 from tests.broker.running import WireClient
 from tests.broker.security.guarded import GROUP, QUESTIONS, TOPIC, TRANSACTION
 
-RECORDED = Path(__file__).with_name("access-4.3.1.json.xz")
+RECORDED = Path(__file__).with_name("access-4.4.0.json.xz")
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PASSWORD = "secret"
 KAFKA_SILENT_AFTER_SECONDS = 0.5

@@ -31,7 +31,7 @@ GUARDED_SETTINGS = {
     "super.users": "User:ANONYMOUS",
 }
 SEED = 1
-RECORDED = Path(__file__).with_name("kafka-4.3.1.json.xz")
+RECORDED = Path(__file__).with_name("kafka-4.4.0.json.xz")
 
 Scene = Callable[[Talk], None]
 

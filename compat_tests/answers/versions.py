@@ -1,4 +1,4 @@
-"""The versions of each API that Apache Kafka 4.3.1 and Ottla both serve."""
+"""The versions of each API that Apache Kafka 4.4.0 and Ottla both serve."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ KAFKA_FROM = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: 1, ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
 }  # fmt: skip
 """The first version, if Kafka 4 no longer serves the earlier ones."""
-KAFKA_UPTO = {
-    ApiKey.API_VERSIONS: 4, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.DELETE_GROUPS: 2,
-}  # fmt: skip
-"""The last version, if 4.4 has a newer one."""
 
 COMMON_VERSIONS = {
-    key: range(KAFKA_FROM.get(key, api.versions.start), KAFKA_UPTO.get(key, api.versions[-1]) + 1)
+    key: range(KAFKA_FROM.get(key, api.versions.start), api.versions[-1] + 1)
     for key, api in APIS.items()
 }

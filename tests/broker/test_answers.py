@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's recorded answers to thousands of requests, compared with Ottla's.
+"""Apache Kafka 4.4.0's recorded answers to thousands of requests, compared with Ottla's.
 
 `python -m compat_tests.answers --record` writes Kafka's answers; accepted differences, with
 reasons, are in compat_tests/answers/accepted.toml.

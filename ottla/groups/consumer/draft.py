@@ -107,8 +107,10 @@ class Draft:
             self._assign()
 
     def bump_epoch(self) -> None:
-        """Makes the next heartbeat assign again."""
+        """Makes the next heartbeat assign again; an empty group has nothing to assign."""
         self._bump_epoch(True)
+        if not self.members:
+            self.set_target_epoch(self.epoch)   # KAFKA-20442: nobody would catch up later
 
     def reconcile(
         self, member_id: str, current: CurrentMemberValue, owned: Owned

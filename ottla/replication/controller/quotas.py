@@ -112,11 +112,11 @@ def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
     if key not in keys:
         raise InvalidRequest(f"Invalid configuration key {key}")
     kind = keys[key]
-    if math.isnan(value):
-        raise InvalidRequest(f"Quota {key} must be a number")
+    if not math.isfinite(value):
+        raise InvalidRequest(f"Quota {key} must be a finite number")
     if value <= 0:
         raise InvalidRequest(f"Quota {key} must be greater than 0")
-    if value > TOP.get(kind, float("inf")):
+    if value > TOP.get(kind, math.inf):
         raise InvalidRequest(f"Proposed value for {key} is too large for a {kind}.")
     if kind != "DOUBLE" and abs(value - round(value)) > WHOLE_NUMBER_TOLERANCE:
         raise InvalidRequest(f"{key} cannot be a fractional value.")

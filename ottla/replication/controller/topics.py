@@ -324,13 +324,13 @@ def _plan_partitions(
             " not be an increase."
         )
     added = wanted.count - current
+    if added > left:
+        raise TooManyPartitions(TOO_MANY)
     if wanted.assignments is not None and len(wanted.assignments) != added:
         raise InvalidReplicaAssignment(
             f"Attempted to add {added} additional partition(s), but only"
             f" {len(wanted.assignments)} assignment(s) were specified."
         )
-    if added > left:
-        raise TooManyPartitions(TOO_MANY)
     # While partition 0 is being moved it has more replicas than it will have.
     moving = (topic.partitions[0].extra or NONE).removing
     factor = len([node for node in topic.partitions[0].replicas if node not in moving])

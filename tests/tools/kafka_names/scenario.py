@@ -11,7 +11,7 @@
     @ join readers work                                         an action of `Stage`
     ~ order figures message            what of the output need not be equal
 
-`compat_tests/record_tools.py` writes the answers with the tools of Apache Kafka 4.3.1.
+`compat_tests/record_tools.py` writes the answers with the tools of Apache Kafka 4.4.0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Our tools print the same as Apache Kafka's, as far as scripts can depend on it.
 
-`golden/*.txt` was recorded from the tools of 4.3.1 by compat_tests/record_tools.py. Compared are
+`golden/*.txt` was recorded from the tools of 4.4.0 by compat_tests/record_tools.py. Compared are
 stdout and exit status; for stderr, that a failed command prints one line and no traceback.
 """
 

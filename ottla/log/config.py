@@ -24,7 +24,7 @@ class LogConfig(NamedTuple):
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
-    max_decompressed_message_bytes: int = 2**31 - 1
+    max_decompressed_message_bytes: int = 2**31 - 9
     delete_retention_ms: int = 24 * 3_600_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = FOREVER_MS

@@ -1,7 +1,7 @@
 """`ottla log dump`: prints the files of a partition, with kafka-dump-log's flags and output.
 
 Segments, both indexes, the transaction index, producer snapshots and KRaft's snapshots are printed
-as Apache Kafka 4.3 prints them, line for line; checkpoints and `partition.metadata`, which Kafka's
+as Apache Kafka 4.4 prints them, line for line; checkpoints and `partition.metadata`, which Kafka's
 tool ignores, in the same manner. Reference: Kafka's DumpLogSegments, by its output.
 """
 

@@ -47,7 +47,7 @@ them.
 |--:|---|---|---|---|
 """
 RECORDS_START = """
-Records of the internal topics, as Apache Kafka 4.3 writes them:
+Records of the internal topics, as Apache Kafka 4.4 writes them:
 
 | topic | type | record | key versions | value versions |
 |---|--:|---|---|---|

@@ -3,7 +3,8 @@
 | feature | level | promise |
 | --- | --- | --- |
 | group.version | 1 | consumer groups of KIP-848 |
-| metadata.version | 30 | the admin surface of Apache Kafka 4.3; Ottla's own records have one form |
+| metadata.version | 30 | the admin surface of Apache Kafka 4.3 |
+| | 33 | that of 4.4; Ottla's own records have one form, so a level can be lowered again |
 | transaction.version | 1 | nothing of its own: the records are readable by both |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 GROUP_VERSION = "group.version"
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     GROUP_VERSION: (0, 1),
-    "metadata.version": (30, 30),
+    "metadata.version": (30, 33),
     "transaction.version": (0, 2),
 }
 

@@ -16,7 +16,7 @@ from ottla.broker.settings.broker import DYNAMIC
 from ottla.broker.settings.declaration import Setting
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.loggers import levels
-from ottla.broker.settings.topic import TO_COME, TopicConfig, convert_unit, synonyms_of
+from ottla.broker.settings.topic import TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def topic_entries(
     """All settings of a topic with `own` as its own settings."""
     layers = broker_layers(broker, image)
     for name, setting in TopicConfig.declared.items():
-        if name in TO_COME:
-            continue
         names = synonyms_of(name)
         found: list[tuple[Synonym, int]] = []
         if name in own:

@@ -1,4 +1,4 @@
-"""Kafka's own table of settings: all public ones of 4.3.1, and those of 3.9.2 that 4.x removed.
+"""Kafka's own table of settings: all public ones of 4.4.0, and those of 3.9.2 that 4.x removed.
 
 `kafka_settings.tsv` was read from its ConfigDefs by compat_tests/settings/KafkaSettings.java. It
 is read only for names that are not declared here: a property that Ottla does not use,

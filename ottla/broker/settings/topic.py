@@ -26,6 +26,8 @@ from ottla.wire.errors import InvalidConfig
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+ARRAY_MAX = INT_MAX - 8
+"""The longest array of a JVM, which Kafka allows for a record."""
 REPLICA = re.compile("[0-9]{1,10}:[0-9]{1,10}")
 """partition:broker"""
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -47,9 +49,6 @@ IDLE = {
     "remote.log.delete.on.disable": NOT_TIERED,
 }
 """Settings that may be set as in Kafka but have no effect here, with the reason."""
-
-TO_COME = frozenset({"errors.deadletterqueue.group.enable"})
-"""Settings of Apache Kafka 4.4 that have no effect here: accepted, not described."""
 
 REFUSED = {
     "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
@@ -113,7 +112,7 @@ class TopicConfig(Settings):
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         help="Maximum time until a record is compacted.")
     max_decompressed_message_bytes: int = setting(
-        "max.decompressed.message.bytes", INT_MAX, at_least=1,
+        "max.decompressed.message.bytes", ARRAY_MAX, at_least=1, at_most=ARRAY_MAX,
         synonyms=("max.decompressed.message.bytes",),
         help="Maximum size of a record in a compressed batch; a whole batch may have 128 MiB.")
     max_message_bytes: int = setting(
@@ -145,10 +144,10 @@ class TopicConfig(Settings):
         "preallocate", False, synonyms=("log.preallocate",),
         help="Reserve the space of a segment when it is created.")
     remote_copy_lag_bytes: Long = setting(
-        "remote.copy.lag.bytes", 0, at_least=-1,
+        "remote.copy.lag.bytes", -1, at_least=-1, synonyms=("log.remote.copy.lag.bytes",),
         help="Tiered storage: newer bytes before a segment is copied.")
     remote_copy_lag_ms: Long = setting(
-        "remote.copy.lag.ms", 0, at_least=-1,
+        "remote.copy.lag.ms", 0, at_least=-1, synonyms=("log.remote.copy.lag.ms",),
         help="Tiered storage: time before a segment is copied.")
     remote_log_copy_disable: bool = setting(
         "remote.log.copy.disable", False, help="Tiered storage: nothing more is copied.")

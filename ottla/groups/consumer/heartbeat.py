@@ -238,7 +238,7 @@ def heartbeat(
 def first_group(request: Beat) -> ConsumerGroup:
     """The group before its first member, which sends this, has joined.
 
-    That member gets epoch 2 in Kafka 4.3 and here; with a pattern alone 1.
+    That member gets epoch 2 in Kafka 4.4 and here; with a pattern alone 1.
     """
     return ConsumerGroup(request.group_id, epoch=1 if request.pattern is None else 0)
 

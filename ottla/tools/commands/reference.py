@@ -28,7 +28,7 @@ KAFKA = """\
 ## Kafka's own tools
 
 `ottla install-kafka-scripts DIR` writes them with and without `.sh`; `ottla kafka-topics …` works
-without that. Old spellings of flags are accepted. Output and exit status are Apache Kafka 4.3.1's
+without that. Old spellings of flags are accepted. Output and exit status are Apache Kafka 4.4.0's
 where scripts depend on them. Unlike its tools they wait 5 s, not 60, for a broker that cannot be
 reached, sort what they list, report errors in one line on stderr, and report old flags there.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.kafka_names.grammar import Options
 
-NEWEST = 92  # of the APIs that Apache Kafka 4.3.1 has
+NEWEST = 92  # of the APIs that Apache Kafka 4.4.0 has
 
 
 def run(options: Options) -> int:

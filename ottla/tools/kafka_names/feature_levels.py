@@ -1,6 +1,6 @@
 """The feature levels of each release: known to the tools without a broker.
 
-Facts of Apache Kafka 4.3: `metadata.version` by release, the default level of each feature for it.
+Facts of Apache Kafka 4.4: `metadata.version` by release, the default level of each feature for it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ METADATA_VERSIONS = {
     29: "4.2-IV1",
     30: "4.3-IV0",
     31: "4.4-IV0",
+    32: "4.4-IV1",
+    33: "4.4-IV2",
+    34: "4.5-IV0",
 }
-LATEST = 30
+LATEST = 33
 # The level of metadata.version from which on a level of a feature is the default.
 DEFAULTS = {
     "kraft.version": ((21, 1),),
     "transaction.version": ((24, 2),),
     "group.version": ((22, 1),),
     "eligible.leader.replicas.version": ((26, 1),),
-    "share.version": ((29, 1),),
+    "share.version": ((29, 1), (31, 2)),
     "streams.version": ((29, 1),),
 }
 HIGHEST = {
@@ -81,7 +84,7 @@ def show_mapping(text: str) -> None:
 
 
 def show_dependencies(given: list[str]) -> None:
-    """Prints the dependencies of levels on other features: none, up to 4.3."""
+    """Prints the dependencies of levels on other features: none, up to 4.4."""
     for text in given:
         name, equals, level = text.partition("=")
         if not equals:

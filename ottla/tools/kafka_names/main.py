@@ -9,7 +9,7 @@ from importlib import import_module
 from ottla.tools.commands import table
 from ottla.tools.kafka_names.grammar import Options, UsageError, parse
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools these imitate."""
 
 NOT_YET = {

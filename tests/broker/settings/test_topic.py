@@ -10,16 +10,8 @@ from ottla.broker.settings.topic import TopicConfig, check_topic_configs, log_co
 from ottla.log.config import LogConfig
 from ottla.wire.errors import ErrorCode, InvalidConfig
 
-SINCE_4_4 = {
-    "errors.deadletterqueue.group.enable",
-    "max.decompressed.message.bytes",
-    "remote.copy.lag.bytes",
-    "remote.copy.lag.ms",
-}
-
-
 def test_every_topic_setting_of_kafka_is_declared() -> None:
-    assert set(TopicConfig.declared) == set(kafka_settings("topic")) | SINCE_4_4
+    assert set(TopicConfig.declared) == set(kafka_settings("topic"))
 
 
 @pytest.mark.parametrize("name", sorted(kafka_settings("topic")))

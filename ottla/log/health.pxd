@@ -16,5 +16,6 @@ cdef class LogHealth:
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
     cdef int refusals                   # of the disk, when the files of a log at rest were read
     cdef readonly object on_failure     # called with the reason once the log goes offline
+    cdef readonly object on_refusal     # called with each error of a write that may pass
 
     cdef int check(self) except -1

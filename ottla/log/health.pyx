@@ -20,9 +20,10 @@ cdef class LogHealth:
         self.directory = directory
         self.readable_end = OFFSET_MAX
 
-    def watch(self, on_failure):
-        """Calls `on_failure` with the reason once the log goes offline; None calls nothing."""
-        self.on_failure = on_failure
+    def watch(self, on_failure, on_refusal=None):
+        """Calls `on_failure` with the reason once the log goes offline, and `on_refusal` with each
+        error of a write that may pass; None calls nothing."""
+        self.on_failure, self.on_refusal = on_failure, on_refusal
 
     def renamed(self, str directory):
         """Notes that the log is in another directory now."""
@@ -45,6 +46,8 @@ cdef class LogHealth:
         """Raises StorageFailed for an OSError; takes the log offline unless it may pass."""
         if not is_passing(error):
             self.fail(f"{what}: {error}")
+        elif self.on_refusal is not None:
+            self.on_refusal(error)
         raise StorageFailed(self.offline or f"{self.directory}: {what}: {error}") from error
 
     def fail_with(self, what, error):

@@ -162,9 +162,7 @@ cdef class PartitionLog(ReadableLog):
                 self.chain.active.undo()
         except OSError as second:
             self.fail(f"after a failed write ({error}) the file could not be truncated: {second}")
-        if not is_passing(error):
-            self.fail(f"a write failed: {error}")
-        raise StorageFailed(f"{self.directory}: {error}") from error
+        self.health.refuse("a write failed", error)
 
     def note_aborted(self, tuple aborted):
         """Indexes the transaction aborted by the last batch, which is its marker."""
@@ -585,7 +583,7 @@ cdef class PartitionLog(ReadableLog):
         if self.chain is not None:
             self.chain.set_directory(directory)
 
-    def continue_in(self, directory, on_failure):
+    def continue_in(self, directory, on_failure, on_refusal=None):
         """Continues in `directory`, where the whole log is durable except for the active segment's
         indexes. The segments have to be closed; readers keep their descriptors."""
         cdef Segment segment
@@ -595,6 +593,6 @@ cdef class PartitionLog(ReadableLog):
         self.chain.set_directory(directory)
         self.directory = directory
         self.health.renamed(directory)
-        self.health.watch(on_failure)
+        self.health.watch(on_failure, on_refusal)
         self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.monotonic_ms())
         self._epochs.changed = False

@@ -61,7 +61,10 @@ class Storage:
         self.moves: dict[Partition, Move] = {}
         """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
         self.reserve: Reserve | None = None
+        self.on_full: Callable[[LogDirectory], object] = lambda directory: None
+        """Called with a directory when it becomes full."""
         self.failures = {each.path: partial(self.fail, each) for each in directories}
+        self.refusals = {each.path: partial(self.refuse, each) for each in directories}
         self.started = False
         self.complete = all(each.known for each in directories)
         for directory in directories:
@@ -294,7 +297,7 @@ class Storage:
         else:
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
             log = recovery.open(self.open_files)
-        log.health.watch(self.failures[home.path])
+        log.health.watch(self.failures[home.path], self.refusals[home.path])
         away = [each for each in self.directories if each.offline is not None]
         if self.started and key not in home.partitions and away:
             begun_without.begin(home, key, topic_id, away)
@@ -358,15 +361,16 @@ class Storage:
         return right
 
     def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The online directory with the fewest partitions; for a log whose files a power cut
-        removed, the one whose checkpoint has its start: its offsets must not be reused."""
+        """The online directory with the fewest partitions, a full one only if all are; for a log
+        whose files a power cut removed, the one whose checkpoint has its start: its offsets must
+        not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if not online:
             raise StorageFailed("every log directory is offline; see the log for the reasons")
         for directory in online:
             if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
                 return directory
-        return min(online, key=lambda directory: len(directory.partitions))
+        return min(online, key=lambda each: (each.space.full, len(each.partitions)))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
         """Renames a directory that belongs to an older topic of this name."""
@@ -448,6 +452,11 @@ class Storage:
                 log.fail(directory.offline)
         self.on_failure(directory.path, reason)
 
+    def refuse(self, directory: LogDirectory, error: OSError) -> None:
+        """Notes that a write in a directory failed with an error that may pass."""
+        if directory.space.refused(error):
+            self.on_full(directory)
+
     def begin_checkpoint(
         self, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> CheckpointTask:
@@ -479,7 +488,9 @@ class Storage:
             if directory not in failed:
                 directory.written_ids = ids
         for directory, error in task.failures:
-            if not is_passing(error):
+            if is_passing(error):
+                self.refuse(directory, error)
+            else:
                 self.fail(directory, f"a checkpoint could not be written: {error}")
         if task.failures:
             raise StorageFailed(
@@ -487,7 +498,7 @@ class Storage:
                     f"no checkpoint of {directory.path}: {error}"
                     for directory, error in task.failures
                 )
-            )
+            ) from task.failures[0][1]
 
     def checkpoint(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
         """Write the checkpoint files. Blocks. Raises StorageFailed."""

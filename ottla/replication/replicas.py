@@ -274,6 +274,15 @@ class Replicas:
         self.put_off.discard(key)
         self.unreadable.discard(key)
 
+    def full(self) -> list[Partition]:
+        """The partitions in full log directories."""
+        if not any(each.space.full for each in self.storage.directories):
+            return []
+        return [
+            partition for key, home in self.storage.homes.items()
+            if home.space.full and (partition := self.partition(*key)) is not None
+        ]
+
     def note_failures(self) -> None:
         """Some log directory has failed: end the waiting for its partitions."""
         failed = set(self.offline)

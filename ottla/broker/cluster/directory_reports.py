@@ -1,5 +1,8 @@
-"""Reports to the controller which replicas of this broker are in failed log directories
+"""Reports to the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
+
+A full log directory takes no writes until it has space, and its replicas are reported as those in a
+failed one are, where another one in sync can lead. An only copy stays: each write to it is tried.
 
 A damaged log accepts no writes, and its replica is reported as one in a failed directory is, where
 another one in sync can lead. Once the image shows that it counts nowhere, what is damaged is put
@@ -65,7 +68,7 @@ class DirectoryReports:
     def look(self) -> None:
         """A log directory has failed, a log could be opened after all, or is damaged."""
         replicas = self.broker.replicas
-        some = replicas.offline or replicas.damaged or self.marked
+        some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:
             self.task = self.loop.create_task(self._send())
 
@@ -113,9 +116,9 @@ class DirectoryReports:
         return bool(trusted(state, available(image, state, others)))
 
     def _only(self, key: Key) -> bool:
-        """Whether this replica is damaged, and nobody leads as no other one is in sync."""
+        """Whether nobody leads this replica's partition, as no other one is in sync."""
         states = _states(self.broker.image, key[0])
-        if key not in self.broker.replicas.damaged or key[1] >= len(states):
+        if key[1] >= len(states):
             return False
         leader, isr = states[key[1]].leader, states[key[1]].isr
         return leader == NO_LEADER and self.broker.node_id in isr and not self._replaceable(key)
@@ -160,14 +163,15 @@ class DirectoryReports:
         image, replicas, epoch = self.broker.image, self.broker.replicas, self.broker_epoch()
         if epoch < 0:
             return None
-        offline = replicas.offline | replicas.damaged.keys()
-        replaceable = {key for key in replicas.damaged if self._replaceable(key)}
+        refusing = replicas.damaged.keys() | {(each.topic, each.index) for each in replicas.full()}
+        replaceable = {key for key in refusing if self._replaceable(key)}
         lost = [
             key for key in sorted((replicas.offline | replaceable) - self.marked)
             if key[1] < len(_states(image, key[0]))
             and self.broker.node_id in _states(image, key[0])[key[1]].replicas
         ]
-        found = sorted((self.marked - offline) | {key for key in self.marked if self._only(key)})
+        working = self.marked - replicas.offline
+        found = sorted((working - refusing) | {key for key in working if self._only(key)})
         if not lost and not found:
             return None
         made = AssignReplicasToDirsRequest.Directory
@@ -184,7 +188,7 @@ class DirectoryReports:
         broker = self.broker
         for directory in request.directories:
             log.info(
-                "%d replicas are %s in working log directories",
+                "%d replicas are %s in log directories that take writes",
                 sum(len(topic.partitions) for topic in directory.topics),
                 "not" if directory.id == LOST else "again",
             )

@@ -27,6 +27,7 @@ TOPICS_PER_SLICE = CONNECTIONS_PER_SLICE = 50
 def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     """Metrics that belong to no topic, partition or group."""
     yield from _replicas(monitor, found)
+    yield from _directories(monitor)
     yield from _cluster(monitor)
     yield from request_metrics(monitor)
     yield from _connections(monitor)
@@ -51,6 +52,29 @@ def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
         ("offlinereplicacount", "Replicas in failed log directories.", len(offline)),
     ):
         yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)
+
+
+def _directories(monitor: Monitor) -> Iterator[str]:
+    """The log directories: their space as it was measured last, and which take no writes."""
+    directories = monitor.broker.replicas.storage.directories
+    named = [(labels(directory=each.path), each) for each in directories]
+    rooms = [(name, each.space.room) for name, each in named if each.space.room.total_bytes >= 0]
+    for name, help_text, rows in (
+        ("free_bytes", "Bytes that the broker may still write.",
+         [(name, room.free_bytes) for name, room in rooms]),
+        ("size_bytes", "The size of the file system.",
+         [(name, room.total_bytes) for name, room in rooms]),
+        ("full", "1 while writes are refused for lack of space.",
+         [(name, int(each.space.full)) for name, each in named]),
+    ):
+        yield from metric(f"ottla_log_directory_{name}", "gauge", help_text, rows)
+    offline = [each.offline is not None for each in directories]
+    yield from gauge(
+        "kafka_log_logmanager_offlinelogdirectorycount", "Failed log directories.", sum(offline))
+    yield from metric(
+        "kafka_log_logmanager_logdirectoryoffline", "gauge", "1 for a failed log directory.",
+        [(labels(logdirectory=each.path), int(failed))
+         for each, failed in zip(directories, offline, strict=True)])
 
 
 def _cluster(monitor: Monitor) -> Iterator[str]:

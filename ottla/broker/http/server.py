@@ -2,7 +2,7 @@
 
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
-    /readyz                 200 while clients are served, 503 otherwise
+    /readyz                 200 while clients are served and can write, 503 otherwise
     /api/v1/status, /api/v1/connections, /api/v1/groups, /api/v1/telemetry   as JSON
 """
 
@@ -99,14 +99,24 @@ class HttpServer:
         elif path == "/healthz":
             await self._answer(writer, 200, "ok\n")
         elif path == "/readyz":
-            ready = self.ready and self.monitor.broker.replicas.storage.started
-            await self._answer(writer, 200 if ready else 503, "ok\n" if ready else "not serving\n")
+            ready, text = self._readiness()
+            await self._answer(writer, 200 if ready else 503, text)
         elif path in JSON:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
         else:
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON])
             await self._answer(writer, 404, f"not here; here are {known}\n")
+
+    def _readiness(self) -> tuple[bool, str]:
+        """Whether clients are served and can write, and what is to be said of it."""
+        storage = self.monitor.broker.replicas.storage
+        if not self.ready or not storage.started:
+            return False, "not serving\n"
+        full = [each.path for each in storage.directories if each.state == "full"]
+        writable = any(each.state == "ok" for each in storage.directories)
+        lines = [f"full: {path}\n" for path in full]
+        return writable, "".join(["ok\n", *lines] if writable else lines)
 
     async def _answer(
         self, writer: asyncio.StreamWriter, code: int, body: str,

@@ -38,7 +38,7 @@ def status(monitor: Monitor) -> dict[str, Any]:
         "offline_partitions": len(broker.replicas.offline),
         "connections": sum(len(listener.connections) for listener in monitor.listeners),
         "groups": sum(len(shard.groups) for shard in shards_of(broker)),
-        "log_directories": {each.path: each.offline or "ok" for each in directories},
+        "log_directories": {each.path: each.state for each in directories},
     }
 
 

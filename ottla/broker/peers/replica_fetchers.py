@@ -99,7 +99,7 @@ class ReplicaFetchers:
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)
-            leader = partition.leader_id if _is_fetched(partition) and not self.closed else -1
+            leader = partition.leader_id if self._is_fetched(partition) else -1
             if before is not None and before != leader:
                 self.sources[before].fetcher.drop(partition)
                 touched[before] = self.sources[before]
@@ -111,6 +111,12 @@ class ReplicaFetchers:
                 touched[leader] = source
         for source in touched.values():
             self._go_on(source)
+
+    def _is_fetched(self, partition: Partition) -> bool:
+        """Whether a partition is followed, and its log directory works and has space."""
+        home = self.checkpoints.storage.homes.get((partition.topic, partition.index))
+        full = home is not None and home.space.full
+        return partition.following and partition.log.offline is None and not full
 
     def synced(self, partition: Partition) -> None:
         """A flush has ended: the leader may know how far this replica is (flush.messages)."""
@@ -273,7 +279,7 @@ class ReplicaFetchers:
                     if (partition.topic, partition.index) not in unsafe:
                         partition.start_kept(start)
                         self.start_moved(partition)
-                    elif _is_fetched(partition):
+                    elif self._is_fetched(partition):
                         self.moved[partition] = None
                 if self.moved:              # a leader's round of retention moves many
                     await asyncio.sleep(CUT_AGAIN_SECONDS if unsafe else KEEP_AGAIN_SECONDS)
@@ -289,7 +295,8 @@ class ReplicaFetchers:
             try:
                 await self.checkpoints.write_of(home)
             except StorageFailed as error:
-                log.error("truncated logs wait for their checkpoint: %s", error)
+                if not home.space.full:
+                    log.error("truncated logs wait for their checkpoint: %s", error)
                 full.append(home)
         return full
 
@@ -302,8 +309,3 @@ class ReplicaFetchers:
                 task.cancel()
         for source in list(self.sources.values()):
             self._let_go(source)
-
-
-def _is_fetched(partition: Partition) -> bool:
-    """Whether a partition is followed, and its log directory works."""
-    return partition.following and partition.log.offline is None

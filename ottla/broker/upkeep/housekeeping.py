@@ -18,9 +18,11 @@ from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
 from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
+from ottla.broker.upkeep.space_watch import SpaceWatch
 from ottla.log.config import FOREVER_MS
 from ottla.log.directories.checkpoints import Partition as PartitionKey
 from ottla.log.directories.deletions import remove_directory
+from ottla.log.directories.reserve import is_full
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.replication.controller.tokens import has_expired_tokens, remove_expired_tokens
@@ -37,6 +39,7 @@ SEALED_SECONDS = 1.0
 DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
 REOPENING_SECONDS = 2.0
+SPACE_SECONDS = 2.0
 AGAIN_MS = 60_000
 """The time before another try to remove files whose removal failed."""
 
@@ -63,6 +66,10 @@ class Housekeeping:
     ) -> None:
         self.broker, self.storage, self.loop = broker, storage, loop
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
+        self.space = SpaceWatch(broker, storage, self.in_thread, self._make_room)
+        # Later, not amid an append: what the fetchers take in may have met it.
+        storage.on_full = lambda directory: loop.call_soon(self.space.note_full, directory)
+        self.retaining = asyncio.Lock()
         checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
         if broker.replicas.cluster is not None:
             checkpoint_ms = min(
@@ -80,6 +87,7 @@ class Housekeeping:
             loop.create_task(self._every(DELETIONS_SECONDS, self.remove_deleted)),
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
             loop.create_task(self._every(REOPENING_SECONDS, self.reopen_directories)),
+            loop.create_task(self._every(SPACE_SECONDS, self.space.look)),
         ]
         if broker.token_secrets is not None:
             seconds = broker.config.delegation_token_expiry_check_interval_ms / 1000
@@ -112,7 +120,9 @@ class Housekeeping:
         try:
             await work()
         except (OSError, StorageFailed) as error:
-            log.error("%s", error)
+            # A full directory is reported once, by `space_watch`.
+            if not is_full(error):
+                log.error("%s", error)
         except Exception:
             log.exception("%r failed, and is tried again", work)
 
@@ -161,9 +171,19 @@ class Housekeeping:
         await self.broker.checkpoints.write(high_watermarks(self.broker.replicas))
 
     async def _retain(self) -> None:
-        await apply_retention(
-            self.broker.replicas, self.storage, self.broker.workers, self.broker.doubt
-        )
+        async with self.retaining:
+            await apply_retention(
+                self.broker.replicas, self.storage, self.broker.workers, self.broker.doubt
+            )
+
+    async def _make_room(self) -> None:
+        """Apply retention now, and in full directories remove what is deleted without delay."""
+        await self._retain()
+        full = [each.path for each in self.storage.directories if each.space.full]
+        for path in full:
+            self.storage.deletions.hasten(path)
+        if full:
+            await self.remove_deleted()
 
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""

@@ -73,6 +73,16 @@ class Deletions:
         """Note that such a directory is gone: its name may be used again."""
         del self.in_place[key]
 
+    def hasten(self, parent: str) -> None:
+        """Make what is deleted in a log directory due now: it is full. Directories that belong to
+        no topic stay, as long as an operator wants."""
+        inside = parent + "/"
+        self.files = [(0 if path.startswith(inside) else at, path) for at, path in self.files]
+        self.directories = [
+            (0 if path.startswith(inside) and path.endswith("-delete") else at, path)
+            for at, path in self.directories
+        ]
+
     def forget_files(self, directory: str) -> None:
         """Drop the removals of a directory's files: these paths may soon be another topic's."""
         inside = directory + "/"

@@ -8,6 +8,7 @@ from typing import Any
 from ottla.log.directories import aborted_sizes, checkpoints, closed_logs, topic_ids
 from ottla.log.directories.checkpoints import Partition, partition_of
 from ottla.log.directories.closed_logs import ClosedLog
+from ottla.log.directories.space import Space
 from ottla.log.disk import Disk, File
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -49,6 +50,7 @@ class LogDirectory:
         "partitions",
         "path",
         "recovery_points",
+        "space",
         "topic_ids",
         "written_ids",
     )
@@ -56,6 +58,7 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk, self.path = disk, path.rstrip("/") or "/"
         self.offline: str | None = None
+        self.space = Space(disk, self.path)
         self.lock: File | None = None
         disk.makedirs(self.path)
         self.lock = self.take_lock()
@@ -78,11 +81,17 @@ class LogDirectory:
         self = cls.__new__(cls)
         self.disk, self.path = disk, path.rstrip("/") or "/"
         self.offline = f"log directory {self.path} could not be opened: {error}"
+        self.space = Space(disk, self.path)
         self.lock, self.clean, self.cluster_id, self.directory_id = None, False, "", ""
         self.recovery_points, self.log_starts, self.cleaned = {}, {}, {}
         self.high_watermarks, self.partitions, self.closed, self.names = {}, set(), {}, []
         self.written_ids, self.topic_ids, self.aborted_sizes = {}, {}, {}
         return self
+
+    @property
+    def state(self) -> str:
+        """`ok`, `full`, or why it is offline."""
+        return self.offline or ("full" if self.space.full else "ok")
 
     @property
     def known(self) -> bool:

@@ -338,7 +338,11 @@ class Move:
                 storage.deletions.keep_in_place(self.key, source.file(self.name))
         try:
             self.disk.rename(self.directory, target.file(self.name))
-            self.log.continue_in(target.file(self.name), storage.failures[target.path])
+            self.log.continue_in(
+                target.file(self.name),
+                storage.failures[target.path],
+                storage.refusals[target.path],
+            )
         except OSError as error:
             self.incomplete(target, f"{self.directory} could not be renamed", error)
 

@@ -1,0 +1,100 @@
+"""Watches the free space of the log directories: says when one is full and when it has space again,
+and runs retention early while space is short.
+
+While a directory is full, its replicas count nowhere that another one in sync can lead
+(`cluster/directory_reports`), and what they follow is not fetched: they would take what retention
+frees. Where there is no other replica, each write is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+    from ottla.log.directories.log_directory import LogDirectory
+    from ottla.log.directories.space import Room
+    from ottla.log.storage import Storage
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger("ottla.space")
+
+RETAIN_AGAIN_SECONDS = 30.0
+"""How often retention runs while space is short."""
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class SpaceWatch:
+    """The watch of one broker. `retain` applies retention, and removes the files that are due."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        storage: Storage,
+        in_thread: InThread,
+        retain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.broker, self.storage = broker, storage
+        self.in_thread, self.retain = in_thread, retain
+        self.told: set[str] = set()
+        """Full directories that were logged."""
+        self.full: set[Partition] = set()
+        """Partitions in full directories, as far as the parts around them know."""
+        self.retained_at: float | None = None
+
+    async def look(self) -> None:
+        """Measure each directory, and act on what has changed."""
+        short = False
+        for directory in self.storage.directories:
+            if directory.offline is not None:
+                self.told.discard(directory.path)
+                continue
+            await self._measure(directory)
+            self.note_full(directory)
+            short = short or directory.space.short
+        self._tell()
+        now = self.broker.clock.monotonic()
+        if not short:
+            self.retained_at = None
+        elif self.retained_at is None or now - self.retained_at >= RETAIN_AGAIN_SECONDS:
+            self.retained_at = now
+            await self.retain()
+
+    async def _measure(self, directory: LogDirectory) -> None:
+        found: list[Room] = []
+        try:
+            await self.in_thread(lambda: found.append(directory.space.measure()))
+        except OSError as error:
+            log.debug("the free space of %s is not known: %s", directory.path, error)
+            return
+        if directory.space.note(found[0]):
+            self.told.discard(directory.path)
+            log.warning(
+                "log directory %s has space again: %d bytes are free", directory.path,
+                directory.space.room.free_bytes,
+            )
+
+    def note_full(self, directory: LogDirectory) -> None:
+        """A write may have been refused: say so once, and let other replicas lead."""
+        if directory.path in self.told or not directory.space.full:
+            return
+        self.told.add(directory.path)
+        log.error(
+            "log directory %s is full, writes are refused until it has space: %s", directory.path,
+            directory.space.refusal,
+        )
+        self.retained_at = None
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have the fetchers and the controller know which partitions are in full directories now:
+        some may have been created, deleted or moved since."""
+        replicas = self.broker.replicas
+        before, self.full = self.full, set(replicas.full())
+        if changed := before ^ self.full:
+            if replicas.roles_changed is not None:
+                replicas.roles_changed(changed)
+            replicas.offline_changed()

@@ -318,3 +318,48 @@ def test_tests_use_no_private_names_of_others(path: Path) -> None:
         and not (isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()")
     ]
     assert not wrong
+
+
+PURE_CALLS = {
+    "abs", "all", "any", "bool", "callable", "endswith", "exists", "frozenset", "get", "hasattr",
+    "int", "is_absolute", "isdigit", "isinstance", "issubclass", "items", "keys", "len", "max",
+    "min", "range", "set", "sorted", "startswith", "str", "sum", "tuple", "type", "values",
+}
+"""What an assert may call: `python -O` leaves it out, and must change nothing."""
+
+
+def asserts_of(path: Path) -> Iterable[tuple[int, ast.AST]]:
+    """The asserts of a file with their lines. Of Cython, which ast does not read, each statement by
+    itself, without its casts."""
+    if path.suffix == ".py":
+        yield from (
+            (node.lineno, node) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assert)
+        )
+        return
+    lines = text_of(path).splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"\s*assert\b", line):
+            yield number + 1, parsed_statement(lines[number:])
+
+
+def parsed_statement(lines: list[str]) -> ast.AST:
+    """The statement that begins in the first of these lines of Cython."""
+    for end in range(1, len(lines) + 1):
+        text = re.sub(r"<[\w ]+\*?>", "", "\n".join(lines[:end])).strip()
+        try:
+            return ast.parse(text)
+        except SyntaxError:
+            continue
+    raise AssertionError(f"not understood: {lines[0].strip()}")
+
+
+@of_each(below("ottla/", ".py", ".pyx"))
+def test_no_assert_has_an_effect(path: Path) -> None:
+    for number, statement in asserts_of(path):
+        for node in ast.walk(statement):
+            changes = isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
+                changes = name not in PURE_CALLS
+            assert not changes, f"line {number}: {ast.unparse(node)} may have an effect"

@@ -490,7 +490,8 @@ class ShardRuntime(Generic[S]):
     ) -> None:
         if not live.open_appends:
             return  # unloaded meanwhile, everybody was answered
-        assert live.open_appends.popleft() is waiting, "appends are committed in their order"
+        first = live.open_appends.popleft()
+        assert first is waiting, "appends are committed in their order"
         told = None if error is None else _told(error)
         for answer, reply in waiting.replies:
             answer(reply if told is None else told)

@@ -200,6 +200,16 @@ def test_core_folders_call_no_clock_socket_or_file_in_c_either(path: Path) -> No
         assert not C_OUTSIDE_WORLD.findall(text_of(path))
 
 
+@of_each(path for folder in (*CORE, "broker") for path in below(f"ottla/{folder}/", ".py"))
+def test_a_pattern_from_outside_is_compiled_by_re2(path: Path) -> None:
+    """Python's `re` gets our own patterns only: it backtracks; see ottla/wire/patterns.py."""
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("re."):
+            continue
+        names = {each.id for each in ast.walk(node.args[0]) if isinstance(each, ast.Name)}
+        assert all(map(str.isupper, names)), f"line {node.lineno}: {ast.unparse(node)}"
+
+
 def test_the_rules_name_only_files_that_exist() -> None:
     assert not [name for name in EDGES | GENERATED if not (ROOT / name).is_file()]
     assert all((ROOT / "ottla" / folder).is_dir() for folder in {*FOLDERS, *ALLOWED, *CORE})

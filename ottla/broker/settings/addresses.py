@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -60,10 +61,10 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
         if not 0 <= int(port) <= 65535:
             raise SettingsError(setting, f"{text!r}: a port is from 0 to 65535")
         found.append(Address(name.upper(), bracketed or plain or "", int(port)))
-    names = [address.name for address in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SettingsError(setting, f"{twice[0]} names two listeners")
+    counts = Counter(address.name for address in found)
+    twice = min((name for name, count in counts.items() if count > 1), default=None)
+    if twice is not None:
+        raise SettingsError(setting, f"{twice} names two listeners")
     return found
 
 

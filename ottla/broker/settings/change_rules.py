@@ -13,6 +13,7 @@ from ottla.broker.settings.listener_settings import MECHANISM_OF_PEERS, bare_nam
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
+from ottla.wire.patterns import InvalidPattern, compiled
 
 NODE_ID = re.compile(r"-?[0-9]{1,10}")
 METRICS_INTERVAL_MS = range(100, 3_600_001)
@@ -209,8 +210,8 @@ def _check_client_metrics(
     for pattern in filter(None, configs.get("match", "").split(",")):
         key, equals, expression = pattern.partition("=")
         try:
-            re.compile(expression)
-        except re.error:
-            equals = ""
+            compiled(expression.strip())
+        except InvalidPattern as error:
+            raise InvalidConfig(f"Illegal client matching pattern: {pattern}: {error}") from error
         if not equals or key.strip() not in MATCHED:
             raise InvalidConfig(f"Illegal client matching pattern: {pattern}")

@@ -29,7 +29,7 @@ KINDS = {
 BITS = {"short": 15, "int": 31, "long": 63}
 INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 """A whole number; Python's `int` refuses thousands of digits with an error of its own."""
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class SettingsError(ValueError):

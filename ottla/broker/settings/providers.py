@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.properties import parse_properties
+from ottla.wire.patterns import compiled
 
 REFERENCE = re.compile(r"\$\{(?:([^}:]*):)?(?:([^}:]*):)?([^}]*)\}")
 PACKAGE = "org.apache.kafka.common.config.provider."
@@ -56,10 +57,16 @@ def resolve(
     for name, text in texts.items():
         try:
             # Only the config.providers settings themselves may not depend on providers.
-            found[name] = text if name.startswith("config.providers") else REFERENCE.sub(one, text)
+            found[name] = text if name.startswith("config.providers") else _replaced(text, one)
         except (Unresolved, OSError, ValueError) as error:
             raise SettingsError(name, f"{error} ({where.get(name, 'default')})") from error
     return found
+
+
+def _replaced(text: str, one: Callable[[re.Match[str]], str]) -> str:
+    # Every "${" before the last "}" begins a reference, so that none is read twice.
+    head, brace, rest = text.rpartition("}")
+    return REFERENCE.sub(one, head + brace) + rest
 
 
 def _kinds(texts: Mapping[str, str]) -> dict[str, str]:
@@ -80,7 +87,7 @@ def _from_environment(
     path: str, key: str, parameters: Parameters, environment: Mapping[str, str]
 ) -> str:
     pattern = parameters.get(ALLOWED_NAMES)
-    if pattern and not re.fullmatch(pattern, key):
+    if pattern and not compiled(pattern).fullmatch(key):
         raise Unresolved(f"the variable {key} is not of {ALLOWED_NAMES} {pattern!r}")
     if key not in environment:
         raise Unresolved(f"the variable {key} is not set")

@@ -6,12 +6,15 @@ A subscription is a resource of type client-metrics; `kafka-client-metrics` sets
 
 from __future__ import annotations
 
-import re
+import logging
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.replication.metadata import MetadataImage
+from ottla.wire.patterns import InvalidPattern, Pattern, compiled
+
+log = logging.getLogger("ottla.telemetry")
 
 INTERVAL_MS_DEFAULT = 300_000
 ALL_METRICS = "*"
@@ -24,7 +27,7 @@ class Subscription:
 
     metrics: tuple[str, ...]
     interval_ms: int
-    match: tuple[tuple[str, re.Pattern[str]], ...]
+    match: tuple[tuple[str, Pattern], ...]
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
         """Whether every expression matches the whole of its attribute."""
@@ -41,25 +44,32 @@ class Wanted:
 
 
 def subscriptions_of(image: MetadataImage) -> list[Subscription]:
-    """All subscriptions of the cluster."""
-    return [
-        Subscription(
-            _items(settings.get("metrics", "")),
-            int(settings.get("interval.ms", INTERVAL_MS_DEFAULT)),
-            tuple(_patterns(settings.get("match", ""))),
-        )
-        for (kind, _), settings in sorted(image.configs.items()) if kind == "client-metrics"
-    ]
+    """All subscriptions of the cluster. One whose `match` is invalid matches no client.
+
+    Such a subscription was set by a release or a broker that accepts more patterns.
+    """
+    found = []
+    for (kind, name), settings in sorted(image.configs.items()):
+        if kind != "client-metrics":
+            continue
+        try:
+            match = tuple(_patterns(settings.get("match", "")))
+        except InvalidPattern as error:
+            log.warning("the subscription %s to client metrics matches no client: %s", name, error)
+            continue
+        interval_ms = int(settings.get("interval.ms", INTERVAL_MS_DEFAULT))
+        found.append(Subscription(_items(settings.get("metrics", "")), interval_ms, match))
+    return found
 
 
 def _items(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
 
 
-def _patterns(text: str) -> Iterable[tuple[str, re.Pattern[str]]]:
+def _patterns(text: str) -> Iterable[tuple[str, Pattern]]:
     for item in _items(text):
         name, _, expression = item.partition("=")
-        yield name.strip(), re.compile(expression.strip())
+        yield name.strip(), compiled(expression.strip())
 
 
 def wanted_from(

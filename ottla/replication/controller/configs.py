@@ -211,9 +211,11 @@ def _apply(settings: dict[str, str], change: ConfigChange, rules: ConfigRules) -
         if change.operation == Operation.APPEND:
             if default and not given and settings.get(name) != "":
                 raise InvalidConfig(f"{name}: an empty value cannot be appended")
-            items += [item for item in given if item not in items]
+            present = set(items)
+            items += [item for item in given if item not in present]
         else:
-            items = [item for item in items if item not in given]
+            removed = set(given)
+            items = [item for item in items if item not in removed]
         settings[name] = ",".join(items)
     else:
         raise InvalidRequest(f"Unknown operation {change.operation} on {name}: 0 to 3 are known")

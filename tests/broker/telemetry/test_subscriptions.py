@@ -56,6 +56,20 @@ def test_every_expression_has_to_match_the_whole_attribute() -> None:
         assert bool(wanted(a={"metrics": "m", "match": match}).metrics) is matches, match
 
 
+def test_a_pattern_that_backtracks_elsewhere_does_not_hold_the_broker() -> None:
+    subscription = {"metrics": "m", "match": "client_id=([a-z]+-?)+[0-9]+"}
+    found = subscriptions_of(image(a=subscription))
+    assert not wanted_from(found, b"1" * 16, {"client_id": "a" * 30_000}).metrics
+    assert wanted_from(found, b"1" * 16, {"client_id": "orders-eu-1"}).metrics == ("m",)
+
+
+def test_a_stored_pattern_that_is_invalid_here_matches_no_client_and_hides_no_other() -> None:
+    found = wanted(
+        a={"metrics": "x", "match": "client_id=(?=orders).*"}, b={"metrics": "y"},
+    )
+    assert found.metrics == ("y",)
+
+
 def test_the_id_of_a_subscription_changes_with_what_is_asked_and_with_the_client() -> None:
     asked = {"metrics": "m", "interval.ms": "1000"}
     ids = {

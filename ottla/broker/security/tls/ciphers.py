@@ -7,7 +7,7 @@ import re
 from ottla.broker.settings.declaration import SettingsError
 
 OF_TLS_1_3 = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
-SUITE = re.compile(r"TLS_(?:(\w+?)_)?WITH_(\w+)")
+SUITE = re.compile(r"TLS_(?:((?:(?!_WITH_)\w)+)_)?WITH_(\w+)")
 
 
 def openssl_name(suite: str) -> str:

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 
 from ottla.broker.settings.declaration import SettingsError
 
-PEM_BLOCK = re.compile(
-    r"-----BEGIN ([A-Z0-9 ]+)-----\s*((?:[A-Za-z-]+: [^\n]*\n)*)([A-Za-z0-9+/=\s]+)-----END \1-----"
-)
+PEM_KIND = re.compile("BEGIN ([A-Z0-9 ]+)")
+PEM_CONTENT = re.compile(r"\s*+((?:[A-Za-z-]++: [^\n]*+\n)*+)([A-Za-z0-9+/=\s]++)")
 JKS_START = b"\xfe\xed\xfe\xed"
 SIZE_MAX = 4 << 20
 TYPES = ("JKS", "PKCS12", "PEM")
@@ -55,13 +54,23 @@ def is_pem(data: bytes) -> bool:
     return b"-----BEGIN " in data
 
 
+def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
+    """The kind, the headers and the base64 of each PEM block."""
+    parts = text.split("-----")
+    for begin, content, end in zip(parts, parts[1:], parts[2:], strict=False):
+        kind = PEM_KIND.fullmatch(begin)
+        found = PEM_CONTENT.fullmatch(content) if kind and end == f"END {kind[1]}" else None
+        if kind and found:
+            yield kind[1], found[1], found[2]
+
+
 def pem_blocks(setting: str, text: str) -> str:
     """The PEM blocks of a text, with line breaks restored.
 
     In a properties file they are often one long line. Raises SettingsError if there is none.
     """
     found = []
-    for kind, headers, body in PEM_BLOCK.findall(text):
+    for kind, headers, body in _blocks(text):
         packed = "".join(body.split())
         lines = [packed[at : at + 64] for at in range(0, len(packed), 64)]
         head = f"{headers}\n" if headers else ""
@@ -135,7 +144,8 @@ def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | No
 def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
     """Make a context trust the certificates of a PEM text. Raises SettingsError."""
     certificates = "".join(
-        match.group() + "\n" for match in PEM_BLOCK.finditer(pem) if "CERTIFICATE" in match[1]
+        f"-----BEGIN {kind}-----\n{headers}{body.strip()}\n-----END {kind}-----\n"
+        for kind, headers, body in _blocks(pem) if "CERTIFICATE" in kind
     )
     if not certificates:
         raise SettingsError(setting, "has no certificate to trust")

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from ottla.broker.settings.declaration import SettingsError
+from ottla.wire.patterns import InvalidPattern, Pattern, compiled
 
 KEYWORDS = {
     "2.5.4.3": "CN", "2.5.4.6": "C", "2.5.4.7": "L", "2.5.4.8": "ST", "2.5.4.9": "STREET",
@@ -89,7 +91,7 @@ class PrincipalRules:
 
     def __init__(self, text: str) -> None:
         """Read the rules. Raises SettingsError."""
-        self.rules: list[tuple[re.Pattern[str] | None, str, str]] = []
+        self.rules: list[tuple[Pattern | None, str, str]] = []
         at = 0
         text = text.strip()
         while at < len(text):
@@ -102,12 +104,12 @@ class PrincipalRules:
             at = match.end()
             default, pattern, replacement, case = match.groups()
             try:
-                compiled = None if default else re.compile(pattern.replace("\\/", "/"))
-            except re.error as error:
+                rule = None if default else compiled(pattern.replace("\\/", "/"), captures=True)
+            except InvalidPattern as error:
                 raise SettingsError(
-                    "ssl.principal.mapping.rules", f"{pattern!r} is no pattern: {error}"
+                    "ssl.principal.mapping.rules", str(error)
                 ) from error
-            self.rules.append((compiled, replacement or "", case or ""))
+            self.rules.append((rule, replacement or "", case or ""))
 
     def name(self, subject: str) -> str:
         """The principal's name for a subject. Raises LookupError if no rule matches."""
@@ -122,7 +124,7 @@ class PrincipalRules:
         raise LookupError(f"no rule of ssl.principal.mapping.rules matches {subject}")
 
 
-def _replaced(match: re.Match[str], replacement: str) -> str:
+def _replaced(match: Any, replacement: str) -> str:
     """The replacement with `$1` and the like filled in, as in Java; a backslash escapes."""
 
     def part(found: re.Match[str]) -> str:

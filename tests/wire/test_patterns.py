@@ -1,0 +1,39 @@
+"""Patterns that others write: RE2 decides in linear time, and large ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.wire.patterns import InvalidPattern, compiled
+
+
+def test_a_pattern_that_backtracks_elsewhere_decides_at_once() -> None:
+    # Python's own `re` would need the age of the universe.
+    assert compiled("([a-z]+-?)+[0-9]+").fullmatch("a" * 10_000) is None
+    assert compiled("(x+x+)+y", captures=True).fullmatch("x" * 1000) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a",
+        r"(?=a)b",                          # RE2 has no look-ahead
+        r"(a)\1",                           # and no back-references
+        "((a{0,100}){0,100}){0,100}",
+        "([ab]|aa|bab)*" * 1000,            # RE2 itself takes this: 10 ms for a topic's name
+        "\ud800",
+    ],
+)
+def test_a_pattern_that_is_invalid_or_too_large_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPattern):
+        compiled(pattern)
+
+
+def test_an_alternation_of_topic_names_fits() -> None:
+    names = [f"orders-of-the-region-{number}" for number in range(250)]
+    found = compiled("|".join(names))
+    assert all(map(found.fullmatch, names)) and not found.fullmatch("orders")
+
+
+def test_groups_are_captured_only_where_they_are_wanted() -> None:
+    assert compiled("CN=(.*?),.*", captures=True).fullmatch("CN=a,O=b")[1] == "a"

@@ -20,6 +20,7 @@ cdef class Fetching:
 
     cdef Fetch read(self, Cursor request, int version)
     cdef int begin(self, Fetch fetch, double now) except -1
+    cdef int check_reader_of(self, Fetch fetch) except -1
     cdef bint put(self, Fetch fetch, FetchSession session) except -1
     cdef bint look(self, Fetch fetch, bint final) except -1
     cdef int write(self, Fetch fetch, Reply reply) except -1

@@ -106,6 +106,7 @@ cdef class Fetching:
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # otherwise it is served without one
+                    self.check_reader_of(fetch)
                     session.hurries = self.redirects and fetch.by_replica
             return 0
         session = self.sessions.get(fetch.session_id)
@@ -126,6 +127,12 @@ cdef class Fetching:
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
             fetch.session, fetch.incremental = session, True
+            self.check_reader_of(fetch)
+        return 0
+
+    cdef int check_reader_of(self, Fetch fetch) except -1:
+        if self.authorizer is not None:
+            fetch.session.read_by(fetch.client, self.authorizer.known)
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
@@ -144,10 +151,14 @@ cdef class Fetching:
     # -- looking ---------------------------------------------------------------------------------
 
     cdef bint look(self, Fetch fetch, bint final) except -1:
-        """Find the records to send; True if the reply is due, False if it should wait."""
+        """Find the records to send; True if the reply is due, False if it should wait.
+
+        As in Kafka, a partition that is unknown or refused when the request comes does not end the
+        wait for the others: it is told with them. Without any others the reply is due at once.
+        """
         cdef FetchItem item
         cdef int64_t total = 0, listed = 0, got, room = fetch.size_max
-        cdef Py_ssize_t served = 0, unfit = 0
+        cdef Py_ssize_t served = 0, unfit = 0, unserved = 0
         cdef double began
         cdef bint due = final or fetch.wait_ms_max <= 0 or fetch.error != 0
         cdef bint hurries = fetch.session is not None and fetch.session.hurries
@@ -167,6 +178,9 @@ cdef class Fetching:
             if fetch.incremental and total > 0 and (room <= 0 or unfit >= UNFIT_MAX):
                 due = True                      # full: the others stay listed and come first
                 break
+            if fetch.looked and item.unserved:
+                told.append(item)
+                continue
             got = self.look_at(fetch, item, room, total == 0)
             if fetch.converting is not None or fetch.waits:
                 return False
@@ -181,7 +195,10 @@ cdef class Fetching:
                         self.broker.clock.monotonic() - began > LOOK_SECONDS_MAX):
                     # The others follow in the next fetch; meanwhile other clients are served.
                     room = 0
-            if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
+            item.unserved = item.error in UNKNOWN and not fetch.by_replica and not fetch.looked
+            if item.unserved:
+                unserved += 1
+            elif item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
                 due = True
             elif hurries and item.told_high_watermark < min(
                     item.high_watermark, item.fetch_offset):
@@ -196,6 +213,10 @@ cdef class Fetching:
                     fetch.session.changed.pop((item.topic, item.index), None)
                 continue
             told.append(item)
+        if not fetch.looked and not fetch.by_replica:
+            due |= unserved == (
+                len(fetch.session.items) if fetch.incremental else len(fetch.items))
+        fetch.looked = True
         due = due or total >= fetch.size_min or not (fetch.incremental or fetch.items)
         if not due:
             forget_conversions(items)           # the next look finds more

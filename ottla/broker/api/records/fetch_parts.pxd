@@ -31,6 +31,7 @@ cdef class Fetch:
     cdef list items                     # FetchItem, in the order of the request
     cdef list forgotten                 # (topic, index); None without any
     cdef list told                      # the items in the reply
+    cdef bint looked                    # all items were looked at since the request came
     cdef object converting              # the Conversion that `look` has to wait for
     cdef object rebuild                 # the IndexRebuild that a look asked for last, or None
     cdef bint waits                     # the last look has to wait for it

@@ -3,6 +3,7 @@
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ottla.broker.network.promises cimport Wait
+from ottla.broker.security.client cimport Client
 from ottla.log.chain cimport LogSlice
 from ottla.replication.partition cimport Partition, Watcher
 
@@ -23,6 +24,7 @@ cdef class FetchItem:
     cdef int64_t told_log_start
     # The answer that the last look found.
     cdef int16_t error
+    cdef bint unserved                  # it could not be served when the request came
     cdef int64_t high_watermark, last_stable_offset, log_start
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
@@ -47,6 +49,8 @@ cdef class FetchSession(Watcher):
     cdef Wait wait                      # the fetch of this session that waits now
     cdef bint moved_meanwhile           # a partition has moved since its last look began
     cdef double created_at, used_at
+    cdef object rules                   # the authorizer's decisions and the client at the last
+    cdef Client client                  # request; None without an authorizer
 
     cdef int put(self, FetchItem item) except -1
     cdef int watch(self, FetchItem item) except -1
@@ -55,6 +59,7 @@ cdef class FetchSession(Watcher):
     cdef int to_the_end(self, FetchItem item) except -1
     cdef int close(self) except -1
     cdef int used_by(self, int64_t replica_epoch, double now) except -1
+    cdef int read_by(self, Client client, object rules) except -1
 
 
 cdef class FetchSessionCache:

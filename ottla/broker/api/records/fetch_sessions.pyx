@@ -10,6 +10,7 @@ session, which is slower but correct.
 from libc.stdint cimport int32_t
 
 from ottla.broker.network.promises cimport Wait
+from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition, Watcher
 
 cdef enum:
@@ -43,6 +44,15 @@ cdef class FetchSession(Watcher):
             for item in self.items.values():
                 (<FetchItem>item).uncounted = True
                 self.changed[((<FetchItem>item).topic, (<FetchItem>item).index)] = item
+        return 0
+
+    cdef int read_by(self, Client client, object rules) except -1:
+        """Note who fetches, and what the authorizer has decided. After a change every partition is
+        looked at again: the client may not read it any more, or may now."""
+        if rules is not self.rules or client is not self.client:
+            if self.client is not None:
+                self.changed.update(self.items)
+            self.rules, self.client = rules, client
         return 0
 
     cdef int put(self, FetchItem item) except -1:

@@ -107,6 +107,21 @@ def test_rights_are_given_by_name_by_prefix_and_taken_away(
     assert not may_write(secured, topic) and not may_read(secured, topic, "g")
 
 
+def test_a_denied_network_keeps_its_clients_out(secured: Secured, tools: KafkaTools) -> None:
+    topic = create(secured, tools, "networks")
+    acls(secured, tools, "--add", "--allow-principal", PAULA, "--deny-principal", PAULA,
+         "--deny-host", "10.0.0.0/8", "--operation", "Write", "--topic", topic)  # fmt: skip
+    assert may_write(secured, topic)
+    acls(secured, tools, "--add", "--deny-principal", PAULA, "--deny-host", "127.0.0.0/8",
+         "--operation", "Write", "--topic", topic)  # fmt: skip
+    assert not may_write(secured, topic)
+    done = tools.run("kafka-acls", [
+        "--bootstrap-server", secured.bootstrap("PLAINTEXT"), "--add", "--deny-principal", PAULA,
+        "--deny-host", "10.0.0.0/99", "--operation", "Write", "--topic", topic,
+    ])  # fmt: skip
+    assert "Invalid CIDR notation '10.0.0.0/99'" in done.stdout + done.stderr
+
+
 def test_rules_for_everybody_and_for_other_hosts(secured: Secured, tools: KafkaTools) -> None:
     topic = create(secured, tools, "hosts")
     acls(secured, tools, "--add", "--allow-principal", "User:*", "--allow-host", "192.0.2.1",

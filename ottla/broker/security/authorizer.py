@@ -1,7 +1,8 @@
 """Decides who may do what: Kafka's StandardAuthorizer over the ACLs in the metadata.
 
-A super user may do everything. A denying ACL wins over all allowing ones. If no ACL matches a
-resource, `allow.everyone.if.no.acl.found` decides; otherwise one of them has to allow.
+A super user may do everything. An ACL's host is an address, a network or `*`. A denying ACL wins
+over all allowing ones. If no ACL matches a resource, `allow.everyone.if.no.acl.found` decides;
+otherwise one of them has to allow.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ottla.replication.controller.access import (
     Resource,
 )
 from ottla.replication.metadata import MetadataImage
+from ottla.replication.networks import is_inside
 from ottla.replication.principals import AccessRule
 
 EVERYBODY, EVERY_HOST = "User:*", "*"
@@ -136,7 +138,9 @@ class Authorizer:
 
 
 def _is_for(rule: AccessRule, principal: str, host: str) -> bool:
-    return rule.principal in (principal, EVERYBODY) and rule.host in (host, EVERY_HOST)
+    return rule.principal in (principal, EVERYBODY) and (
+        rule.host in (host, EVERY_HOST) or is_inside(host, rule.host)
+    )
 
 
 def _covers(denial: AccessRule, rule: AccessRule) -> bool:

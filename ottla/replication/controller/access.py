@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
+from ottla.replication.networks import parse_network
 from ottla.replication.principals import AccessRule, RuleSet
 from ottla.replication.steps import Steps, Stepwise
 from ottla.wire.errors import InvalidRequest, ProtocolError
@@ -112,6 +113,18 @@ def _check(rule: AccessRule) -> None:
             f"Could not parse principal from `{rule.principal}` (no colon is present separating the"
             " principal type from the principal name)"
         )
+    _check_host(rule.host)
+
+
+def _check_host(host: str) -> None:
+    """Refuse a host that no client could ever have: its ACL would protect nobody."""
+    if not host:
+        raise InvalidRequest("Host pattern cannot be null or empty")
+    if "/" in host:
+        try:
+            parse_network(host)
+        except ValueError as error:
+            raise InvalidRequest(f"Invalid CIDR notation '{host}': {error}") from error
 
 
 def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]) -> None:

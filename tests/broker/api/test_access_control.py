@@ -147,7 +147,8 @@ def test_a_filter_that_matches_finds_prefixes_and_the_rule_for_all(admin: WireCl
         {"resource_pattern_type": 0}, {"resource_pattern_type": 9},
         {"operation": ANY}, {"operation": 0}, {"operation": 99},
         {"permission_type": ANY}, {"permission_type": 0}, {"permission_type": 9},
-        {"resource_name": ""}, {"principal": ""}, {"principal": "alice"},
+        {"resource_name": ""}, {"principal": ""}, {"principal": "alice"}, {"host": ""},
+        {"host": "10.0.0.0/99"}, {"host": "10.0.0.0/255.0.0.0"}, {"host": "::/129"},
     ],
     ids=str,
 )
@@ -174,6 +175,20 @@ def test_what_is_no_filter_is_refused(admin: WireClient, wrong: dict[str, Any]) 
     assert described(admin, **wrong) == ErrorCode.INVALID_REQUEST
     assert delete(admin, **wrong) == ErrorCode.INVALID_REQUEST
     assert described(admin) != set()
+
+
+def test_a_denial_of_a_network_refuses_its_clients(data: Path) -> None:
+    """It was stored as text, which equals no client's address."""
+    settings = {**SETTINGS, "super.users": "", "allow.everyone.if.no.acl.found": "true"}
+    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
+        assert add_rule(client, operation=WRITE, principal="User:*") == 0
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert produce(client, "t", batch(b"v")).error_code != refused
+        for host in ("10.0.0.0/8", "::/0", "127.1.2.3/8"):
+            denial = {"principal": "User:*", "host": host, "permission_type": DENY}
+            assert add_rule(client, operation=WRITE, **denial) == 0
+            code = produce(client, "t", batch(b"v")).error_code
+            assert (code == refused) == host.startswith("127."), host
 
 
 def test_rules_outlive_the_broker(data: Path) -> None:

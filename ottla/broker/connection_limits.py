@@ -1,5 +1,5 @@
-"""The limits on the number of connections, counted over all listeners of a broker; they may change
-at run time. How fast clients may connect is `quotas/connection_rates`.
+"""The limits on the number of connections, over all listeners of a broker and for one listener;
+they may change at run time. How fast clients may connect is `quotas/connection_rates`.
 
 A lower limit closes no existing connection, as in Kafka. Other brokers are admitted beyond
 max.connections where they have a listener of their own (KIP-402): clients that take all connections
@@ -25,7 +25,7 @@ DESCRIPTORS_FOR_BROKERS = 100
 
 
 class ConnectionLimits:
-    """The counts for max.connections and max.connections.per.ip.
+    """The counts for max.connections, the same of each listener, and max.connections.per.ip.
 
     `descriptors` is the process's limit (RLIMIT_NOFILE). A connection without a descriptor could
     not be refused properly, so the effective max.connections is only a part of that limit.
@@ -39,6 +39,7 @@ class ConnectionLimits:
         self.of_brokers = config.listener_of_brokers_alone()
         self.count = 0
         self.per_host: Counter[str] = Counter()
+        self.per_listener: Counter[str] = Counter()
         self.told = UNLIMITED
         self._tell()
 
@@ -66,16 +67,23 @@ class ConnectionLimits:
         count_max = self.connections_max
         if listener == self.of_brokers:
             count_max = self.possible + DESCRIPTORS_FOR_BROKERS
-        return self.per_host[host] < host_max and self.count < count_max
+        listener_max = config.listener_limits[listener].max_connections
+        return (
+            self.per_host[host] < host_max
+            and self.count < count_max
+            and self.per_listener[listener] < listener_max
+        )
 
-    def opened(self, host: str) -> None:
+    def opened(self, host: str, listener: str) -> None:
         """Count a new connection."""
         self.count += 1
         self.per_host[host] += 1
+        self.per_listener[listener] += 1
 
-    def closed(self, host: str) -> None:
+    def closed(self, host: str, listener: str) -> None:
         """Count the end of a connection."""
         self.count -= 1
+        self.per_listener[listener] -= 1
         self.per_host[host] -= 1
         if self.per_host[host] <= 0:
             del self.per_host[host]

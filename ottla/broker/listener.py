@@ -170,7 +170,7 @@ class Listener:
 
     def admit(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         """Serve the client of a non-blocking socket."""
-        self.limits.opened(address[0])
+        self.limits.opened(address[0], self.name)
         if self.security.tls is not None:
             self.handshakes.begin(sock, address, self.security.tls)
         else:
@@ -197,7 +197,7 @@ class Listener:
 
     def _unserved(self, address: tuple[Any, ...], error: Exception) -> None:
         """Handle a failed TLS handshake."""
-        self.limits.closed(address[0])
+        self.limits.closed(address[0], self.name)
         self._refused(f"connection from {address[0]}:{address[1]}", error)
 
     def _turn_away(self) -> None:
@@ -257,7 +257,7 @@ class Listener:
                 "listener %s: %r has ended after %d requests, %d bytes received, %d sent",
                 self.name, connection, connection.requests, connection.received, connection.sent,
             )
-            self.limits.closed(connection.client.host)
+            self.limits.closed(connection.client.host, self.name)
 
     def stop_accepting(self) -> None:
         """Close the listening socket; existing connections stay."""

@@ -325,8 +325,7 @@ class Server:
             return
         from ottla.broker.security.authorizer import Authorizer
 
-        users = (user.strip() for user in config.super_users.split(";"))
-        authorizer = Authorizer(filter(None, users), config.allow_everyone_if_no_acl_found)
+        authorizer = Authorizer(config.super_user_names, config.allow_everyone_if_no_acl_found)
         authorizer.follow(MetadataImage.empty(), self.metadata_log.image)
         self.metadata_log.subscribe(authorizer.follow)
         self.broker.authorizer = authorizer

@@ -1,6 +1,7 @@
-"""How fast clients may connect: to the broker, and from one address (KIP-612).
+"""How fast clients may connect: to the broker, to a listener, and from one address (KIP-612).
 
-Above `max.connection.creation.rate` the listeners accept nobody for a while, and clients wait. A
+Above `max.connection.creation.rate` the listeners accept nobody for a while, and clients wait; a
+listener may have a lower rate of its own. A
 client whose address has exceeded its `connection_creation_rate` is accepted, held for as long as
 that takes and then closed, so that it does not try again at once.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.quotas.windows import Rate
 from ottla.broker.settings.addresses import canonical_host
+from ottla.broker.settings.listener_settings import UNLIMITED
 from ottla.replication.principals import IP, IP_KEYS
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from ottla.replication.principals import Entity
 
 (KEY,) = IP_KEYS
-UNLIMITED = 2**31 - 1
 KEPT_MAX = 10_000
 """Addresses whose rates are kept; a client may have many."""
 
@@ -38,8 +39,11 @@ class ConnectionRates:
         """The limit of each address that has one; of None for all others."""
         self.addresses: OrderedDict[str, Rate] = OrderedDict()
         self.all = self._rate(UNLIMITED)
+        self.listeners: dict[str, Rate] = {}
+        """The rates of those listeners that have a limit."""
         self.exempt = config.listener_of_brokers_alone()
-        """Other brokers do not wait for clients, if they have a listener of their own."""
+        """Other brokers do not wait for clients, if they have a listener of their own; that
+        listener's own limit counts."""
         self.pauses = self.closed = 0
         self.pause_seconds = 0.0
 
@@ -61,10 +65,16 @@ class ConnectionRates:
     def accepted(self, listener: str, now: float) -> float:
         """Count a connection; the result is for how long its listener has to accept no others."""
         bound = self.config.max_connection_creation_rate
-        if bound >= UNLIMITED or listener == self.exempt:
-            return 0.0
-        self.all.bound = bound
-        pause = min(self.all.record(1, now), self._window_seconds())
+        own_bound = self.config.listener_limits[listener].max_connection_creation_rate
+        pause = 0.0
+        if bound < UNLIMITED and listener != self.exempt:
+            self.all.bound = bound
+            pause = self.all.record(1, now)
+        if own_bound < UNLIMITED:
+            own = self.listeners.setdefault(listener, self._rate(own_bound))
+            own.bound = own_bound
+            pause = max(pause, own.record(1, now))
+        pause = min(pause, self._window_seconds())
         if pause > 0:
             self.pauses += 1
             self.pause_seconds += pause

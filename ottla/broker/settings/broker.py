@@ -105,13 +105,16 @@ class BrokerSettings(ListenerSettings):
         " batches cost a fifth less CPU than with Apache Kafka's default of 102400.")
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least=0,
-        help="Maximum connections over all listeners; also limited by file descriptors.")
+        help="Maximum connections over all listeners; also limited by file descriptors. With the"
+        " prefix listener.name.<listener>. it limits that listener besides.")
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", INT_MAX, at_least=0, help="Maximum connections from one address.")
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides", "", help="Exceptions: host:count,host:count.")
     max_connection_creation_rate: int = setting(
-        "max.connection.creation.rate", INT_MAX, at_least=0, help="Maximum connections per second.")
+        "max.connection.creation.rate", INT_MAX, at_least=0,
+        help="Maximum connections per second. With the prefix listener.name.<listener>. it limits"
+        " that listener besides.")
     quota_window_num: int = setting(
         "quota.window.num", 11, at_least=1,
         help="Number of samples over which the rates of client quotas are measured.")

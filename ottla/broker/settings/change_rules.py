@@ -9,7 +9,12 @@ from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSett
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
-from ottla.broker.settings.listener_settings import MECHANISM_OF_PEERS, bare_name, is_dynamic
+from ottla.broker.settings.listener_settings import (
+    MECHANISM_OF_PEERS,
+    ListenerLimits,
+    bare_name,
+    is_dynamic,
+)
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, defaults
 from ottla.replication.controller.configs import ConfigRules
 from ottla.wire.errors import InvalidConfig, InvalidRequest, ProtocolError
@@ -116,7 +121,8 @@ def _check_broker(
         if update == "per-broker" and not name:
             raise InvalidRequest(f"{key} is a broker's own: it cannot be set for all brokers")
         if key in configs:
-            _check_broker_value(bare, configs[key], known[bare].setting)
+            limit = ListenerLimits.declared.get(bare) if key != bare else None
+            _check_broker_value(bare, configs[key], limit or known[bare].setting)
             _check_topic_default(key, configs[key])
 
 
@@ -126,7 +132,7 @@ def _check_broker_value(name: str, text: str, setting: Setting) -> None:
         if setting.repeats(text):               # Kafka accepts that in the file only
             raise SettingsError(name, "values must not be duplicated")
         if name == "max.connections.per.ip.overrides":
-            limits_by_host(text)
+            limits_by_host(text, names=False)
         if name == "max.connection.creation.rate" and value < 1:
             raise SettingsError(name, "must be at least 1, or nobody could connect")
         if name == "log.cleaner.dedupe.buffer.size" and value < CLEANER_MEMORY_MIN:

@@ -11,6 +11,7 @@ import operator
 import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ from ottla.broker.settings.broker import (
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
-from ottla.broker.settings.listener_settings import idle, is_dynamic
+from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_limits
 from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
 from ottla.log.config import LogConfig
@@ -93,16 +94,20 @@ class BrokerConfig(BrokerSettings):
         self.warnings: list[str] = []
         self.sources = Sources()
         super().__init__(texts)
-        if "node.id" not in texts and self.broker_id >= 0:
-            self.node_id = self.broker_id
+        self._check_ids()
+        self.super_user_names = _principals(self.super_users if self.authorizer_class_name else "")
         self._check_others()
         self._listeners, self._advertised = self._addresses()
         self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
+        self.listener_limits = listener_limits([each.name for each in self._listeners], texts)
         self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
         self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
         self.warnings += check_group_settings(self)
-        if self.zookeeper_connect and self.broker_id < 0 and "node.id" not in texts:
-            raise SettingsError("node.id", "has to be set where zookeeper.connect is")
+        if not self.zookeeper_connect and self.default_replication_factor > 1:
+            self.warnings.append(
+                f"default.replication.factor is {self.default_replication_factor}, but this broker"
+                " has no cluster (zookeeper.connect is not set): topics have one replica"
+            )
         if self.zookeeper_connect:
             check_zookeeper(self.zookeeper_connect)
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
@@ -137,6 +142,19 @@ class BrokerConfig(BrokerSettings):
         config = cls(sources.read())
         config.sources = sources
         return config
+
+    def _check_ids(self) -> None:
+        """Broker and node are one: the two settings have one value, as in Kafka."""
+        if self.broker_id < 0:
+            if self.zookeeper_connect and "node.id" not in self.static:
+                raise SettingsError("node.id", "has to be set where zookeeper.connect is")
+            self.broker_id = self.node_id
+        elif "node.id" not in self.static:
+            self.node_id = self.broker_id
+        elif self.node_id != self.broker_id:
+            raise SettingsError(
+                "node.id", f"is {self.node_id} but broker.id is {self.broker_id}: remove broker.id"
+            )
 
     def _check_others(self) -> None:
         """Check the properties that are not declared here."""
@@ -283,6 +301,15 @@ class BrokerConfig(BrokerSettings):
             if value != self.value(name):
                 log.info("%s is %s now", name, text or "its default")
                 setattr(self, declared.attribute, value)
+        self._limit_listeners(new)
+
+    def _limit_listeners(self, image: MetadataImage) -> None:
+        try:
+            self.listener_limits = listener_limits(
+                self.listener_limits, self.security_texts(image)
+            )
+        except SettingsError as error:
+            log.error("%s; the limits of the listeners stay as they were", error)
 
     def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
         """Apply the changes in `texts` that are possible on a running broker; report the others.
@@ -310,6 +337,7 @@ class BrokerConfig(BrokerSettings):
                 setattr(self, self.declared[name].attribute, fresh.value(name))
         if "max.connections.per.ip.overrides" in found.changed:
             self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
+        self._limit_listeners(image)
         return found
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
@@ -336,8 +364,22 @@ class BrokerConfig(BrokerSettings):
         return log_config(own, self._cached[1], self.producer_id_expiration_ms)
 
 
-def limits_by_host(text: str) -> dict[str, int]:
-    """Parse max.connections.per.ip.overrides. Raises SettingsError."""
+def _principals(text: str) -> frozenset[str]:
+    """Parse super.users. Raises SettingsError."""
+    users = [user for user in map(str.strip, text.split(";")) if user]
+    for user in users:
+        kind, colon, name = user.partition(":")
+        if not (kind and colon and name):
+            raise SettingsError(
+                "super.users", f"{user!r} is not of the form principalType:principalName; a user"
+                f" is User:{user}, and users are separated by semicolons",
+            )
+    return frozenset(users)
+
+
+def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
+    """Parse max.connections.per.ip.overrides, with or without names of hosts. Raises
+    SettingsError."""
     found = {}
     for pair in filter(None, text.split(",")):
         host, _, count = pair.rpartition(":")
@@ -345,8 +387,24 @@ def limits_by_host(text: str) -> dict[str, int]:
             raise SettingsError(
                 "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
             )
-        found[canonical_host(host.strip().strip("[]"))] = int(count)
+        for address in _addresses(host.strip().strip("[]"), names):
+            found[address] = int(count)
     return found
+
+
+@lru_cache
+def _addresses(host: str, names: bool) -> tuple[str, ...]:
+    """The addresses of a host, looked up once: limits are compared on the loop."""
+    flags = 0 if names else socket.AI_NUMERICHOST
+    try:
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError) as error:
+        raise SettingsError(
+            "max.connections.per.ip.overrides",
+            f"{host!r} does not resolve to an address" if names else
+            f"{host!r} is not an address; names of hosts can be in server.properties only",
+        ) from error
+    return tuple({canonical_host(str(info[4][0])): None for info in infos})
 
 
 def _unknown(name: str) -> str:

@@ -10,8 +10,18 @@ from urllib.parse import urlsplit
 
 from ottla.broker.settings.addresses import LOOPBACK, is_everywhere
 from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.listener_settings import bare_name
 
 WIDTH = 100
+DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+UNENFORCED = {
+    "principal.builder.class": "principals are those of Kafka's default builder",
+    "create.topic.policy.class.name": "no policy refuses the creation of topics",
+    "alter.config.policy.class.name": "no policy refuses changes of settings",
+    "client.quota.callback.class": "quotas are those of kafka-configs alone",
+    "ssl.engine.factory.class": "TLS follows from the ssl.… settings alone",
+}
+"""Settings that name a class with rules of their own, and what is so without that class."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
 
@@ -31,6 +41,7 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
                 f"log.dirs: {directory} is in a temporary directory: the system may empty it, and"
                 " does at the latest when it starts. Name a directory that stays."
             )
+    yield from _unenforced(config.static)
     others = None if config.zookeeper_connect else _other_brokers(config.static)
     if others:
         yield (
@@ -44,6 +55,16 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
             f" cluster to {host}, which is their own machine: they copy nothing from this one. Name"
             " an address that they reach, here or in listeners."
         )
+
+
+def _unenforced(static: dict[str, str]) -> Iterator[str]:
+    for name, text in sorted(static.items()):
+        bare = bare_name(name)
+        if bare in UNENFORCED and text.strip() not in ("", DEFAULT_PRINCIPALS):
+            yield (
+                f"{name}: Ottla does not run {text.strip()}: {UNENFORCED[bare]}. Remove the setting"
+                " once nothing depends on that class."
+            )
 
 
 def _hides_from_others(config: BrokerConfig) -> str | None:

@@ -9,8 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ottla.broker.settings.declaration import Long, Names, Password, Settings, setting
+from ottla.broker.settings.declaration import (
+    Long,
+    Names,
+    Password,
+    Settings,
+    SettingsError,
+    setting,
+)
 
+UNLIMITED = 2**31 - 1
 PREFIX = re.compile(r"listener\.name\.([^.]+)\.")
 OF_MECHANISM = (
     "sasl.jaas.config", "connections.max.reauth.ms", "sasl.server.callback.handler.class",
@@ -112,6 +120,35 @@ class ListenerSettings(Settings):
         help="Whether a broker that connects to another one checks its host name; empty: no.")
 
 
+class ListenerLimits(Settings):
+    """How many clients one listener accepts, beside the broker's limits (KIP-402, KIP-612); set
+    with the listener's prefix only."""
+
+    max_connections: int = setting(
+        "max.connections", UNLIMITED, at_least=1, help="Maximum connections of this listener.")
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate", UNLIMITED, at_least=1,
+        help="Maximum connections per second to this listener.")
+
+
+def listener_limits(
+    listeners: Iterable[str], texts: Mapping[str, str]
+) -> dict[str, ListenerLimits]:
+    """The limits of each listener by its name. Raises SettingsError."""
+    found = {}
+    for listener in listeners:
+        prefix = f"listener.name.{listener.lower()}."
+        own = {
+            name: texts[prefix + name] for name in ListenerLimits.declared if prefix + name in texts
+        }
+        try:
+            found[listener] = ListenerLimits(own)
+        except SettingsError as error:
+            problem = str(error).removeprefix(f"{error.name}: ")
+            raise SettingsError(prefix + error.name, problem) from error
+    return found
+
+
 def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
     """The properties for one listener: its own ones override the broker's."""
     prefix = f"listener.name.{listener.lower()}."
@@ -140,7 +177,8 @@ def bare_name(name: str) -> str:
 
 def is_dynamic(name: str) -> bool:
     """Whether a property, with its listener's prefix or without, can be changed at run time."""
-    return bare_name(name) in DYNAMIC_OF_LISTENERS
+    bare = bare_name(name)
+    return bare in DYNAMIC_OF_LISTENERS or (bare != name and bare in ListenerLimits.declared)
 
 
 def is_secret(name: str) -> bool:
@@ -160,6 +198,8 @@ def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
         match = PREFIX.match(name)
         bare = bare_name(name)
         if match is None and bare not in ListenerSettings.declared:
+            continue
+        if match is not None and bare in ListenerLimits.declared and match[1] in of:
             continue
         concerned = of.values() if match is None else [of.get(match[1], "")]
         if (

@@ -16,7 +16,7 @@ from ottla.broker.settings.environment import from_environment
 from ottla.broker.settings.properties import LINE_ENDS, numbered_entries
 from ottla.broker.settings.providers import resolve
 
-WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data", "node.id": "0"}
+WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data"}
 NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 

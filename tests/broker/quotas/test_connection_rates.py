@@ -59,6 +59,21 @@ def test_brokers_with_a_listener_of_their_own_do_not_wait() -> None:
     assert any(limited.accepted("A", 0.0) for _ in range(100))
 
 
+def test_a_listener_may_have_a_lower_rate_of_its_own() -> None:
+    """It was accepted and ignored (KIP-612)."""
+    limited = rates(
+        "listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B",
+        "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        "listener.name.a.max.connection.creation.rate=1", "max.connection.creation.rate=100",
+        "listener.name.b.max.connection.creation.rate=2",
+    )  # fmt: skip
+    without = {
+        name: sum(limited.accepted(name, 0.0) == 0 for _ in range(500)) for name in "ABC"
+    }
+    # A's five hundred count for the broker, too; B is of brokers alone.
+    assert without == {"A": 10, "B": 20, "C": 500}
+
+
 def test_an_address_has_its_own_limit_or_the_default() -> None:
     limited = rates(**{"default": 1, "10_0_0_1": 100, "10_0_0_2": 0})
     served = {

@@ -9,7 +9,7 @@ import pytest
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.security.authorizer import Authorizer
 from ottla.broker.settings.addresses import canonical_host
-from ottla.broker.settings.config import BrokerConfig, limits_by_host
+from ottla.broker.settings.config import BrokerConfig, SettingsError, limits_by_host
 from ottla.replication.controller.access import Operation, Pattern, Permission, Resource
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.principals import AccessRule, QuotaSet, RuleSet
@@ -58,6 +58,12 @@ def test_a_rule_with_any_form_of_a_host_is_about_it(host: str) -> None:
 
 def test_limits_of_addresses_hold_for_any_form() -> None:
     assert limits_by_host("[0:0:0:0:0:0:0:1]:5,192.0.2.1:7") == {"::1": 5, "192.0.2.1": 7}
+    # A name was compared with addresses as text, and limited nobody.
+    assert limits_by_host("localhost:3")["127.0.0.1"] == 3
+    with pytest.raises(SettingsError, match="'localhost' is not an address"):
+        limits_by_host("localhost:3", names=False)
+    with pytest.raises(SettingsError, match="does not resolve"):
+        limits_by_host("no-such.invalid:3")
     rates = ConnectionRates(BrokerConfig.load(None, ["log.dirs=/nowhere"]))
     quota = QuotaSet((("ip", "0:0:0:0:0:0:0:1"),), "connection_creation_rate", 1.0)
     rates.follow(MetadataImage.empty(), MetadataImage.empty().apply([quota]))

@@ -34,6 +34,7 @@ offsets.topic.replication.factor=1
 log.retention.hours=24
 log.segment.bytes=1073741824
 """
+AUTHORIZED = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def config(*overrides: str) -> BrokerConfig:
@@ -105,6 +106,36 @@ def test_a_member_of_a_cluster_needs_a_number() -> None:
     with pytest.raises(SettingsError, match=r"node\.id"):
         BrokerConfig({"zookeeper.connect": "z:2181"})
     assert BrokerConfig({"zookeeper.connect": "z:2181", "broker.id": "7"}).node_id == 7
+
+
+def test_broker_and_node_have_one_number() -> None:
+    assert refused("node.id=1", "broker.id=2") == (
+        "node.id: is 1 but broker.id is 2: remove broker.id"
+    )
+    for same in (["node.id=3", "broker.id=3"], ["node.id=3"], ["broker.id=3"],
+                 ["node.id=3", "broker.id=-1"]):
+        assert (config(*same).node_id, config(*same).broker_id) == (3, 3)
+
+
+@pytest.mark.parametrize("users", ["admin", "User:a;admin", ":admin", "User:"])
+def test_a_super_user_has_a_type(users: str) -> None:
+    """It was accepted and nobody's name: Kafka does not start with it."""
+    assert "is not of the form principalType:principalName" in refused(
+        AUTHORIZED, f"super.users={users}"
+    )
+    assert config(f"super.users={users}").super_user_names == frozenset(), "nobody reads it"
+
+
+def test_super_users_are_separated_by_semicolons() -> None:
+    users = config(AUTHORIZED, "super.users= User:a ; User:CN=b,O=c;;").super_user_names
+    assert users == {"User:a", "User:CN=b,O=c"}
+
+
+def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
+    [warning] = config("default.replication.factor=3").warnings
+    assert "topics have one replica" in warning
+    member = ("zookeeper.connect=z:2181", "node.id=1", "default.replication.factor=3")
+    assert config(*member).warnings == config("default.replication.factor=1").warnings == []
 
 
 @pytest.mark.parametrize(("connect", "reason"), [

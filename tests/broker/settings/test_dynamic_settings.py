@@ -98,6 +98,19 @@ def test_fewer_connections_are_let_in_at_once_and_nobody_is_put_out(
     assert is_served(broker)
 
 
+@pytest.mark.parametrize("node", [HERE, EVERYWHERE], ids=["this broker", "all brokers"])
+def test_a_limit_of_one_listener_counts_at_once(
+    broker: RunningBroker, admin: WireClient, node: str
+) -> None:
+    name = "listener_name_plaintext_max_connections"
+    assert is_served(broker)
+    assert alter(admin, node, **{name: 1}) == (0, None)
+    assert not is_served(broker)
+    assert alter(admin, node, **{name: 2}) == (0, None)
+    assert is_served(broker)
+    assert alter(admin, node, **{name: None}) == (0, None)
+
+
 def test_what_is_set_for_one_broker_wins_over_all(
     broker: RunningBroker, admin: WireClient
 ) -> None:
@@ -172,6 +185,8 @@ def test_a_setting_that_is_taken_without_effect_is_reported(admin: WireClient) -
         {"max_connection_creation_rate": 0},
         {"log_cleaner_dedupe_buffer_size": 100},
         {"producer_id_expiration_ms": 0},
+        {"listener_name_plaintext_max_connections": 0},
+        {"listener_name_plaintext_max_connection_creation_rate": "fast"},
         {"log_retention_ms": -2},
         {"message_max_bytes": -5},
         {"log_retention_hours": 1},
@@ -187,7 +202,8 @@ def test_a_value_that_cannot_be_and_a_setting_of_the_start_are_refused(
 ) -> None:
     code, message = alter(admin, HERE, **wrong)
     assert code == ErrorCode.INVALID_REQUEST
-    assert message is not None and next(iter(wrong)).replace("_", ".") in message
+    name = next(iter(wrong)).replace("_", ".").removeprefix("listener.name.plaintext.")
+    assert message is not None and name in message
 
 
 def limits(descriptors: int, *overrides: str) -> ConnectionLimits:
@@ -207,10 +223,45 @@ def test_no_more_connections_are_let_in_than_there_are_descriptors_for(
     few = limits(20)
     for number in range(10):
         assert few.admits(f"host-{number}", "PLAINTEXT")
-        few.opened(f"host-{number}")
+        few.opened(f"host-{number}", "PLAINTEXT")
     assert not few.admits("host", "PLAINTEXT")
-    few.closed("host-3")
+    few.closed("host-3", "PLAINTEXT")
     assert few.admits("host", "PLAINTEXT")
+
+
+TWO_LISTENERS = {
+    "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+    "inter.broker.listener.name": "B",
+}
+
+
+def test_a_listener_has_a_limit_of_its_own(data: Path) -> None:
+    """It was accepted and ignored (KIP-402): all connections were served."""
+    settings = {**TWO_LISTENERS, "listener.name.a.max.connections": 2}
+    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as first:
+        assert first.call(MetadataRequest(topics=[]), 9).brokers
+        assert is_served(broker)
+        with WireClient(broker.address) as second, WireClient(broker.address) as third:
+            assert second.call(MetadataRequest(topics=[]), 9).brokers
+            assert third.is_closed()
+        port = broker.server.listeners[1].port
+        others = [WireClient(("127.0.0.1", port)) for _ in range(5)]
+        for other in others:
+            assert other.call(MetadataRequest(topics=[]), 9).brokers
+            other.close()
+        assert is_served(broker), "a place is free again"
+
+
+def test_a_limit_of_the_brokers_own_listener_counts_there(data: Path) -> None:
+    """max.connections of the broker does not; one for that listener is meant for it."""
+    settings = {**TWO_LISTENERS, "listener.name.b.max.connections": 1, "max.connections": 1}
+    with RunningBroker(data, **settings) as broker:
+        address = ("127.0.0.1", broker.server.listeners[1].port)
+        with WireClient(broker.address), WireClient(address) as inside:
+            assert inside.call(MetadataRequest(topics=[]), 9).brokers
+            with WireClient(address) as second:
+                assert second.is_closed()
 
 
 def test_connections_are_counted_over_all_listeners(data: Path) -> None:

@@ -121,6 +121,11 @@ def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert said(*member, apart, protocols, "inter.broker.listener.name=INSIDE") == ""
     assert said("zookeeper.connect=localhost:2181,[::1]:2181/ottla", "node.id=1") == ""
     assert said("process.roles=broker,controller", "controller.quorum.voters=1@here:9093") == ""
+    for name in ("principal.builder.class", "listener.name.plaintext.principal.builder.class"):
+        assert f"{name}: Ottla does not run a.B" in said(f"{name}=a.B")
+    assert "no policy refuses the creation of topics" in said("create.topic.policy.class.name=a.B")
+    standard = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+    assert said(f"principal.builder.class={standard}") == ""
     text = framed(["first " * 30, "second"])
     assert text.count("ATTENTION") == 2 and max(map(len, text.splitlines())) <= 100
 
@@ -146,6 +151,9 @@ def test_reading_again_changes_what_may_change_and_names_the_rest() -> None:
     with pytest.raises(SettingsError, match=r"max\.connections"):
         config.reload(config.static | {"max.connections": "many"}, image)
     assert config.max_connections == 20
+    limit = {"listener.name.plaintext.max.connections": "7"}
+    assert config.reload(config.static | limit, image).refused == []
+    assert config.listener_limits["PLAINTEXT"].max_connections == 7
     back = dict(config.static)
     del back["max.connections"]
     config.reload(back, image)

@@ -13,8 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.broker import DYNAMIC
-from ottla.broker.settings.declaration import Setting
+from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
+from ottla.broker.settings.listener_settings import bare_name, is_dynamic
 from ottla.broker.settings.loggers import levels
 from ottla.broker.settings.topic import TopicConfig, convert_unit, synonyms_of
 from ottla.replication.metadata import MetadataImage
@@ -51,6 +52,8 @@ TYPES = {
     "list": 7, "class": 8, "password": 9,
 }
 """Kafka's numbers of the types (KIP-226, KIP-569)."""
+NODE_IDS = frozenset({"node.id", "broker.id"})
+"""Two names of one number: where one is set, the other one has its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ def topic_entries(
         standard = Synonym(name, setting.text(setting.default), Source.DEFAULT)
         first, factor = found[0] if found else (standard, 1)
         value = None if first.value is None else convert_unit(first.value, factor)
+        if factor == 1:
+            value = _as_parsed(setting, value)
         yield Entry(
             name, value, first.source, setting.kind, False, setting.sensitive,
             tuple(
@@ -136,13 +141,18 @@ def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
-    """All settings of this broker: Kafka's, Ottla's own, and others that were set."""
-    layers = broker_layers(broker, image)
+    """All settings of this broker: Kafka's, Ottla's own, and others that were set; those of its
+    listeners with the broker's as their synonyms."""
+    *layers, (_, static) = broker_layers(broker, image)
+    if NODE_IDS & static.keys():
+        static = {**static, **dict.fromkeys(NODE_IDS, str(broker.node_id))}
+    layers.append((Source.STATIC, static))
     known, meanings = kafka_settings("broker"), _meanings()
     declared = broker.config.declared
     names = dict.fromkeys([*known, *declared, *(n for _, layer in layers for n in layer)])
     for name in sorted(names):
-        setting = declared.get(name) or (known[name].setting if name in known else None)
+        bare = bare_name(name)
+        setting = declared.get(bare) or (known[bare].setting if bare in known else None)
         read_only = known[name].update == "read-only" if name in known else name not in DYNAMIC
         same = meanings.get(name, (name,))
         found = [
@@ -151,6 +161,9 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             for other in same
             if other in layer
         ]
+        if bare != name:                    # the listener's own wins, whoever set the broker's
+            read_only, same = not is_dynamic(name), (bare,)
+            found += [Synonym(bare, layer[bare], s) for s, layer in layers if bare in layer]
         for other in same:
             standard = known[other].setting if other in known else declared.get(other)
             if standard is not None and standard.default is not None:
@@ -173,7 +186,8 @@ def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
     """The settings made for all brokers."""
     known = kafka_settings("broker")
     for name, value in sorted(image.config_of("broker", "").items()):
-        setting = known[name].setting if name in known else None
+        bare = bare_name(name)
+        setting = known[bare].setting if bare in known else None
         yield _entry(name, setting, [Synonym(name, value, Source.ALL_BROKERS)], False)
 
 
@@ -215,6 +229,16 @@ def logger_entries() -> Iterator[Entry]:
         yield Entry(name, level, Source.LOGGER, "unknown", False, False, (), "")
 
 
+def _as_parsed(setting: Setting | None, text: str | None) -> str | None:
+    """A value as the broker understood it; its synonyms have it as it was written."""
+    if setting is None or setting.sensitive or text is None:
+        return text
+    try:
+        return setting.text(setting.parse(text))
+    except SettingsError:                   # an older version accepted it
+        return text
+
+
 def _entry(
     name: str,
     setting: Setting | None,
@@ -234,7 +258,7 @@ def _entry(
         value = next((each.value for each in shown if each.name == name), None)
     return Entry(
         name,
-        value,
+        _as_parsed(setting, value),
         first.source,
         setting.kind if setting is not None else "password" if sensitive else "string",
         read_only,

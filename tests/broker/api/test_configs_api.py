@@ -5,6 +5,7 @@ The expected answers to unusual requests were recorded from Apache Kafka 4.3.1.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from ottla.wire.messages import (
 from tests.broker.configs import alter, describe
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import NODE_ID, RunningBroker, WireClient
+from tests.broker.topics import create as topics_create
 
 HERE = str(NODE_ID)
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -99,6 +101,45 @@ def test_a_brokers_settings_come_from_its_file_or_are_defaults(
     partitions = entries["num.partitions"]
     assert (partitions.value, partitions.config_source) == ("1", FROM_DEFAULT)
     assert partitions.read_only
+
+
+def test_settings_are_described_as_kafka_does(tmp_path: Path) -> None:
+    """As parsed, with their synonyms as written; recorded from Apache Kafka 4.4.0 with this file.
+
+    Values were shown as typed, the settings of listeners as if they were secrets, and broker.id as
+    -1."""
+    file = {
+        "node.id": "1", "max.connections": "5000 ", "auto.create.topics.enable": "TRUE ",
+        "log.cleanup.policy": "delete , compact",
+        "listener.name.plaintext.ssl.keystore.type": "PKCS12",
+        "listener.name.plaintext.max.connections": "50",
+    }
+    limit, store = "listener.name.plaintext.max.connections", "ssl.keystore.type"
+    with RunningBroker(tmp_path, **file) as running, WireClient(running.address) as client:
+        running.config.static |= file       # an override has no spaces at its end
+        entries = {
+            each.name: (each.value, [(s.name, s.value, s.source) for s in each.synonyms])
+            for each in describe(client, BROKER, "1", include_synonyms=True).configs
+        }
+        assert entries["max.connections"] == ("5000", [
+            ("max.connections", "5000 ", FROM_FILE), ("max.connections", f"{2**31 - 1}", 5)])
+        assert entries["auto.create.topics.enable"][0] == "true"
+        assert entries["log.cleanup.policy"] == ("delete,compact", [
+            ("log.cleanup.policy", "delete , compact", FROM_FILE),
+            ("log.cleanup.policy", "delete", FROM_DEFAULT)])
+        assert entries["broker.id"] == ("1", [
+            ("broker.id", "1", FROM_FILE), ("broker.id", "-1", FROM_DEFAULT)])
+        assert entries[limit] == ("50", [
+            (limit, "50", FROM_FILE), ("max.connections", "5000 ", FROM_FILE),
+            ("max.connections", f"{2**31 - 1}", FROM_DEFAULT)])
+        assert entries[f"listener.name.plaintext.{store}"] == ("PKCS12", [
+            (f"listener.name.plaintext.{store}", "PKCS12", FROM_FILE),
+            (store, "JKS", FROM_DEFAULT)])
+        assert not setting(client, BROKER, "1", limit).read_only
+        assert alter(client, BROKER, "1", ("max.connections", SET, "77")) == 0
+        assert setting(client, BROKER, "1", limit).value == "50", "the listener's own wins"
+        created = topics_create(client, "t", cleanup_policy="compact , delete")
+        assert setting(client, TOPIC, created, "cleanup.policy").value == "compact,delete"
 
 
 def test_secrets_are_never_shown(client: WireClient) -> None:

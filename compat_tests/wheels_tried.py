@@ -135,7 +135,7 @@ def try_one(python: str, tree: Path, place: Path, tests: list[str]) -> None:
     wheel = made(python, tree, place)
     shutil.copy2(wheel, ROOT / "dist")
     print(f"{version.strip():<8} {wheel.name}, {time.monotonic() - began:.0f} s", flush=True)
-    tools = environment(python, place / "bare", f"{wheel}[tools]")
+    tools = environment(python, place / "bare", str(wheel))
     print(f"{'':<8} {run(tools / 'ottla', '--version', cwd=place).strip()}: {use(tools, place)}",
           flush=True)  # fmt: skip
     if tests:

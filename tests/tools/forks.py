@@ -15,7 +15,7 @@ from tests.tools.cli.ottla_command import Done
 
 PROGRAM = """
 import json, os, signal, sys
-import kafka, ottla.client.cluster, ottla.wire.messages
+import confluent_kafka, ottla.client.cluster, ottla.wire.messages
 from ottla.tools.command import main
 for line in sys.stdin.buffer:
     asked = json.loads(line)

@@ -103,7 +103,7 @@ def test_long_commands_show_how_far_they_are(ottla: Ottla, tmp_path: Path) -> No
     data.write_text("".join(f"{n}\n" for n in range(500)))
     ottla.ok("topic create bars --partitions 2")
     said = shown(["produce", "bars", "--file", str(data)], ottla.address, out)
-    assert "100% [" in said and "sent 500 records" in said
+    assert "100% [" in said and "500 records sent" in said
     for words in (
         ["consume", "bars", "-e"],
         ["consume", "bars", "-n", "500"],

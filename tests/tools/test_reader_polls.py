@@ -1,4 +1,4 @@
-"""How long a reader waits in one poll of kafka-python, and when a member of a group may stop."""
+"""When a reader is done, what it may commit, and what a change of its partitions leaves behind."""
 
 from __future__ import annotations
 
@@ -6,112 +6,305 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from ottla.client.errors import ClientError
-from ottla.tools.stream.reader import GROUP_POLL_MS, POLL_MS, Reading, poll
+from ottla.tools.interrupts import Interrupts
+from ottla.tools.stream import reader
+from ottla.tools.stream.consumer import Consumer
+from ottla.tools.stream.reader import Reading, Run
+
+PLACE = ("t", 0)
+WHOLE = {PLACE: 2}
+CLUSTER: Any = SimpleNamespace(bootstrap=[("127.0.0.1", 1)])
 
 
-class Polled:
-    """A consumer without records."""
+class Message:
+    """A record of librdkafka, or the end of its partition."""
+
+    def __init__(self, offset: int, *, end: bool = False) -> None:
+        self.at, self.end = offset, end
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self.end else None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.at
+
+    def key(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"%d" % self.at
+
+    def headers(self) -> None:
+        return None
+
+    def leader_epoch(self) -> int:
+        return 0
+
+
+class Library:
+    """librdkafka's consumer: polls take five seconds, and bring what the test says."""
+
+    def __init__(self, *polls: str, now: SimpleNamespace) -> None:
+        self.left, self.now, self.read = list(polls), now, 0
+        self.callbacks: dict[str, Any] = {}
+        self.commits: list[dict[tuple[str, int], int]] = []
+        self.stored: dict[tuple[str, int], int] = {}
+        self.began: list[int] = []
+
+    def subscribe(self, _: list[str], **callbacks: Any) -> None:
+        self.callbacks = callbacks
+
+    def poll(self, _: float) -> Message | None:
+        self.now.at += 5
+        got = self.left.pop(0) if self.left else ""
+        if got in ("joined", "joined to nothing"):
+            self.callbacks["on_assign"](self, [TopicPartition(*PLACE)] * (got == "joined"))
+        elif got == "revoked":
+            self.callbacks["on_revoke"](self, [TopicPartition(*PLACE)])
+        elif got == "lost":
+            self.callbacks["on_lost"](self, [TopicPartition(*PLACE)])
+        elif got == "end":
+            return Message(self.read, end=True)
+        elif got:
+            self.read += 1
+            return Message(self.read - 1)
+        return None
+
+    def consume(self, _: int, __: float) -> list[Message]:
+        return []
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.began = [one.offset for one in places]
+
+    def unassign(self) -> None:
+        pass
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(*PLACE, self.stored.get(PLACE, -1001)) for _ in places]
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        self.commits.append({(one.topic, one.partition): one.offset for one in offsets})
+        self.stored |= self.commits[-1]
+        return offsets
+
+    def close(self) -> None:
+        pass
+
+
+class Shown:
+    """Standard output: what was written, and whether it is flushed."""
 
     def __init__(self) -> None:
-        self.waits: list[int] = []
+        self.buffered: list[bytes] = []
+        self.flushed: list[bytes] = []
+        self.failed, self.full = False, False
 
-    def poll(self, wait: int) -> dict[Any, Any]:
-        self.waits.append(wait)
-        return {}
+    def write(self, data: bytes) -> None:
+        self.buffered.append(data)
 
+    def flush(self) -> None:
+        self.flushed += self.buffered
+        self.buffered.clear()
 
-@pytest.mark.parametrize(
-    ("group", "idle_ms", "wait"),
-    [("", None, POLL_MS), ("billing", None, GROUP_POLL_MS), ("", 9000, POLL_MS),
-     ("billing", 9000, GROUP_POLL_MS), ("billing", 300, 300), ("", 0, 1)],
-)  # fmt: skip
-def test_a_member_of_a_group_may_join_within_one_poll_unless_it_is_to_end_sooner(
-    group: str, idle_ms: int | None, wait: int
-) -> None:
-    consumer = Polled()
-    wanted = Reading(group=group, idle_ms=idle_ms, stop=lambda: bool(consumer.waits))
-    assert list(poll(consumer, wanted, {})) == []
-    assert consumer.waits == [wait]
+    def check_reader(self) -> None:
+        pass
 
 
-class Member:
-    """A member of a group in which each poll takes five seconds, and what it gets from each."""
+class Reader:
+    """One reading, with the library and the output in place of real ones."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *polls: str) -> None:
-        self.left, self.now, self.read = list(polls), 0.0, 0
-        self.joined = False
-        monkeypatch.setattr("ottla.tools.stream.reader.time.monotonic", lambda: self.now)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, wanted: Reading, *polls: str) -> None:
+        self.now = SimpleNamespace(at=0.0)
+        clock = SimpleNamespace(monotonic=lambda: self.now.at)
+        monkeypatch.setattr(reader, "time", clock)
+        monkeypatch.setattr("ottla.tools.stream.consumer.time", clock)
+        self.library = Library(*polls, now=self.now)
+        monkeypatch.setattr(
+            "ottla.tools.stream.consumer.open_client", lambda *_: self.library)
+        monkeypatch.setattr(
+            "ottla.tools.stream.consumer.offsets.required", lambda *_, **__: {PLACE: 0})
+        self.out: Any = Shown()
+        self.consumer = Consumer(
+            CLUSTER, {}, group=wanted.group, settle=lambda: self.out.flush())
+        self.run = Run(CLUSTER, self.consumer, wanted, self.out)
+        if wanted.is_member:
+            self.run.subscribe()
+        else:
+            self.consumer.assign({PLACE: 0})
+            self.run.ends = dict(wanted.ends or {})
 
-    def poll(self, wait: int) -> dict[Any, Any]:
-        self.now += 5
-        got = self.left.pop(0) if self.left else ""
-        self.joined |= bool(got)
-        if got != "record":
-            return {}
-        self.read += 1
-        return {PLACE: [SimpleNamespace(topic="t", partition=0, offset=self.read - 1)]}
-
-    def assignment(self) -> list[TopicPartition]:
-        return [PLACE] if self.joined else []
-
-    def position(self, place: TopicPartition) -> int:
-        return self.read
-
-
-PLACE = TopicPartition("t", 0)
-WHOLE = {("t", 0): 2}
+    def read(self, counted: Any = lambda _: None) -> list[bytes]:
+        self.run.loop(Interrupts(), lambda record: record.value or b"", counted)
+        return [*self.out.flushed, *self.out.buffered]
 
 
 @pytest.mark.parametrize("polls", [
-    ["record", "record"],
+    ["joined", "record", "record"],
     ["", "", "joined", "record", "record"],             # its coordinator is being elected
-    ["record", "", "", "record"],                       # the leader is
+    ["joined", "record", "", "", "record"],             # the leader is
 ])
 def test_a_member_of_a_group_reads_to_the_end_across_an_election(
     monkeypatch: pytest.MonkeyPatch, polls: list[str]
 ) -> None:
-    consumer = Member(monkeypatch, *polls)
-    wanted = Reading(group="g", idle_ms=5000, group_ends=WHOLE)
-    assert len(list(poll(consumer, wanted, {}))) == 2
-    assert consumer.now == 5 * len(polls) + 5
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    read = Reader(monkeypatch, wanted, *polls)
+    assert read.read() == [b"0", b"1"]
+    assert read.now.at == 5 * len(polls) + 5
 
 
 @pytest.mark.parametrize(("polls", "said"), [
     ([], "g: its coordinator did not let a member join"),
-    (["record"], "g: t-0 has records before 2 that did not come"),
+    (["joined", "record"], "g: t-0 has records before 2 that did not come"),
 ])
 def test_a_member_of_a_group_that_cannot_read_to_the_end_says_so(
     monkeypatch: pytest.MonkeyPatch, polls: list[str], said: str
 ) -> None:
-    consumer = Member(monkeypatch, *polls)
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    read = Reader(monkeypatch, wanted, *polls)
     with pytest.raises(ClientError, match=said):
-        list(poll(consumer, Reading(group="g", idle_ms=5000, group_ends=WHOLE), {}))
-    assert consumer.now <= 40
+        read.read()
+    assert read.now.at <= 45
 
 
 def test_a_member_of_a_group_that_gets_no_partition_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Member(monkeypatch, "joined")
-    monkeypatch.setattr(consumer, "assignment", list)
-    assert list(poll(consumer, Reading(group="g", idle_ms=5000, group_ends=WHOLE), {})) == []
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    assert Reader(monkeypatch, wanted, "joined to nothing").read() == []
 
 
 def test_a_slow_taker_of_records_does_not_end_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Member(monkeypatch, "record", "record", "record")
-    taken = 0
-    for _ in poll(consumer, Reading(idle_ms=7000), {}):
-        consumer.now += 60
-        taken += 1
-    assert taken == 3
+    read = Reader(monkeypatch, Reading(idle_ms=7000), "record", "record", "record")
+
+    def slow(_: int) -> None:
+        read.now.at += 60
+
+    assert len(read.read(slow)) == 3
 
 
 def test_a_partition_that_falls_silent_before_its_end_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    consumer = Member(monkeypatch, "record", *["", ""] * 10, "record")
-    assert len(list(poll(consumer, Reading(ends=WHOLE), dict(WHOLE)))) == 2
-    consumer = Member(monkeypatch, "record")
+    read = Reader(monkeypatch, Reading(ends=WHOLE), "record", *["", ""] * 10, "record")
+    assert len(read.read()) == 2
+    read = Reader(monkeypatch, Reading(ends=WHOLE), "record")
     with pytest.raises(ClientError, match="t-0 has records before 2 that did not come"):
-        list(poll(consumer, Reading(ends=WHOLE), dict(WHOLE)))
+        read.read()
+
+
+def member(monkeypatch: pytest.MonkeyPatch, most: int, *polls: str) -> Reader:
+    return Reader(monkeypatch, Reading(topics=["t"], group="g", most=most), "joined", *polls)
+
+
+def test_the_position_of_a_partition_without_records_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next member would begin at the partition's end otherwise."""
+    read = member(monkeypatch, 1)
+    read.run.wanted.idle_ms = 5000
+    read.read()
+    read.consumer.close()
+    assert read.library.commits == [{PLACE: 0}]
+
+
+def test_no_record_is_committed_before_it_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = member(monkeypatch, 3, "record", "record", "record")
+    commit = read.library.commit
+
+    def checked(offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        assert [one.offset for one in offsets] == [len(read.out.flushed)]
+        return commit(offsets, asynchronous)
+
+    monkeypatch.setattr(read.library, "commit", checked)
+    read.read()
+    read.run.end()
+    read.consumer.close()
+    assert read.library.commits[-1] == {PLACE: 3}
+
+
+def test_positions_are_committed_before_partitions_are_revoked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 9, "record", "record", "revoked", "joined to nothing")
+    read.consumer.commit_seconds = 1000.0
+    read.run.wanted.idle_ms = 12_000
+    read.read()
+    assert read.library.commits == [{PLACE: 2}] and read.consumer.positions == {}
+    read.consumer.close()
+    assert read.library.commits == [{PLACE: 2}], "what was revoked is another member's"
+
+
+def test_nothing_is_committed_of_partitions_that_were_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 9, "record", "lost")
+    read.consumer.commit_seconds = 1000.0
+    read.run.wanted.idle_ms = 12_000
+    read.read()
+    read.consumer.close()
+    assert read.library.commits == []
+
+
+def test_a_record_that_could_not_be_shown_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 9, "record", "record")
+
+    def show(record: Any) -> bytes:
+        if record.offset == 1:
+            raise ValueError("no number")
+        return b"shown"
+
+    with pytest.raises(ValueError):
+        read.run.loop(Interrupts(), show, lambda _: None)
+    read.run.end()
+    read.consumer.close()
+    assert read.library.commits[-1] == {PLACE: 1}
+
+
+def test_what_could_not_be_written_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = member(monkeypatch, 9, "record", "record")
+
+    def broken() -> None:
+        if len(read.out.buffered) and read.out.flushed:
+            read.out.failed = True
+            raise BrokenPipeError
+        Shown.flush(read.out)
+
+    monkeypatch.setattr(read.out, "flush", broken)
+    with pytest.raises(BrokenPipeError):
+        read.read()
+    read.run.end()
+    read.consumer.close()
+    assert read.library.commits[-1] == {PLACE: 1}
+
+
+def test_messages_of_a_former_assignment_are_not_printed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 9, "record", "revoked", "record", "joined", "record")
+    read.run.wanted.idle_ms = 12_000
+    assert read.read() == [b"0", b"2"], "1 came while the partition was not assigned"
+    assert read.library.began == [1]
+
+
+def test_a_reading_until_a_time_leaves_the_later_records_to_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 9, "record", "record", "record")
+    read.run.wanted.until = 2               # the records' times are their offsets
+    monkeypatch.setattr(read.library, "pause", lambda _: None, raising=False)
+    assert read.read() == [b"0", b"1"]
+    read.run.end()
+    read.consumer.close()
+    assert read.library.commits[-1] == {PLACE: 2}

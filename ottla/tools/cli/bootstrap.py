@@ -16,9 +16,12 @@ def properties_of(options: Namespace) -> dict[str, str]:
     if not options.command_config and not given:
         return {}
     from ottla.tools.properties import pairs, read_properties
+    from ottla.tools.stream.client_settings import check_names
 
     found = read_properties(options.command_config) if options.command_config else {}
-    return {**found, **pairs(given, "--property")}
+    named = pairs(given, "--property")
+    check_names(named)
+    return {**found, **named}
 
 
 def address_of(options: Namespace, properties: dict[str, str]) -> str:

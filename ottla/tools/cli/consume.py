@@ -6,7 +6,6 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
@@ -17,7 +16,7 @@ from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.json_lines import line_of
-from ottla.tools.stream.reader import Reading, places_of, read, read_to_the_end
+from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -31,37 +30,17 @@ def consume(options: Namespace) -> None:
         properties["isolation.level"] = "read_committed"
     show = printer(options)
     until = milliseconds(options.until) if options.until else None
-    count = 0
     with connect(options) as cluster:
         committed = properties.get("isolation.level") == "read_committed"
         wanted = reading(options, cluster, committed=committed)
+        wanted.until, wanted.most = until, options.count
         if options.dry_run and wanted.group:
             without_the_group(cluster, wanted)
-        if options.count is not None:
-            wanted.stop = lambda: count >= options.count
         line = progress(options, cluster, wanted)
-        finished: set[Place] = set()
-        out = getattr(sys.stdout, "buffer", None)
-        client = options.client or "kafka-python"
-        with closing(read(cluster, wanted, properties, client)) as records:
-            for record in records:
-                if until is not None and record.timestamp >= until:
-                    finished.add((record.topic, record.partition))
-                    if finished >= set(places_of(cluster, wanted)):
-                        break
-                    continue
-                text = show(record)
-                if out is None:
-                    sys.stdout.write(text.decode(errors="replace"))
-                else:
-                    out.write(text)
-                    if sys.stdout.isatty():
-                        out.flush()
-                count += 1
-                line.add(1)
-                if wanted.stop():
-                    break
-        line.clear()
+        try:
+            print_records(cluster, wanted, properties, show, line.add)
+        finally:
+            line.clear()
 
 
 def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressLine:

@@ -1,6 +1,6 @@
 """`ottla NOUN VERB …`: an argparse parser made of the table, and failures as one line.
 
-Exit status: 0 done, 1 refused or failed, 2 a wrong command line, 130 Ctrl-C.
+Exit status: 0 done, 1 refused or failed, 2 a wrong command line, 130 Ctrl-C, 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.tools.commands import table
+from ottla.tools.interrupts import interruptible, status_of
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
 
 NUMBERS = {"N", "MS", "SECONDS"}
 DEBUG = "OTTLA_DEBUG"
-INSTALL = 'pip install "ottla[tools]"'
 ADDRESS = "localhost:9092"
 VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 
@@ -134,9 +134,10 @@ def run(command: Command, arguments: list[str]) -> int:
 
     name = f"ottla {command.words}"
     try:
-        status = getattr(import_module(module), function)(options)
-        sys.stdout.flush()
-        return int(status or 0)
+        with interruptible():
+            status = getattr(import_module(module), function)(options)
+            sys.stdout.flush()
+            return int(status or 0)
     except BrokenPipeError:
         # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -146,17 +147,26 @@ def run(command: Command, arguments: list[str]) -> int:
         print(f"{name}: {' '.join(str(failed).split())}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as missing:
-        print(
-            f'{name}: {missing.name} is not installed: pip install "ottla[tools]"', file=sys.stderr
-        )
+        print(f"{name}: {not_installed(missing)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as ended:
+        return status_of(ended)
     except Exception as bug:
         if os.environ.get(DEBUG):
             raise
         print(f"{name}: {unexpected(bug)}", file=sys.stderr)
         return 1
+
+
+PACKAGES = {"jwt": "PyJWT", "confluent_kafka": "confluent-kafka"}
+"""Packages whose modules have other names."""
+
+
+def not_installed(missing: ModuleNotFoundError) -> str:
+    """One line about a package that this environment lacks."""
+    name = (missing.name or "").partition(".")[0]
+    package = PACKAGES.get(name, name)
+    return f"{package} is not installed in this environment: pip install {package}"
 
 
 def unexpected(bug: Exception) -> str:

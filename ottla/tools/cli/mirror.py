@@ -8,7 +8,7 @@ import time
 from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
@@ -18,18 +18,16 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
-from ottla.tools.stream.batches import SingleSender, sendable
-from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
+from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
-from ottla.wire.records import Record
+from ottla.tools.stream.writer import NotWritten, Writer
 
-POLL_MS = 500
-RECORDS_MAX = 5000
+POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
-ACK_SECONDS = 60
 KEEP_SECONDS = 3600.0
 """How old the commit of a partition's progress may become."""
 CONNECT_SECONDS = 5.0
+PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": str(16 << 20)}
 
 
 def mirror(options: Namespace) -> None:
@@ -72,14 +70,29 @@ def pattern_of(text: str, flag: str) -> re.Pattern[str]:
         raise ClientError(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
 
 
-class Known(NamedTuple):
-    """The offset of a record that is in the target already, in place of a future."""
+class Copied:
+    """What became of a record that was sent: its offset in the target, or why it is not there."""
 
-    offset: int
+    def __init__(self) -> None:
+        self.offset = -1
+        self.failure: Any = None
 
-    def get(self, _: float) -> Known:
-        """Returns itself."""
-        return self
+    def done(self, failure: Any, message: Any) -> None:
+        """What librdkafka calls."""
+        self.failure = failure
+        if failure is None:
+            self.offset = message.offset()
+
+    def at(self) -> int:
+        """The offset, after a flush. Raises ClientError; NotWritten where the broker refused it."""
+        if self.failure is not None:
+            refused = self.failure.code() > 0
+            raise (NotWritten if refused else ClientError)(
+                f"a record was not acknowledged: {self.failure.str()}"
+            )
+        if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run sees that it is there
+            raise ClientError("a record is in the target already, which does not say where")
+        return self.offset
 
 
 class Mirror:
@@ -105,10 +118,9 @@ class Mirror:
         """Why the offsets of a group could not be committed."""
         self.remembered: dict[Place, float] = {}
         """When the progress of each partition was committed last."""
-        self.waiting: deque[tuple[Progress, int, Any]] = deque()
+        self.waiting: deque[tuple[Progress, int, Copied]] = deque()
         """Records that are sent and not acknowledged: the source's offset, the target's later."""
-        self.sender = SingleSender(target)
-        self.client = options.client or "kafka-python"
+        self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
         """Properties of the clients, as in property files."""
@@ -173,56 +185,28 @@ class Mirror:
 
     def copy(self) -> None:
         """Copy until everything that was there is copied (--once), or for ever."""
-        from kafka.errors import KafkaError
-
         places = list(offsets_of(self.source, list(self.names)))
         self.resume(places)
         finished = False
         while not finished:
-            consumer, producer = self.clients()
+            # Where records expire before they are read, the next ones must not be left out.
+            of_source = {**self.of_source, "isolation.level": "read_committed"}
+            consumer = Consumer(self.source, of_source, start=EARLIEST)
             try:
-                finished = self.loop(consumer, producer)
-            except KafkaError as failed:
-                raise ClientError(f"{type(failed).__name__}: {failed}") from failed
+                self.writer = Writer(
+                    self.target, {**PRODUCER, **self.of_target, "enable.idempotence": "true"})
+                finished = self.loop(consumer)
             finally:
-                producer.close(5)
+                self.end_sending()
                 consumer.close()
                 self.give_up()
 
-    def clients(self) -> tuple[Any, Any]:
-        """The consumer and the producer."""
-        reading = bootstrap_servers(self.source, self.client)
-        writing = bootstrap_servers(self.target, self.client)
-        if self.client == "confluent-kafka":
-            from ottla.tools.stream.confluent import ConfluentConsumer, ConfluentProducer
-
-            committed = {
-                **self.of_source, "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-            }  # fmt: skip
-            consumer = ConfluentConsumer(reading, "", committed, "earliest")
-            return consumer, ConfluentProducer(writing, self.of_target)
-        from kafka import KafkaConsumer, KafkaProducer
-        from kafka.errors import KafkaError
-
-        of_consumer = known_to(KafkaConsumer, keyword_arguments(self.of_source)) | {
-            "group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed",
-            "max_poll_records": RECORDS_MAX,
-            # Where records expire before they are read, the next ones must not be left out.
-            "auto_offset_reset": "earliest",
-        }  # fmt: skip
-        of_producer = {
-            "linger_ms": 20, "compression_type": "lz4", "max_request_size": 16 << 20,
-            **known_to(KafkaProducer, keyword_arguments(self.of_target)),
-            "acks": "all", "enable_idempotence": True,
-        }  # fmt: skip
+    def end_sending(self) -> None:
+        """Send what is queued; what could not be sent is known by its record."""
         try:
-            return (
-                KafkaConsumer(bootstrap_servers=reading, **of_consumer),
-                KafkaProducer(bootstrap_servers=writing, **of_producer),
-            )
-        except (AssertionError, ValueError, KafkaError) as wrong:
-            raise ClientError(f"cannot make the clients: {wrong}") from wrong
+            self.writer.close()
+        except ClientError:
+            pass
 
     def resume(self, places: list[Place]) -> None:
         """Where each partition continues."""
@@ -277,24 +261,18 @@ class Mirror:
                   f" {first} any more", file=sys.stderr)
             found.expire(first)
 
-    def loop(self, consumer: Any, producer: Any) -> bool:
+    def loop(self, consumer: Consumer) -> bool:
         """Copy; returns whether that was all, or clients are needed that know more partitions."""
-        from kafka import TopicPartition
-
-        consumer.assign([TopicPartition(*place) for place in self.progress])
-        for place, found in self.progress.items():
-            consumer.seek(TopicPartition(*place), found.source)
+        consumer.assign({place: found.source for place, found in self.progress.items()})
         ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
         begun = {place: found.source for place, found in self.progress.items()}
         due = sum(max(0, end - begun[place]) for place, end in ends.items())
         line = ProgressLine(due if self.once else 0)
         while True:
-            batches = consumer.poll(POLL_MS)
-            if batches:
-                self.send(producer, batches)
-                self.remember([(place.topic, place.partition) for place in batches])
-            at = {place: int(consumer.position(TopicPartition(*place)) or 0) for place in ends}
+            if batch := consumer.poll(POLL_SECONDS):
+                self.remember(self.send(consumer, batch))
+            at = consumer.positions
             finished = self.once and all(at[place] >= end for place, end in ends.items())
             line.reach(sum(found.source - begun[place] for place, found in self.progress.items()))
             if finished or time.monotonic() - reported >= self.every:
@@ -345,66 +323,61 @@ class Mirror:
         if old:
             self.remember(old)
 
-    def send(self, producer: Any, batches: dict[Any, list[Any]]) -> None:
-        """Send records, each to the partition that it came from, and wait for all."""
-        for place, records in batches.items():
-            found = self.progress[place.topic, place.partition]
-            for record in records:
-                if found.skip:
-                    found.skip -= 1
-                    found.passed(record.offset, found.target)
-                else:
-                    self.waiting.append((found, record.offset, self.send_one(producer, record)))
-        self.settle(producer)
+    def send(self, consumer: Consumer, batch: list[Any]) -> set[Place]:
+        """Send records, each to the partition that it came from, and wait for all. Returns the
+        partitions that have moved."""
+        moved = set[Place]()
+        for message in batch:
+            place, offset = (message.topic(), message.partition()), message.offset()
+            if not consumer.is_next(place, offset):
+                continue
+            if message.error() is not None:         # the partition's end
+                consumer.advance(place, offset)
+                continue
+            consumer.advance(place, offset + 1)
+            moved.add(place)
+            found = self.progress[place]
+            if found.skip:
+                found.skip -= 1
+                found.passed(offset, found.target)
+            else:
+                self.waiting.append((found, offset, self.send_one(record_of(message))))
+        self.settle()
+        return moved
 
-    def send_one(self, producer: Any, record: Any) -> Any:
-        """Queues one record; the result gets the offset in the target later.
+    def send_one(self, record: ConsumedRecord) -> Copied:
+        """Queues one record; the result gets the offset in the target later."""
+        copied = Copied()
+        stamp = record.timestamp if record.timestamp >= 0 else None
+        if stamp == 0:
+            self.settle()       # nothing may overtake a record that is refused
+        self.writer.send(
+            self.names[record.topic], record.key, record.value, record.headers, record.partition,
+            stamp, copied.done,
+        )  # fmt: skip
+        return copied
 
-        What a library cannot send (nulls; for librdkafka a timestamp of 0 is now) goes by itself.
-        """
-        stamp = record.timestamp if record.timestamp is not None and record.timestamp >= 0 else None
-        topic = self.names[record.topic]
-        if not sendable(record.key, record.value, record.headers) or stamp == 0:
-            self.settle(producer)       # nothing may overtake a record that is refused
-            odd = Record(
-                -1, -1 if stamp is None else stamp, record.key, record.value, record.headers
-            )
-            return Known(self.sender.send(topic, odd, record.partition))
-        return producer.send(
-            topic,
-            value=record.value,
-            key=record.key,
-            headers=list(record.headers),
-            partition=record.partition,
-            timestamp_ms=stamp,
-        )
-
-    def settle(self, producer: Any) -> None:
+    def settle(self) -> None:
         """Wait until all that was sent is in the target; raises for the first that is not."""
-        producer.flush(ACK_SECONDS)
+        self.writer.flush()
         while self.waiting:
-            found, offset, future = self.waiting[0]
-            found.passed(offset, copied_at(future, ACK_SECONDS))
+            found, offset, copied = self.waiting[0]
+            found.passed(offset, copied.at())
             found.copied += 1
             self.waiting.popleft()
 
     def give_up(self) -> None:
         """After a failure: remember where a record was refused, for the next run, which could not
         tell from the number of records in the target which of them are there."""
-        from kafka.errors import BrokerResponseError, KafkaError, RetriableError
-
-        from ottla.tools.stream.confluent import NotWritten
-
         failed = set[Place]()
-        for found, offset, future in self.waiting:
+        for found, offset, copied in self.waiting:
             try:
-                copied = copied_at(future, 0)
+                at = copied.at()
                 if found.place not in failed:
-                    found.passed(offset, copied)
-            except (KafkaError, ClientError) as error:
+                    found.passed(offset, at)
+            except ClientError as error:
                 failed.add(found.place)
-                final = isinstance(error, BrokerResponseError | NotWritten)
-                found.torn |= final and not isinstance(error, RetriableError)
+                found.torn |= isinstance(error, NotWritten)
         torn = [place for place in failed if self.progress[place].torn]
         try:
             if torn:
@@ -481,14 +454,6 @@ class Mirror:
                 print(f"ottla mirror: {topic}: the lag of {unknown} partitions without a leader is"
                       " not known", file=sys.stderr)
             print(f"{topic}: {copied} records copied, lag {lag}", file=sys.stderr, flush=True)
-
-
-def copied_at(future: Any, seconds: float) -> int:
-    """The offset of a record in the target; raises the library's error, or ClientError."""
-    offset = int(future.get(seconds).offset)
-    if offset < 0:      # DUPLICATE_SEQUENCE_NUMBER: the next run sees that the record is there
-        raise ClientError("a record is in the target already, which does not say where")
-    return offset
 
 
 def offsets_of(cluster: Cluster, names: list[str]) -> list[Place]:

@@ -17,10 +17,9 @@ from ottla.tools.cli.record_format import escaped
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
-from ottla.tools.stream.client_settings import bootstrap_servers
 from ottla.tools.stream.json_lines import parsed
 from ottla.tools.stream.reader import MAY_COME
-from ottla.tools.stream.writer import open_writer
+from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -39,53 +38,95 @@ def produce(options: Namespace) -> None:
         properties["compression.type"] = options.compression
     if options.acks:
         properties["acks"] = options.acks
-    headers = [(name, value.encode()) for name, value in pairs(options.header, "--header").items()]
     if options.dry_run:
-        rehearse(options, headers)
+        rehearse(options)
         return
-    client = options.client or "kafka-python"
     with connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-        existing(cluster, options.topic)
-        servers = bootstrap_servers(cluster, client)
-    writer = open_writer(servers, properties, client)
+        targets = Targets(cluster)
+        targets.check(options.topic, options.partition)
+        writer = Writer(cluster, properties)
+        try:
+            send(options, writer, targets)
+        except ClientError as failed:
+            raise ClientError(f"{failed} ({told(writer)})") from failed
+        if sys.stderr.isatty():
+            print(told(writer), file=sys.stderr)
+
+
+def send(options: Namespace, writer: Writer, targets: Targets) -> None:
+    """Send everything that is read; what was read before a failure is sent too."""
     try:
         with source(options) as file:
             size = os.fstat(file.fileno()).st_size if options.file else 0
             line = ProgressLine(size, "bytes")
             drawn = line.wanted and size > 0  # standard input may be typed: no line for it
-            for topic, key, value, more, partition, timestamp in records(options, file):
-                writer.send(topic, key, value, [*headers, *more], partition, timestamp)
+            for topic, key, value, headers, partition, timestamp in records(options, file, targets):
+                writer.send(topic, key, value, headers, partition, timestamp)
                 if drawn:
                     line.reach(file.tell())
             line.clear()
     finally:
         writer.close()
-        if sys.stderr.isatty():
-            print(f"sent {writer.sent} records", file=sys.stderr)
 
 
-def existing(cluster: Cluster, topic: str) -> None:
-    """Returns when the topic exists; a broker may create it now. Raises ClientError after
+def told(writer: Writer) -> str:
+    """How many records were sent, and how many of these were not acknowledged."""
+    lost = writer.sent - writer.written
+    text = f"{writer.written} record{'s' * (writer.written != 1)} sent"
+    return text + (f", {lost} not acknowledged" if lost else "")
+
+
+class Targets:
+    """The topics to send to: whether a partition exists is known before a record is sent."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.partitions: dict[str, int] = {}
+
+    def check(self, topic: str, partition: int | None) -> None:
+        """Raises ClientError for a partition that the topic does not have."""
+        count = self.partitions.get(topic)
+        if count is None:
+            count = self.partitions[topic] = existing(self.cluster, topic)
+        if partition is not None and not 0 <= partition < count:
+            raise ClientError(f"{topic} has no partition {partition}, only 0 to {count - 1}")
+
+    def check_copy(self, topic: str, origin: str | None) -> None:
+        """Raises ClientError if the topic that records come from has more partitions. It is looked
+        for in the same cluster; elsewhere each record is checked."""
+        if origin is None or origin == topic:
+            return
+        [found] = self.cluster.metadata([origin]).topics
+        count = self.partitions[topic]
+        if not found.error_code and len(found.partitions) > count:
+            raise ClientError(
+                f"{origin} has {len(found.partitions)} partitions, {topic} has {count}: grow"
+                f" {topic}, or let keys choose the partitions with --any-partition"
+            )
+
+
+def existing(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; a broker may create it now. Raises ClientError after
     TOPIC_SECONDS, where a producer would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
     while True:
         [found] = cluster.metadata([topic], create=True).topics
         if not found.error_code:
-            return
+            return len(found.partitions)
         if found.error_code not in MAY_COME or time.monotonic() > deadline:
             check(found.error_code, what=f"topic {topic!r}")
         time.sleep(0.1)
 
 
-def rehearse(options: Namespace, headers: list[tuple[str, bytes]]) -> None:
+def rehearse(options: Namespace) -> None:
     """Read everything that would be sent, and check it against the topics."""
     from ottla.tools.stream.rehearsal import RehearsalWriter
 
     with connect(options) as cluster, source(options) as file:
         writer = RehearsalWriter(cluster)
-        for topic, key, value, more, partition, timestamp in records(options, file):
-            writer.send(topic, key, value, [*headers, *more], partition, timestamp)
+        for topic, key, value, headers, partition, timestamp in records(options, file):
+            writer.send(topic, key, value, headers, partition, timestamp)
     done(options, f"sent {writer.sent} records of {writer.size} bytes before compression")
 
 
@@ -96,45 +137,69 @@ def source(options: Namespace) -> Iterator[BinaryIO]:
         with open(options.file, "rb") as file:
             yield file
     else:
+        if sys.stdin.isatty():
+            print("one record a line; Ctrl-D at the beginning of a line ends", file=sys.stderr)
         yield sys.stdin.buffer
 
 
 Sent = tuple[str, bytes | None, bytes | None, Headers, int | None, int | None]
 
 
-def records(options: Namespace, file: BinaryIO) -> Iterator[Sent]:
+def records(
+    options: Namespace, file: BinaryIO, targets: Targets | None = None
+) -> Iterator[Sent]:
     """Topic, key, value, headers, partition and timestamp of each record."""
     kind = options.input or "lines"
+    topic, partition, key = options.topic, options.partition, fixed_key(options)
+    headers: Headers = tuple(
+        (name, value.encode()) for name, value in pairs(options.header, "--header").items()
+    )
     if kind == "raw":
         data = file.read(RECORD_MAX + 1)
         if len(data) > RECORD_MAX:
             raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
-        yield options.topic, fixed_key(options), data, (), options.partition, None
+        yield topic, key, data, headers, partition, None
         return
     delimiter = escaped(options.delimiter) if options.delimiter else b"\n"
+    if kind == "jsonl":
+        yield from json_records(options, pieces(file, delimiter), headers, targets)
+        return
+    separator = escaped(options.key_delimiter) if options.key_delimiter is not None else None
     for number, line in enumerate(pieces(file, delimiter), 1):
-        if kind == "jsonl":
-            if not line.strip():
-                continue
-            one = parsed(line, number)
-            partition = options.partition
-            if partition is None and not options.any_partition:
-                partition = one.partition
-            yield options.topic, one.key, one.value, one.headers, partition, one.timestamp
-            continue
-        key, value = fixed_key(options), line
-        if options.key_delimiter is not None:
-            separator = escaped(options.key_delimiter)
-            before, found, value = line.partition(separator)
+        value: bytes | None = line
+        if separator is not None:
+            key, found, value = line.partition(separator)
             if not found:
                 shown = line[:60].decode(errors="backslashreplace")
                 raise ClientError(f"line {number}: no {options.key_delimiter!r} in {shown!r}")
-            key = before
         if options.null:
-            key = key or None
-            yield options.topic, key, value or None, (), options.partition, None
+            yield topic, key or None, value or None, headers, partition, None
         else:
-            yield options.topic, key, value, (), options.partition, None
+            yield topic, key, value, headers, partition, None
+
+
+def json_records(
+    options: Namespace, lines: Iterator[bytes], headers: Headers, targets: Targets | None
+) -> Iterator[Sent]:
+    """The records of lines of JSON, with the partitions that they name unless others are wanted."""
+    topic, first = options.topic, True
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        one = parsed(line, number)
+        partition = options.partition
+        if partition is None and not options.any_partition:
+            partition = one.partition
+            if targets is not None and partition is not None:
+                if first:
+                    targets.check_copy(topic, one.topic)
+                try:
+                    targets.check(topic, partition)
+                except ClientError as wrong:
+                    raise ClientError(
+                        f"line {number}: {wrong}; --any-partition lets keys choose") from None
+        first = False
+        yield topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
 
 
 def fixed_key(options: Namespace) -> bytes | None:

@@ -20,9 +20,14 @@ read. A test runs every example. For the same task with kcat, rpk and Kafka's sc
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
 `localhost:9092`. Data go to stdout, the rest to stderr. The exit status is 0 for done, 1 for
 refused or failed, 2 for a wrong command line. Commands that change something have `--dry-run`;
-those that cannot be undone ask, or need `--yes`. `produce`, `consume` and `mirror` need
-kafka-python:
-`pip install "ottla[tools]"`.
+those that cannot be undone ask, or need `--yes`. Ctrl-C and SIGTERM end every command in order,
+with 130 and 143.
+
+`produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
+confluent-kafka (librdkafka). `--property` and property files take its settings and those of Java's
+clients. A reader of a group writes and flushes records before it commits their offsets, and commits
+the position of every partition that it was assigned: a reader that is killed repeats records at
+most, and loses none.
 """
 KAFKA = """\
 ## Kafka's own tools

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import Any
 
 from ottla.tools.admin.offsets import EARLIEST, LATEST
@@ -14,7 +13,7 @@ from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import pairs, read_properties
-from ottla.tools.stream.reader import Reading, read
+from ottla.tools.stream.reader import Reading, print_records
 
 DEPRECATED = {
     "property": "formatter-property",
@@ -37,26 +36,16 @@ def run(options: Options) -> int:
             )
     properties = consumer_properties(options)
     wanted = reading(options, properties)
-    most = options.number("max-messages", -1)
+    if options.number("max-messages", -1) >= 0:
+        wanted.most = options.number("max-messages", -1)
     show = formatter(options)
     with cluster_of(options.one("bootstrap-server"), properties) as cluster:
         cluster.any()
-        count, status = 0, 0
-        wanted.stop = lambda: 0 <= most <= count
         try:
-            with closing(read(cluster, wanted, properties)) as records:
-                for record in records:
-                    show(record)
-                    count += 1
-                    if wanted.stop():
-                        break
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            status = 130
-            sys.stdout.flush()
+            print_records(cluster, wanted, properties, show)
         finally:
-            print(f"Processed a total of {count} messages", file=sys.stderr)
-    return status
+            print(f"Processed a total of {wanted.taken} messages", file=sys.stderr)
+    return 0
 
 
 def check(options: Options) -> None:
@@ -118,15 +107,17 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
         pattern=include.replace(",", "|"),
         group=options.one("group") or properties.get("group.id", ""),
         start=start,
+        stored=False,
+        all_exist=False,        # Kafka's tool waits for it
         partitions=[options.number("partition", 0)] if options.has("partition") else None,
         idle_ms=options.number("timeout-ms", 0) if options.has("timeout-ms") else None,
     )
 
 
-def formatter(options: Options) -> Callable[[Any], None]:
-    """The printer of records."""
+def formatter(options: Options) -> Callable[[Any], bytes]:
+    """The text of records."""
     if options.one("formatter").endswith("NoOpMessageFormatter"):
-        return lambda record: None
+        return lambda record: b""
     properties: dict[str, str] = {}
     if options.has("formatter-config"):
         properties.update(read_properties(options.one("formatter-config")))
@@ -163,20 +154,15 @@ class Formatter:
         self.header_of = deserializer(properties.get("headers.deserializer", ""))
         self.logged, self.lenient = logged, lenient
 
-    def show(self, record: Any) -> None:
-        """Print one record."""
+    def show(self, record: Any) -> bytes:
+        """One record; nothing for one that cannot be shown, if it is to be skipped."""
         try:
-            line = self.key_separator.join(self.parts(record)) + self.line_separator
+            return self.key_separator.join(self.parts(record)) + self.line_separator
         except (struct.error, ValueError) as wrong:
             if self.lenient:
-                return
+                return b""
             where = f"{record.topic}-{record.partition} offset {record.offset}"
             raise Failed(f"{where} cannot be deserialized: {wrong}") from wrong
-        out = getattr(sys.stdout, "buffer", None)
-        if out is None:
-            sys.stdout.write(line.decode(errors="replace"))
-        else:
-            out.write(line)
 
     def parts(self, record: Any) -> list[bytes]:
         """The printed form of a record."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
@@ -11,8 +11,7 @@ from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs, read_properties
-from ottla.tools.stream.client_settings import bootstrap_servers
-from ottla.tools.stream.writer import open_writer
+from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -56,13 +55,15 @@ def run(options: Options) -> int:
     settings = producer_settings(options)
     with cluster_of(address, settings) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-        servers = bootstrap_servers(cluster)
-    writer = open_writer(servers, settings)
+        send(Writer(cluster, settings), reader, options)
+    return 0
+
+
+def send(writer: Writer, reader: Reader, options: Options) -> None:
+    """Send every line; what is refused is reported, and the next line is sent."""
     topic = options.one("topic")
-    number = 0
     try:
-        for line in sys.stdin.buffer:
-            number += 1
+        for number, line in enumerate(lines(), 1):
             record = reader.record(line.rstrip(b"\n").rstrip(b"\r"), number)
             try:
                 writer.send(topic, *record)
@@ -76,7 +77,18 @@ def run(options: Options) -> int:
         except ClientError as failed:
             # Kafka's tool reports a failed record only in its log, and exits with 0.
             complain("kafka-console-producer", str(failed))
-    return 0
+
+
+def lines() -> Iterator[bytes]:
+    """The lines of standard input, each asked for with > on a terminal, as Kafka's tool does."""
+    asking = sys.stdin.isatty()
+    while True:
+        if asking:
+            print(">", end="", flush=True)
+        line = sys.stdin.buffer.readline()
+        if not line:
+            return
+        yield line
 
 
 def reader_properties(options: Options) -> dict[str, str]:

@@ -7,7 +7,8 @@ import sys
 from importlib import import_module
 
 from ottla.tools.commands import table
-from ottla.tools.kafka_names.grammar import Options, UsageError, parse
+from ottla.tools.interrupts import interruptible, status_of
+from ottla.tools.kafka_names.grammar import UsageError, parse
 
 KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools these imitate."""
@@ -68,21 +69,19 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     needs_none = name == "kafka-server-stop"        # the only tool that is run without arguments
     if "--help" in given or given == ["-h"] or not (given or needs_none):
         return show_help(name, command, asked=bool(given))
-    try:
-        return guarded(name, parse(command, given))
-    except UsageError as wrong:
-        complain(name, f"{wrong}; see {name} --help")
-        return 1
+    return guarded(name, command, given)
 
 
-def guarded(name: str, options: Options) -> int:
+def guarded(name: str, command: table.Command, given: list[str]) -> int:
     """Runs a tool; any error becomes one line on stderr and an exit status."""
     from ottla.client.errors import ClientError
 
     try:
-        status: int = import_module(options.command.target).run(options)
-        sys.stdout.flush()
-        return status
+        with interruptible():
+            options = parse(command, given)
+            status: int = import_module(command.target).run(options)
+            sys.stdout.flush()
+            return status
     except Failed as failed:
         if failed.shown:
             print(failed.shown)
@@ -90,6 +89,9 @@ def guarded(name: str, options: Options) -> int:
         if not (failed.shown and same_file()):
             complain(name, str(failed))
         return failed.status
+    except UsageError as wrong:         # what a tool finds wrong with its flags
+        complain(name, f"{wrong}; see {name} --help")
+        return 1
     except (ClientError, OSError) as failed:
         if isinstance(failed, BrokenPipeError):
             # The reader of the output has closed the pipe, which a JVM's output does not notice.
@@ -99,10 +101,12 @@ def guarded(name: str, options: Options) -> int:
         complain(name, str(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
     except ModuleNotFoundError as missing:
-        complain(name, f'{missing.name} is not installed: pip install "ottla[tools]"')
+        from ottla.tools.cli.grammar import not_installed
+
+        complain(name, not_installed(missing))
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as ended:
+        return status_of(ended)
     except Exception as bug:
         from ottla.tools.cli.grammar import DEBUG, unexpected
 

@@ -36,7 +36,6 @@ def flags(topics: str, groups: str = "", prefix: str = "", *, once: bool = False
         once=once,
         report=None,
         dry_run=False,
-        client=None,
     )
 
 

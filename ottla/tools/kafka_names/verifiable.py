@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import connect, properties_of
-from ottla.tools.stream.client_settings import (
-    acks_of,
-    bootstrap_servers,
-    keyword_arguments,
-    known_to,
-)
+from ottla.tools.stream.client_settings import acks_of
+from ottla.tools.stream.writer import Writer
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -24,57 +22,61 @@ def say(name: str, **fields: object) -> None:
     print(json.dumps(event, separators=(",", ":")), flush=True)
 
 
+class Acknowledgements:
+    """Prints what became of each record."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic, self.acked = topic, 0
+
+    def of(self, key: str | None, value: str, error: Any, message: Any) -> None:
+        """librdkafka's answer about one record."""
+        if error is None:
+            self.acked += 1
+            say("producer_send_success", key=key, value=value, topic=self.topic,
+                partition=message.partition(), offset=message.offset())  # fmt: skip
+        else:
+            self.failed(key, value, error.name(), error.str())
+
+    def failed(self, key: str | None, value: str, exception: str, message: str) -> None:
+        """A record that was not acknowledged."""
+        say("producer_send_error", exception=exception, message=message, topic=self.topic,
+            key=key, value=value)  # fmt: skip
+
+
 def run(options: Options) -> int:
     """Sends until enough has been sent, or it is stopped."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
-
     options.needs("topic", "bootstrap-server")
-    with connect(options) as cluster:
-        servers = bootstrap_servers(cluster)  # reports an unreachable broker at once
-    settings = known_to(KafkaProducer, keyword_arguments(properties_of(options)))
-    settings["acks"] = acks_of(options.one("acks", "-1"))
-    producer = KafkaProducer(bootstrap_servers=servers, **settings)
     topic, most = options.one("topic"), options.number("max-messages", -1)
     rate, keys = options.number("throughput", -1), options.number("repeating-keys", 0)
     prefix = f"{options.one('value-prefix')}." if options.has("value-prefix") else ""
     created = options.number("message-create-time", -1)
-    begun, sent, acked = time.monotonic(), 0, 0
-    say("startup_complete")
-    try:
-        while most < 0 or sent < most:
-            key = str(sent % keys) if keys else None
-            value = f"{prefix}{sent}"
-            stamp = created + sent if created >= 0 else None
-            sent += 1
-            try:
-                done = producer.send(
-                    topic, value.encode(), key.encode() if key else None, timestamp_ms=stamp
-                ).get(60)
-                acked += 1
-                say(
-                    "producer_send_success",
-                    key=key,
-                    value=value,
-                    topic=topic,
-                    partition=done.partition,
-                    offset=done.offset,
-                )
-            except KafkaError as failed:
-                say(
-                    "producer_send_error",
-                    exception=type(failed).__name__,
-                    message=str(failed),
-                    topic=topic,
-                    key=key,
-                    value=value,
-                )
-            if rate > 0:
-                time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
-    except KeyboardInterrupt:
-        pass
-    producer.close()
+    settings = {**properties_of(options), "acks": str(acks_of(options.one("acks", "-1")))}
+    with connect(options) as cluster:
+        cluster.any()                               # reports an unreachable broker at once
+        writer, answers = Writer(cluster, settings), Acknowledgements(topic)
+        begun, sent = time.monotonic(), 0
+        say("startup_complete")
+        try:
+            while most < 0 or sent < most:
+                key = str(sent % keys) if keys else None
+                value = f"{prefix}{sent}"
+                stamp = created + sent if created >= 0 else None
+                sent += 1
+                try:
+                    writer.send(
+                        topic, key.encode() if key else None, value.encode(), timestamp_ms=stamp,
+                        delivered=partial(answers.of, key, value),
+                    )  # fmt: skip
+                except ClientError as refused:
+                    answers.failed(key, value, type(refused).__name__, str(refused))
+                writer.serve()
+                if rate > 0:
+                    time.sleep(max(0.0, begun + sent / rate - time.monotonic()))
+        except KeyboardInterrupt:
+            pass
+        writer.close()
     say("shutdown_complete")
     seconds = max(time.monotonic() - begun, 1e-6)
-    say("tool_data", sent=sent, acked=acked, target_throughput=rate, avg_throughput=acked / seconds)
+    say("tool_data", sent=sent, acked=answers.acked, target_throughput=rate,
+        avg_throughput=answers.acked / seconds)  # fmt: skip
     return 0

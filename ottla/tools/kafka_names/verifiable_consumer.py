@@ -2,116 +2,128 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
-from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
+from ottla.tools.stream.consumer import Consumer, Listener
 
 if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
     from ottla.tools.kafka_names.grammar import Options
+
+PROTOCOLS = ("classic", "consumer")
+ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+"""librdkafka's names of Java's assignors."""
+
+
+class Events(Listener):
+    """Prints changes of the member's partitions."""
+
+    def assigned(self, places: list[Place]) -> None:
+        say("partitions_assigned", partitions=shown(places))
+
+    def revoked(self, places: list[Place]) -> None:
+        if places:
+            say("partitions_revoked", partitions=shown(places))
 
 
 def run(options: Options) -> int:
     """Consumes until enough has been received, or it is stopped."""
-    from kafka import ConsumerRebalanceListener, KafkaConsumer
-    from kafka.errors import KafkaError
-
     options.needs("topic", "group-id", "bootstrap-server")
-    if options.one("group-protocol", "classic").lower() != "classic":
-        raise Failed("kafka-python supports only the classic group protocol")
-    policy = options.one("reset-policy", "earliest")
-    if policy not in ("earliest", "latest", "none"):
-        raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
+    settings = consumer_settings(options)
     with connect(options) as cluster:
-        servers = bootstrap_servers(cluster)  # reports an unreachable broker at once
-
-    # kafka-python joins before it knows the topic, and says so: changes of nothing are not shown.
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Any) -> None:
-            if revoked:
-                say("partitions_revoked", partitions=shown(revoked))
-
-        def on_partitions_assigned(self, assigned: Any) -> None:
-            if assigned:
-                say("partitions_assigned", partitions=shown(assigned))
-
-    settings = {
-        "auto_offset_reset": policy,
-        "session_timeout_ms": options.number("session-timeout", 30_000),
-        "enable_auto_commit": options.has("enable-autocommit"),
-        **known_to(KafkaConsumer, keyword_arguments(properties_of(options))),
-    }
-    if options.has("group-instance-id"):
-        settings["group_instance_id"] = options.one("group-instance-id")
-    consumer = KafkaConsumer(
-        bootstrap_servers=servers, group_id=options.one("group-id"), **settings
-    )
-    consumer.subscribe([options.one("topic")], listener=Listener())
-    say("startup_complete")
-    try:
-        consume(consumer, options)
-    except KeyboardInterrupt:
-        pass
-    except KafkaError as failed:
-        # Apache Kafka's logs it and ends with 0.
-        raise Failed(f"{type(failed).__name__}: {failed}", status=0) from failed
-    finally:
-        consumer.close()
-        say("shutdown_complete")
+        cluster.any()                               # reports an unreachable broker at once
+        consumer = Consumer(
+            cluster, settings, group=options.one("group-id"), listener=Events())
+        consumer.commits = options.has("enable-autocommit")
+        consumer.subscribe([options.one("topic")])
+        say("startup_complete")
+        try:
+            consume(consumer, options)
+        except KeyboardInterrupt:
+            pass
+        except ClientError as failed:
+            # Apache Kafka's logs it and ends with 0.
+            raise Failed(str(failed), status=0) from failed
+        finally:
+            consumer.close()
+            say("shutdown_complete")
     return 0
 
 
-def shown(places: Any) -> list[dict[str, object]]:
+def consumer_settings(options: Options) -> dict[str, str]:
+    """Properties of the consumer from file and flags."""
+    protocol = options.one("group-protocol", "classic").lower()
+    if protocol not in PROTOCOLS:
+        raise Failed(f"Invalid value {protocol} for configuration group.protocol")
+    policy = options.one("reset-policy", "earliest")
+    if policy not in ("earliest", "latest", "none"):
+        raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
+    found = {"auto.offset.reset": "error" if policy == "none" else policy,
+             **properties_of(options), "group.protocol": protocol}  # fmt: skip
+    if protocol == "classic":
+        found["session.timeout.ms"] = str(options.number("session-timeout", 30_000))
+        if options.has("assignment-strategy"):
+            name = options.one("assignment-strategy")
+            found["partition.assignment.strategy"] = ASSIGNORS.get(name, name)
+    elif options.has("group-remote-assignor"):
+        found["group.remote.assignor"] = options.one("group-remote-assignor")
+    if options.has("group-instance-id"):
+        found["group.instance.id"] = options.one("group-instance-id")
+    return found
+
+
+def shown(places: list[Place]) -> list[dict[str, object]]:
     """Partitions as JSON."""
-    return [{"topic": one.topic, "partition": one.partition} for one in places or ()]
+    return [{"topic": topic, "partition": index} for topic, index in places]
 
 
-def consume(consumer: Any, options: Options) -> None:
+def consume(consumer: Consumer, options: Options) -> None:
     """Poll, report, commit."""
-    from kafka import OffsetAndMetadata
-
     most = options.number("max-messages", -1)
     count = 0
     while most < 0 or count < most:
-        batches = consumer.poll(1000, max_records=most - count if most > 0 else None)
-        if not batches:
+        taken: dict[Place, list[Any]] = defaultdict(list)
+        for message in consumer.poll(0.5):
+            place = (message.topic(), message.partition())
+            if message.error() is None and count != most and consumer.is_next(
+                place, message.offset()
+            ):
+                taken[place].append(message)
+                consumer.advance(place, message.offset() + 1)
+                count += 1
+        if not taken:
             continue
-        partitions, commits = [], {}
-        for place, records in batches.items():
-            count += len(records)
-            commits[place] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
-            partitions.append(
-                {
-                    "topic": place.topic,
-                    "partition": place.partition,
-                    "count": len(records),
-                    "minOffset": records[0].offset,
-                    "maxOffset": records[-1].offset,
-                }
-            )
-            if options.has("verbose"):
-                for one in records:
-                    say(
-                        "record_data",
-                        key=text(one.key),
-                        value=text(one.value),
-                        topic=one.topic,
-                        partition=one.partition,
-                        offset=one.offset,
-                    )
-        say("records_consumed", count=sum(map(len, batches.values())), partitions=partitions)
-        if not options.has("enable-autocommit"):
-            consumer.commit(commits)
-            say(
-                "offsets_committed",
-                offsets=[
-                    {"topic": place.topic, "partition": place.partition, "offset": one.offset}
-                    for place, one in commits.items()
-                ],
-                success=True,
-            )
+        report(taken, verbose=options.has("verbose"))
+        consumer.settle()
+        if consumer.commits:
+            consumer.commit_when_due()
+            continue
+        committed = consumer.commit()
+        say("offsets_committed", success=True, offsets=[
+            {"topic": place[0], "partition": place[1], "offset": committed[place]}
+            for place in taken if place in committed])  # fmt: skip
+
+
+def report(taken: dict[Place, list[Any]], *, verbose: bool) -> None:
+    """Print what one poll brought."""
+    if verbose:
+        for place, messages in taken.items():
+            for one in messages:
+                say("record_data", key=text(one.key()), value=text(one.value()), topic=place[0],
+                    partition=place[1], offset=one.offset())  # fmt: skip
+    say("records_consumed", count=sum(map(len, taken.values())), partitions=[
+        {"topic": place[0], "partition": place[1], "count": len(messages),
+         "minOffset": messages[0].offset(), "maxOffset": messages[-1].offset()}
+        for place, messages in taken.items()])  # fmt: skip
 
 
 def text(data: bytes | None) -> str | None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ottla import __version__
+from ottla.tools.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
 
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
@@ -21,7 +22,8 @@ USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC
   -k KEY       -H NAME=VALUE   -z CODEC   -l lines of a file   -T tee
   -q quiet     -V version     -E, -O, -d and -v are accepted, without effect
 
-Records are read and sent with kafka-python: keys go to partitions as Java's clients send them.
+Records are read and sent with librdkafka, as kcat does; but keys go to partitions as Java's clients
+send them.
 Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 
 
@@ -38,9 +40,10 @@ def main(arguments: list[str]) -> int:
         if chosen is None:
             print(f"ottla {__version__} as kcat 1.7.1")
             return 0
-        run(chosen)
-        sys.stdout.flush()
-        return 0
+        with interruptible():
+            run(chosen)
+            sys.stdout.flush()
+            return 0
     except Misused as wrong:
         print(f"Error: {wrong}\n\n{USAGE}", file=sys.stderr)
         return 1
@@ -50,9 +53,6 @@ def main(arguments: list[str]) -> int:
     except (ClientError, OSError) as failed:
         sys.stdout.flush()
         print(f"% ERROR: {' '.join(str(failed).split())}", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as missing:
-        print(f'% ERROR: {missing.name} is missing: pip install "ottla[tools]"', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0                # as kcat: it is how one ends a consumer

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from typing import BinaryIO
 
 from ottla.client.errors import ClientError
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import by_number, by_time
-from ottla.tools.cli.produce import RECORD_MAX, pieces
+from ottla.tools.cli.produce import RECORD_MAX, Targets, pieces
 from ottla.tools.kcat.listing import connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
-from ottla.tools.stream.client_settings import bootstrap_servers
-from ottla.tools.stream.reader import Reading, places_of, read, read_to_the_end
-from ottla.tools.stream.writer import Writer, open_writer
-
-NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
-"""librdkafka's former names of properties."""
+from ottla.tools.stream.client_settings import FORMER_NAMES, check_names
+from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
+from ottla.tools.stream.writer import Writer
 
 
 def properties_of(chosen: Chosen) -> dict[str, str]:
-    """-X under the names that Java's clients have, and kafka-python after them."""
-    found = {NAMES.get(name, name): text for name, text in chosen.properties.items()}
+    """-X under the names that Java's clients have."""
+    found = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
     found.pop("bootstrap.servers", None)
+    check_names(found)
     if chosen.codec:
         found["compression.type"] = chosen.codec
     return found
@@ -43,9 +40,8 @@ def consume(chosen: Chosen) -> None:
     for text in chosen.offsets:
         if text.startswith("e@"):
             until = number(text[2:], "-o")
-    count = 0
     with connected(chosen) as cluster:
-        wanted = Reading(topics=names, group=chosen.group)
+        wanted = Reading(topics=names, group=chosen.group, until=until, most=chosen.count)
         if chosen.partition >= 0:
             wanted.partitions = [chosen.partition]
         leaders = dict[Place, int]()
@@ -62,27 +58,9 @@ def consume(chosen: Chosen) -> None:
             )
         elif chosen.exit:
             read_to_the_end(cluster, wanted, committed=committed)
-        wanted.stop = lambda: chosen.count is not None and count >= chosen.count
-        show, out = shower(chosen, leaders), binary_output()
-        ended: set[Place] = set()
-        if wanted.stop():                   # -c 0
+        print_records(cluster, wanted, properties, shower(chosen, leaders))
+        if wanted.taken != chosen.count or not chosen.count:
             say_ends(chosen, wanted)
-            return
-        with closing(read(cluster, wanted, properties)) as found:
-            for record in found:
-                if until is not None and record.timestamp >= until:
-                    ended.add((record.topic, record.partition))
-                    if ended >= set(places_of(cluster, wanted)):
-                        break
-                    continue
-                out.write(show(record))
-                if chosen.unbuffered or sys.stdout.isatty():
-                    out.flush()
-                count += 1
-                if wanted.stop():
-                    break
-            else:
-                say_ends(chosen, wanted)
 
 
 def binary_output() -> BinaryIO:
@@ -135,19 +113,21 @@ def produce(chosen: Chosen) -> None:
     topic = chosen.topic()
     if chosen.lines and len(chosen.rest) != 1:
         raise Misused("-l wants one file")
-    with connected(chosen) as cluster:
-        servers = bootstrap_servers(cluster)        # an unreachable broker is said at once
     properties = properties_of(chosen)
     if "transactional.id" in properties:
         raise ClientError("-X transactional.id is not supported here")
-    writer = open_writer(servers, properties, "kafka-python")
-    try:
-        for count, (key, value) in enumerate(records(chosen)):
-            if chosen.count is not None and count >= chosen.count:
-                break
-            send(chosen, writer, topic, key, value)
-    finally:
-        writer.close()
+    with connected(chosen) as cluster:
+        cluster.any()           # an unreachable broker is said at once
+        if chosen.partition >= 0:
+            Targets(cluster).check(topic, chosen.partition)
+        writer = Writer(cluster, properties)
+        try:
+            for count, (key, value) in enumerate(records(chosen)):
+                if chosen.count is not None and count >= chosen.count:
+                    break
+                send(chosen, writer, topic, key, value)
+        finally:
+            writer.close()
 
 
 def send(

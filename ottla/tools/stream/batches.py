@@ -81,11 +81,6 @@ def fetch_request(
     )
 
 
-def sendable(key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-    """Whether kafka-python can send such a record: it needs a key or a value, no null headers."""
-    return not (key is None and value is None) and all(one is not None for _, one in headers)
-
-
 class SingleSender:
     """Sends records one by one, each in a batch of its own, and once: with sequences, by which
     brokers know a batch that they get again after its answer was lost."""

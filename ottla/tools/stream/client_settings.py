@@ -1,9 +1,12 @@
-"""Kafka's client properties as the keyword arguments of kafka-python, and as librdkafka's names."""
+"""Kafka's client properties as settings of librdkafka, and the clients that are made with them."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
@@ -13,137 +16,129 @@ from ottla.client.transport import Security
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
-NUMBERS = {
-    "linger.ms",
-    "batch.size",
-    "retries",
-    "request.timeout.ms",
-    "max.block.ms",
-    "buffer.memory",
-    "metadata.max.age.ms",
-    "send.buffer.bytes",
-    "receive.buffer.bytes",
-    "retry.backoff.ms",
-    "max.request.size",
-    "fetch.min.bytes",
-    "fetch.max.wait.ms",
-    "fetch.max.bytes",
-    "max.partition.fetch.bytes",
-    "max.poll.records",
-    "max.poll.interval.ms",
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-    "auto.commit.interval.ms",
-    "connections.max.idle.ms",
-    "transaction.timeout.ms",
-    "max.in.flight.requests.per.connection",
-    "delivery.timeout.ms",
-    "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms",
-}
-SWITCHES = {"enable.auto.commit", "check.crcs", "enable.idempotence"}
-TEXTS = {
-    "client.id",
-    "group.id",
-    "group.instance.id",
-    "auto.offset.reset",
-    "isolation.level",
-    "compression.type",
-    "transactional.id",
-    "client.rack",
-}
-RENAMED = {"connections.max.idle.ms": "connections_max_idle_ms", "check.crcs": "check_crcs"}
-PEM_NAMES = {
-    "ssl.truststore.location": "ssl.ca.location",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.location": "ssl.certificate.location",
-}
-"""Java's names of PEM files, and librdkafka's, which wants the key's file once more."""
-JAVA_ONLY = {"sasl.jaas.config", "ssl.truststore.type", "ssl.keystore.type"}
+NO_NAME = "-"
+UNKNOWN = "No such configuration property"
+ALWAYS: dict[str, Any] = {"log_level": 0}
+"""Commands report failures themselves, in one line."""
+FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
+"""librdkafka's former names, which kcat's users write."""
+COMPRESSION_LEVEL = "compression.{}.level"
 
 
-def keyword_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Properties that kafka-python has a name for; serializers and the like are left out.
-
-    Raises ClientError for a value that should be a number and is not, and for security that cannot
-    be set up.
-    """
-    quiet()
-    found = security_arguments(properties)
-    for name, value in properties.items():
-        key = RENAMED.get(name, name.replace(".", "_"))
-        if name in NUMBERS:
-            try:
-                found[key] = int(value)
-            except ValueError:
-                raise ClientError(f"{name}={value}: expected a whole number") from None
-        elif name in SWITCHES:
-            found[key] = value.strip().lower() == "true"
-        elif name in TEXTS:
-            found[key] = value
-        elif name == "acks":
-            found[key] = acks_of(value)
-    if found.get("compression_type") == "none":
-        found["compression_type"] = None
+@cache
+def java_names() -> dict[str, str]:
+    """Every client property of Java's clients, with librdkafka's name, NO_NAME if it has none."""
+    text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
+    found = {}
+    for line in text.splitlines():
+        name, _, other = line.partition(" ")
+        found[name] = other or name
     return found
 
 
-def bootstrap_servers(cluster: Cluster, client: str = "kafka-python") -> list[str]:
-    """The addresses for a library to begin with.
+def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The properties under librdkafka's names; those that only Java's clients know are left out.
 
-    kafka-python asks one of its choice, and gives up if that host is silent for 30 s: it gets the
-    one that answers, and learns of the others there.
+    Raises ClientError for security that cannot be set up.
     """
-    if client == "kafka-python":
-        return [show_address(cluster.any().address)]
-    return [show_address(address) for address in cluster.bootstrap]
-
-
-def known_to(client: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those settings that this class of kafka-python has: a property file may be for both kinds of
-    clients, and Java's leave what they do not know."""
-    return {name: value for name, value in settings.items() if name in client.DEFAULT_CONFIG}
-
-
-def security_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """How kafka-python encrypts and logs in: as the package's own client does."""
-    security = Security.from_properties(properties)
-    found: dict[str, Any] = {}
-    if security.protocol != "PLAINTEXT":
-        found["security_protocol"] = security.protocol
-    if security.tls is not None:
-        found["ssl_context"] = security.tls
-        found["ssl_check_hostname"] = security.tls.check_hostname
-    if security.mechanism:
-        refuse_tokens(security)
-        found["sasl_mechanism"] = security.mechanism
-        found["sasl_plain_username"] = security.user
-        found["sasl_plain_password"] = security.password
-    return found
-
-
-def refuse_tokens(security: Security) -> None:
-    """ClientError for a login with a delegation token."""
-    if security.extensions:
-        raise ClientError("kafka-python and librdkafka cannot log in with a delegation token")
-
-
-def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties by librdkafka's names: Java's names of certificates and logins are
-    translated."""
-    found: dict[str, str] = {}
-    for name, value in properties.items():
-        if name not in JAVA_ONLY:
-            found[PEM_NAMES.get(name, name)] = value
+    names = java_names()
+    found: dict[str, Any] = {
+        names.get(name, name): value
+        for name, value in properties.items()
+        if names.get(name) != NO_NAME
+    }
     if "ssl.keystore.location" in properties:
-        found["ssl.key.location"] = properties["ssl.keystore.location"]
+        found.setdefault("ssl.key.location", properties["ssl.keystore.location"])
     if properties.get("ssl.endpoint.identification.algorithm") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
+    codec = properties.get("compression.type", "")
+    if (level := properties.get(COMPRESSION_LEVEL.format(codec))) is not None:
+        found["compression.level"] = level
+    if (memory := properties.get("buffer.memory")) is not None:
+        found["queue.buffering.max.kbytes"] = str(whole_number("buffer.memory", memory) // 1024)
     if "sasl.jaas.config" in properties:
         security = Security.from_properties(properties)
-        refuse_tokens(security)
+        if security.extensions:
+            raise ClientError("librdkafka cannot log in with a delegation token")
         found["sasl.username"], found["sasl.password"] = security.user, security.password
     return found
+
+
+def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
+    """A Consumer or a Producer of confluent-kafka with these settings.
+
+    A name that librdkafka does not know is reported and ignored, as Java's clients do with files
+    that serve several programs. Raises ClientError for a wrong value.
+    """
+    import confluent_kafka
+
+    left = {**ALWAYS, **settings}
+    while True:
+        try:
+            return getattr(confluent_kafka, kind)(left)
+        except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
+            name = unknown_name(wrong)
+            if name not in left:
+                raise ClientError(refusal(kind, settings, wrong)) from wrong
+            print(f"{name} is not a setting of Kafka's clients and has no effect", file=sys.stderr)
+            del left[name]
+
+
+def check_names(given: Iterable[str]) -> None:
+    """ClientError for a name that neither Java's clients nor librdkafka know."""
+    names = java_names()
+    for name in given:
+        if name in names or name in FORMER_NAMES:
+            continue
+        import confluent_kafka
+
+        try:
+            confluent_kafka.Producer({**ALWAYS, name: ""})
+        except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
+            if unknown_name(wrong) == name:
+                similar = get_close_matches(name, names, 2)
+                hint = f"; similar: {', '.join(similar)}" if similar else ""
+                raise ClientError(f"{name} is not a setting of Kafka's clients{hint}") from None
+
+
+def unknown_name(wrong: Exception) -> str:
+    """The property that librdkafka says it does not know, "" if it says something else."""
+    text = said(wrong)
+    return text.partition('"')[2].rpartition('"')[0] if text.startswith(UNKNOWN) else ""
+
+
+def refusal(kind: str, settings: Mapping[str, Any], wrong: Exception) -> str:
+    """What librdkafka says, with the setting as it was given; librdkafka calls some otherwise."""
+    import confluent_kafka
+
+    for name, value in settings.items():
+        if name == "group.id" or not isinstance(value, str) or "passw" in name or "secret" in name:
+            continue
+        try:
+            getattr(confluent_kafka, kind)({**ALWAYS, "group.id": "-", name: value})
+        except (confluent_kafka.KafkaException, ValueError, TypeError) as refused:
+            if said(refused) == said(wrong):
+                return f"{name}={value}: {said(wrong)}"
+    return f"cannot make a {kind.lower()}: {said(wrong)}"
+
+
+def said(wrong: Exception) -> str:
+    """The text of a KafkaException, without its number."""
+    first: Any = wrong.args[0] if wrong.args else wrong
+    return str(first.str() if hasattr(first, "str") else first)
+
+
+def bootstrap_servers(cluster: Cluster) -> str:
+    """The addresses for librdkafka to begin with."""
+    return ",".join(show_address(address) for address in cluster.bootstrap)
+
+
+def whole_number(name: str, value: str) -> int:
+    """A property that is a number; ClientError for another value."""
+    try:
+        return int(value)
+    except ValueError:
+        raise ClientError(f"{name}={value}: expected a whole number") from None
 
 
 def acks_of(text: str) -> int | str:
@@ -153,8 +148,3 @@ def acks_of(text: str) -> int | str:
     if text not in ("0", "1"):
         raise ClientError(f"acks={text}: expected 0, 1 or all")
     return int(text)
-
-
-def quiet() -> None:
-    """Keeps kafka-python's log off the terminal: a command reports failures itself."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -1,44 +1,44 @@
-"""Records of topics, one after the other, with kafka-python or confluent-kafka: with a group or
-without one.
+"""Records of topics to standard output: with a group or without one.
 
 Without a group partitions are assigned directly, so that the first record is there in milliseconds
-and nothing is left behind on the broker.
+and nothing is left behind on the broker. Records are written and flushed before the group's offsets
+are committed (`consumer`), and before the next ones are waited for.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, check
 from ottla.tools.admin import offsets
-from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.stream.client_settings import bootstrap_servers, keyword_arguments, known_to
+from ottla.tools.admin.offsets import LATEST, Place
+from ottla.tools.interrupts import Interrupts, noted
+from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
+from ottla.tools.stream.record_output import RecordOutput
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer
-
     from ottla.client.cluster import Cluster
 
-POLL_MS = 500
-GROUP_POLL_MS = 5000
-"""A member of a group has to join within one poll: kafka-python 3.0.12 forgets an assignment that
-comes after the poll in which it asked again because of new metadata, and then reads nothing more.
-"""
+POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
 """When a member of a group has read to the end: others may get its partitions, or leave some."""
 TOPIC_SECONDS = 30.0
-COMMIT_SECONDS = 5.0
+PATTERN_SECONDS = 10.0
+"""How often topics that fit a pattern are looked for."""
 SILENCE_SECONDS = 120.0
 """How long nothing may come although there are records; clients ask all the time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
+NEVER = 1 << 62
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 """What a topic's metadata may say while it is being created."""
+
+Show = Callable[[ConsumedRecord], bytes]
 
 
 @dataclass
@@ -53,214 +53,237 @@ class Reading:
     group: str = ""
     start: int = LATEST
     starts: dict[Place, int] = field(default_factory=dict)
+    stored: bool = True
+    """Whether chosen partitions of a group begin at its committed offsets, where it has some."""
     partitions: list[int] | None = None
+    all_exist: bool = True
+    """Whether a chosen partition that does not exist is an error."""
     ends: dict[Place, int] | None = None
+    until: int | None = None
+    """A partition is done at its first record of this time or later."""
+    most: int | None = None
+    """Stop after so many records."""
     idle_ms: int | None = None
     """Stop when no record has come for so long."""
     group_ends: dict[Place, int] = field(default_factory=dict)
     """A member of a group does not stop for that before it has joined, and has reached these
     offsets of the partitions that it got."""
-    stop: Callable[[], bool] = lambda: False
+    taken: int = 0
+    """How many records were printed."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group's coordinator assigns the partitions."""
+        return bool(self.group) and self.partitions is None
 
 
-def open_consumer(
-    cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str
-) -> Any:
-    """A consumer with one of the two libraries."""
-    servers = bootstrap_servers(cluster, client)
-    start = "earliest" if wanted.start == EARLIEST else "latest"
-    if client == "confluent-kafka":
-        from ottla.tools.stream.confluent import ConfluentConsumer
+def print_records(
+    cluster: Cluster,
+    wanted: Reading,
+    properties: Mapping[str, str],
+    show: Show,
+    counted: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Print records until `wanted` says that it is enough; `counted` is told of each.
 
-        return ConfluentConsumer(servers, wanted.group, properties, start)
-    from kafka import KafkaConsumer
-    from kafka.errors import KafkaError
-
-    settings = {
-        "auto_offset_reset": start, **known_to(KafkaConsumer, keyword_arguments(properties)),
-    }  # fmt: skip
-    settings |= {"group_id": wanted.group or None, "enable_auto_commit": False}
-    try:
-        return KafkaConsumer(bootstrap_servers=servers, **settings)
-    except (AssertionError, ValueError, KafkaError) as wrong:
-        raise ClientError(f"cannot make a consumer: {wrong}") from wrong
-
-
-def read(
-    cluster: Cluster, wanted: Reading, properties: Mapping[str, str], client: str = "kafka-python"
-) -> Generator[Any, None, None]:
-    """kafka-python's records (topic, partition, offset, timestamp, key, value, headers), or those
-    of confluent-kafka under the same names.
-
-    Close it where it is not read to its end: that commits for the group, and may raise ClientError.
+    Raises ClientError, BrokenPipeError if nobody reads the output any more, Interrupted after a
+    signal. Whatever ends it, the group's offsets are those of the records that were written.
     """
-    from kafka.errors import KafkaError
-
-    consumer = open_consumer(cluster, wanted, properties, client)
-    handed = Handed(consumer if wanted.group else None)
+    out = RecordOutput()
+    consumer = Consumer(
+        cluster, properties, group=wanted.group, start=wanted.start, settle=out.flush)
+    run = Run(cluster, consumer, wanted, out)
     try:
-        try:
-            if wanted.group and wanted.partitions is None:
-                subscribe(consumer, wanted)
-                yield from handed.count(poll(consumer, wanted, {}))
-            else:
-                yield from handed.count(poll(consumer, wanted, assign(cluster, consumer, wanted)))
-        finally:
-            handed.commit()
-    except KafkaError as failed:
-        raise ClientError(f"{type(failed).__name__}: {failed}".rstrip(": ")) from failed
+        run.begin()
+        with noted() as interrupts:
+            out.check = interrupts.check
+            try:
+                run.loop(interrupts, show, counted)
+            finally:
+                run.end()
+            interrupts.check()
     finally:
-        consumer.close(autocommit=False)
+        consumer.close()
 
 
-class Handed:
-    """Offsets of what has been handed out: only that is committed, not what was merely fetched."""
+class Run:
+    """One reading: where its partitions are, and whether it is done."""
 
-    def __init__(self, consumer: KafkaConsumer | None) -> None:
-        self.consumer = consumer
-        self.next: dict[Place, int] = {}
-        self.committed_at = time.monotonic()
+    def __init__(
+        self, cluster: Cluster, consumer: Consumer, wanted: Reading, out: RecordOutput
+    ) -> None:
+        self.cluster, self.consumer, self.wanted, self.out = cluster, consumer, wanted, out
+        self.ends: dict[Place, int] = {}
+        """The ends that are still to be reached."""
+        self.finished: set[Place] = set()
+        """Partitions that have reached `until`."""
+        self.subscribed: list[str] = []
+        self.looked_at = 0.0
+        self.since = 0.0
+        """When the last record came, or the reader moved."""
+        self.at: dict[Place, int] = {}
 
-    def count(self, records: Iterator[Any]) -> Iterator[Any]:
-        """The records; each counts as handed out when the next one is asked for, or at the end."""
-        for record in records:
-            self.next[record.topic, record.partition] = record.offset + 1
-            yield record
-            if time.monotonic() - self.committed_at > COMMIT_SECONDS:
-                self.commit()
-
-    def commit(self) -> None:
-        """Commit for the group, if there is one."""
-        self.committed_at = time.monotonic()
-        if self.consumer is None or not self.next:
+    def begin(self) -> None:
+        """Take the partitions, or ask the group for some."""
+        wanted = self.wanted
+        if wanted.is_member:
+            self.subscribe()
             return
-        from kafka import OffsetAndMetadata, TopicPartition
+        places = places_of(self.cluster, wanted)
+        begin = {place: wanted.starts.get(place, wanted.start) for place in places}
+        if wanted.group and wanted.stored:
+            begin |= self.consumer.committed(places)
+        special = {place: start for place, start in begin.items() if start < 0}
+        begin |= offsets.required(self.cluster, special)
+        self.consumer.assign(begin)
+        self.ends = {p: end for p, end in (wanted.ends or {}).items() if end > begin.get(p, end)}
 
-        self.consumer.commit(
-            {
-                TopicPartition(*place): OffsetAndMetadata(offset, "", -1)
-                for place, offset in self.next.items()
-            }
-        )
-        self.next.clear()
+    def subscribe(self) -> None:
+        """Join the group for the topics; with a pattern, for those that fit it now."""
+        wanted = self.wanted
+        self.looked_at = time.monotonic()
+        topics = sorted(matching(self.cluster, wanted.pattern)) if wanted.pattern else wanted.topics
+        if topics and topics != self.subscribed:
+            self.consumer.subscribe(topics)
+            self.subscribed = topics
+
+    def loop(
+        self, interrupts: Interrupts, show: Show, counted: Callable[[int], None]
+    ) -> None:
+        """Print until it is enough."""
+        wanted, consumer = self.wanted, self.consumer
+        if wanted.ends is not None and not self.ends and not wanted.group:
+            return
+        idle = POLL_SECONDS if wanted.idle_ms is None else max(wanted.idle_ms, 1) / 1000
+        self.since = time.monotonic()
+        while wanted.most is None or wanted.taken < wanted.most:
+            batch = consumer.poll(min(POLL_SECONDS, idle))
+            for message in batch:
+                if interrupts.number:
+                    return
+                if self.take(message, show):
+                    counted(1)
+                    if wanted.taken == wanted.most:
+                        return
+                    if self.out.full:
+                        consumer.settle()
+            consumer.settle()
+            consumer.commit_when_due()
+            if interrupts.number or self.is_done(time.monotonic(), moved=bool(batch)):
+                return
+            if not batch:
+                self.out.check_reader()
+
+    def take(self, message: Any, show: Show) -> bool:
+        """Print one message, if it is a record that is wanted."""
+        place, offset = (message.topic(), message.partition()), message.offset()
+        consumer, wanted = self.consumer, self.wanted
+        if not consumer.is_next(place, offset) or place in self.finished:
+            return False
+        if message.error() is not None:         # the partition's end
+            consumer.advance(place, offset)
+            return False
+        if wanted.ends is not None and offset >= wanted.ends.get(place, NEVER):
+            self.ends.pop(place, None)
+            return False
+        record = record_of(message)
+        if wanted.until is not None and record.timestamp >= wanted.until:
+            self.finished.add(place)
+            consumer.pause(place)
+            return False
+        self.out.write(show(record))
+        consumer.advance(place, offset + 1)
+        wanted.taken += 1
+        return True
+
+    def is_done(self, now: float, *, moved: bool) -> bool:
+        """Whether every end is reached, or nothing has come for too long. Raises ClientError."""
+        wanted = self.wanted
+        positions = self.consumer.positions
+        if moved:
+            self.since = now        # not earlier: whoever takes the records may be slow
+        if self.finished and self.finished >= positions.keys():
+            return True
+        if wanted.ends is not None and not wanted.group:
+            for place in list(self.ends):
+                here = positions[place]
+                if here != self.at.get(place):      # also across records that are not to be read
+                    self.at[place], self.since = here, now
+                if here >= self.ends[place] or place in self.finished:
+                    del self.ends[place]
+            if not self.ends:
+                return True
+            if now - self.since >= SILENCE_SECONDS:
+                (topic, index), end = min(self.ends.items())
+                raise ClientError(f"{topic}-{index} has records before {end} that did not come")
+        if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
+            self.subscribe()
+        idle = now - self.since
+        if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
+            missing = self.unread() if wanted.group_ends else ""
+            if not missing:
+                return True
+            if idle >= STUCK_SECONDS:
+                raise ClientError(f"group {wanted.group}: {missing}")
+        return False
+
+    def unread(self) -> str:
+        """What a member of a group still has to wait for, "" for nothing."""
+        if self.wanted.is_member and not self.consumer.joined:
+            return "its coordinator did not let a member join"
+        for place, here in self.consumer.positions.items():
+            end = self.wanted.group_ends.get(place, 0)
+            if here < end and place not in self.finished:
+                return f"{place[0]}-{place[1]} has records before {end} that did not come"
+        return ""
+
+    def end(self) -> None:
+        """Write what is left, unless writing has failed."""
+        if not self.out.failed:
+            self.consumer.settle()
 
 
-def subscribe(consumer: KafkaConsumer, wanted: Reading) -> None:
-    if wanted.pattern:
-        consumer.subscribe(pattern=wanted.pattern)
-    else:
-        consumer.subscribe(wanted.topics)
-
-
-def assign(cluster: Cluster, consumer: KafkaConsumer, wanted: Reading) -> dict[Place, int]:
-    """Take the partitions without a group; returns the ends that are still to be reached."""
-    from kafka import TopicPartition
-
-    places = places_of(cluster, wanted)
-    starting = {place: wanted.starts.get(place, wanted.start) for place in places}
-    special = {place: start for place, start in starting.items() if start < 0}
-    begin = starting | offsets.required(cluster, special)
-    consumer.assign([TopicPartition(*place) for place in places])
-    for place, start in begin.items():
-        consumer.seek(TopicPartition(*place), start)
-    return {place: end for place, end in (wanted.ends or {}).items() if end > begin[place]}
+def matching(cluster: Cluster, pattern: str) -> list[str]:
+    """The topics that fit a regular expression as a whole."""
+    fits = re.compile(pattern).fullmatch
+    return [one.name for one in cluster.metadata().topics if fits(one.name) and not one.is_internal]
 
 
 def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
     """The partitions to read; a topic that does not exist yet is waited for a while."""
     deadline = time.monotonic() + TOPIC_SECONDS
     while True:
-        if wanted.pattern:
-            fits = re.compile(wanted.pattern).fullmatch
-            topics = [t for t in cluster.metadata().topics if fits(t.name) and not t.is_internal]
-        else:
-            asked = cluster.metadata(wanted.topics).topics
-            for topic in asked:
-                if topic.error_code not in MAY_COME:
-                    check(topic.error_code, what=f"topic {topic.name!r}")
-            topics = [topic for topic in asked if not topic.error_code]
+        names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
+        asked = cluster.metadata(names).topics if names else []
+        for topic in asked:
+            if topic.error_code not in MAY_COME:
+                check(topic.error_code, what=f"topic {topic.name!r}")
         found = [
-            (topic.name, part.partition_index) for topic in topics for part in topic.partitions
+            (topic.name, part.partition_index)
+            for topic in asked if not topic.error_code for part in topic.partitions
         ]
         if wanted.partitions is not None:
+            if wanted.all_exist:
+                for topic in asked:
+                    check_partitions(topic, wanted.partitions)
             found = [place for place in found if place[1] in wanted.partitions]
         if (
             found
             or wanted.ends is not None
             or wanted.idle_ms is not None
-            or wanted.stop()
+            or wanted.most == 0
             or time.monotonic() > deadline
         ):
             return sorted(found)
         time.sleep(0.2)
 
 
-def poll(consumer: KafkaConsumer, wanted: Reading, ends: dict[Place, int]) -> Iterator[Any]:
-    """Records as they come, until all ends are reached or nothing has come for too long."""
-    if wanted.ends is not None and not ends and not wanted.group:
-        return
-    since, at = time.monotonic(), dict[Place, int]()
-    while not wanted.stop():
-        most = GROUP_POLL_MS if wanted.group else POLL_MS
-        wait = most if wanted.idle_ms is None else min(most, max(wanted.idle_ms, 1))
-        batches = consumer.poll(wait)
-        for place, records in batches.items():
-            key = (place.topic, place.partition)
-            for record in records:
-                if wanted.ends is not None and record.offset >= wanted.ends.get(key, 1 << 62):
-                    ends.pop(key, None)
-                    break
-                yield record
-        now = time.monotonic()
-        if batches:
-            since = now                     # not before: whoever takes the records may be slow
-        if wanted.ends is not None and not wanted.group:
-            for key in list(ends):
-                here = position(consumer, key)
-                if here != at.get(key):     # also across records that are not to be read
-                    at[key], since = here, now
-                if here >= ends[key]:
-                    del ends[key]
-            if not ends:
-                return
-            if now - since >= SILENCE_SECONDS:
-                (topic, index), end = min(ends.items())
-                raise ClientError(f"{topic}-{index} has records before {end} that did not come")
-        idle = now - since
-        if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
-            missing = unread(consumer, wanted) if wanted.group_ends else ""
-            if not missing:
-                return
-            if idle >= STUCK_SECONDS:
-                raise ClientError(f"group {wanted.group}: {missing}")
-
-
-def unread(consumer: Any, wanted: Reading) -> str:
-    """What a member of a group still has to wait for, "" for nothing."""
-    if wanted.partitions is None and not joined(consumer):
-        return "its coordinator did not let a member join"
-    for place in consumer.assignment():
-        end = wanted.group_ends.get((place.topic, place.partition), 0)
-        if position(consumer, (place.topic, place.partition)) < end:
-            return f"{place.topic}-{place.partition} has records before {end} that did not come"
-    return ""
-
-
-def joined(consumer: Any) -> bool:
-    """Whether a member of a group knows its partitions."""
-    from kafka import KafkaConsumer
-    from kafka.structs import MemberState
-
-    if isinstance(consumer, KafkaConsumer):
-        return bool(consumer.group_metadata().state == MemberState.STABLE)
-    return bool(consumer.joined)
-
-
-def position(consumer: KafkaConsumer, place: Place) -> int:
-    """The next offset that a partition is read at."""
-    from kafka import TopicPartition
-
-    return int(consumer.position(TopicPartition(*place)) or 0)
+def check_partitions(topic: Any, wanted: list[int]) -> None:
+    """ClientError for a partition that a topic does not have."""
+    missing = sorted(set(wanted) - {part.partition_index for part in topic.partitions})
+    if missing and not topic.error_code:
+        last = len(topic.partitions) - 1
+        raise ClientError(f"{topic.name} has no partition {missing[0]}, only 0 to {last}")
 
 
 def read_to_the_end(cluster: Cluster, wanted: Reading, *, committed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Records sent with kafka-python, or with confluent-kafka where that is asked for.
+"""Records sent with confluent-kafka, in the order in which they are given.
 
 Failures do not get lost: `close` raises the first one after everything else has been sent.
 """
@@ -6,34 +6,53 @@ Failures do not get lost: `close` raises the first one after everything else has
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
-from ottla.client.transport import Security
-from ottla.tools.stream.batches import Headers, SingleSender, sendable
+from ottla.tools.stream.batches import Headers, SingleSender
 from ottla.tools.stream.client_settings import (
-    keyword_arguments,
-    known_to,
+    bootstrap_servers,
     librdkafka_settings,
-    quiet,
+    open_client,
 )
 from ottla.wire.records import Record
 
-BATCHING = {"linger_ms": 10, "batch_size": 131_072}
-"""Larger batches than kafka-python's own: a command sends many records, or waits for the end."""
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "10"}
+"""Keys go to partitions as Java's clients send them; batches are large, as many records come."""
+DELIVERY = {"delivery.timeout.ms", "message.timeout.ms"}
+DELIVERY_MS = "120000"
+"""How long a record is tried, as with Java's producers; librdkafka's own is 300 s."""
 AT_LEAST_ONCE = {
     "enable.idempotence", "request.required.acks", "retries", "message.send.max.retries",
     "max.in.flight", "max.in.flight.requests.per.connection", "queuing.strategy",
 }
 """Settings with which librdkafka may refuse idempotence: whoever gives one says what he wants."""
 CLOSE_SECONDS = 60
-IN_FLIGHT_MAX = 10_000
-"""Records that are sent and not acknowledged; a faster reader waits."""
+SERVE_EVERY = 1000
+"""After how many records acknowledgements are looked at; 100,000 may be under way."""
 
 
-class Writer(Protocol):
+class NotWritten(ClientError):
+    """The broker has refused a record: it is certain that it was not written."""
+
+
+@dataclass
+class Sent:
+    """The answer about a record that went by itself."""
+
+    at: int
+
+    def offset(self) -> int:
+        """As librdkafka's messages have it."""
+        return self.at
+
+
+class RecordSink(Protocol):
     """Somewhere to send records to."""
 
     sent: int
@@ -53,126 +72,34 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
-def record_of(
-    key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int | None
-) -> Record:
-    """A record of now, unless it has a timestamp."""
-    now = int(time.time() * 1000)
-    return Record(-1, now if timestamp_ms is None else timestamp_ms, key, value, headers)
+Delivered = Callable[[Any, Any], None]
 
 
-class Apart:
-    """Sends records that the library cannot send; those before them must have been flushed."""
+class Writer:
+    """Sends records. The cluster stays open as long as the writer."""
 
-    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
-        security = Security.from_properties(properties)
-        self._cluster = Cluster(",".join(servers), security=security)
-        self._sender = SingleSender(self._cluster)
-
-    def send(self, topic: str, record: Record, partition: int | None) -> None:
-        """Returns once it is acknowledged."""
-        self._sender.send(topic, record, partition)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._cluster.close()
-
-
-class KafkaPythonWriter:
-    """Sends with kafka-python."""
-
-    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
-        from kafka import KafkaProducer
-        from kafka.errors import KafkaError
-
-        quiet()
-        self._apart = Apart(servers, properties)
-        self.failure: BaseException | None = None
-        self.sent = 0
-        self._error = KafkaError
-        given = keyword_arguments(properties)
-        settings = {"acks": "all", **BATCHING, **known_to(KafkaProducer, given)}
-        try:
-            self._producer = KafkaProducer(bootstrap_servers=list(servers), **settings)
-        except (AssertionError, ValueError, KafkaError) as wrong:
-            raise ClientError(f"cannot make a producer: {wrong}") from wrong
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+    def __init__(
+        self, cluster: Cluster, properties: Mapping[str, str]
     ) -> None:
-        """Queue one record. Raises ClientError where the producer refuses it, or earlier ones."""
-        if not sendable(key, value, headers):
-            self.flush()
-            record = record_of(key, value, headers, timestamp_ms)
-            self._apart.send(topic, record, partition)
-            self.sent += 1
-            return
-        try:
-            future = self._producer.send(
-                topic,
-                value=value,
-                key=key,
-                headers=list(headers),
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-            )
-        except (self._error, AssertionError, ValueError, TypeError) as refused:
-            raise ClientError(f"{topic}: {refused}") from refused
-        future.add_errback(self._failed)
-        self.sent += 1
-        if self.sent % IN_FLIGHT_MAX == 0:
-            self.flush()
+        import confluent_kafka
 
-    def _failed(self, error: BaseException) -> None:
-        self.failure = self.failure or error
-
-    def flush(self) -> None:
-        """Wait until everything is acknowledged; ClientError for the first that was not."""
-        try:
-            self._producer.flush(CLOSE_SECONDS)
-        except self._error as late:
-            raise ClientError(f"records were not acknowledged: {late}") from late
-        if self.failure is not None:
-            failed, self.failure = self.failure, None
-            raise ClientError(f"a record was not acknowledged: {type(failed).__name__}: {failed}")
-
-    def close(self) -> None:
-        """Send what is queued and end."""
-        try:
-            self.flush()
-        finally:
-            self._producer.close(CLOSE_SECONDS)
-            self._apart.close()
-
-
-class ConfluentWriter:
-    """Sends with confluent-kafka, several times faster where it is installed."""
-
-    def __init__(self, servers: Sequence[str], properties: Mapping[str, str]) -> None:
-        from ottla.tools.stream.confluent import COMMON, library
-
-        found = library()
-        self.failure: Any = None
+        self._cluster, self._library = cluster, confluent_kafka
+        self._apart: SingleSender | None = None
+        self._failure: Any = None
         self.sent = 0
-        self._apart = Apart(servers, properties)
-        self._error = found.KafkaException
-        # Keys go to partitions as Java's clients and kafka-python send them.
+        """Records that were queued."""
+        self.written = 0
+        """Records that were acknowledged."""
         given = librdkafka_settings(properties)
-        settings = {**COMMON, "partitioner": "murmur2_random", **given}
-        settings["bootstrap.servers"] = ",".join(servers)
-        # As with Java's producers and kafka-python: a lost answer does not make a second record.
+        settings: dict[str, Any] = {**DEFAULTS, **given}
+        if not DELIVERY & given.keys():
+            settings["delivery.timeout.ms"] = DELIVERY_MS
+        # As with Java's producers: a lost answer does not make a second record.
         if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
-            settings["enable.idempotence"] = True
-        try:
-            self._producer = found.Producer(settings)
-        except found.KafkaException as wrong:
-            raise ClientError(f"cannot make a producer: {wrong}") from wrong
+            settings["enable.idempotence"] = "true"
+        settings["bootstrap.servers"] = bootstrap_servers(cluster)
+        self._producer = open_client("Producer", settings)
+        self._produce, self._done = self._producer.produce, self._delivered
 
     def send(
         self,
@@ -182,57 +109,62 @@ class ConfluentWriter:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        delivered: Delivered | None = None,
     ) -> None:
-        """Queue one record; waits where too many are queued."""
+        """Queue one record; waits where too many are queued. `delivered` gets what librdkafka
+        says of it: an error or None, and the message."""
         if timestamp_ms == 0:       # librdkafka would send the present time
-            self.flush()
-            record = record_of(key, value, headers, timestamp_ms)
-            self._apart.send(topic, record, partition)
-            self.sent += 1
+            offset = self._send_apart(topic, Record(-1, 0, key, value, headers), partition)
+            if delivered is not None:
+                delivered(None, Sent(offset))
             return
-        more: dict[str, Any] = {} if partition is None else {"partition": partition}
-        if timestamp_ms is not None:
-            more["timestamp"] = timestamp_ms
         while True:
             try:
-                self._producer.produce(
-                    topic,
-                    value=value,
-                    key=key,
+                self._produce(
+                    topic, value, key, -1 if partition is None else partition,
+                    on_delivery=delivered or self._done, timestamp=timestamp_ms or 0,
                     headers=list(headers),
-                    on_delivery=self._done,
-                    **more,
-                )
+                )  # fmt: skip
                 break
             except BufferError:
                 self._producer.poll(0.1)
-            except self._error as refused:
-                raise ClientError(f"{topic}: {refused}") from refused
+            except self._library.KafkaException as refused:
+                raise ClientError(f"{topic}: {refused.args[0].str()}") from refused
         self.sent += 1
-        self._producer.poll(0)
+        if self.sent % SERVE_EVERY == 0:
+            self._producer.poll(0)
 
-    def _done(self, error: Any, _: Any) -> None:
-        self.failure = self.failure or error
+    def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
+        """A record that librdkafka cannot send as it is, in its place among the others; its
+        offset."""
+        self.flush()
+        if self._apart is None:
+            self._apart = SingleSender(self._cluster)
+        offset = self._apart.send(topic, record, partition)
+        self.sent += 1
+        self.written += 1
+        return offset
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is None:
+            self.written += 1
+        else:
+            self._failure = self._failure or error
+
+    def serve(self) -> None:
+        """Take the acknowledgements that have come, without waiting."""
+        self._producer.poll(0)
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; ClientError for the first that was not."""
-        left = self._producer.flush(CLOSE_SECONDS)
-        if self.failure is not None or left:
-            failed, self.failure = self.failure, None
-            raise ClientError(f"records were not acknowledged: {failed or f'{left} are left'}")
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while (left := self._producer.flush(0.5)) and time.monotonic() < deadline:
+            pass                            # in small steps, so that signals are seen
+        if self._failure is not None or left:
+            failed, self._failure = self._failure, None
+            why = failed.str() if failed else f"{left} are left after {CLOSE_SECONDS} s"
+            raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:
         """Send what is queued and end."""
-        try:
-            self.flush()
-        finally:
-            self._apart.close()
-
-
-def open_writer(
-    servers: Sequence[str], properties: Mapping[str, str], client: str = "kafka-python"
-) -> Writer:
-    """A writer with one of the two libraries."""
-    if client == "confluent-kafka":
-        return ConfluentWriter(servers, properties)
-    return KafkaPythonWriter(servers, properties)
+        self.flush()

@@ -6,11 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pytest
 from confluent_kafka import Producer
-from kafka.errors import KafkaTimeoutError
 
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Connection
@@ -130,15 +128,14 @@ def test_offsets_are_not_made_up_or_left_out(
     assert fault.hits == 1
 
 
-@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
 def test_a_record_is_sent_once_where_the_leader_moves_after_it_was_written(
-    there: Ottla, disturbed: Broker, client: str
+    there: Ottla, disturbed: Broker
 ) -> None:
-    topic = disturbed.create_topic(f"moved-{client}")
+    topic = disturbed.create_topic("moved")
     moved = disturbed.fail("Produce", "NOT_LEADER_OR_FOLLOWER", after=True)
     lost = disturbed.drop("Produce", after=True)
     odd = b'{"key": null, "value": null, "timestamp": 0}\n' * 2
-    there.ok(f"produce {topic} -i jsonl --client {client}", odd)
+    there.ok(f"produce {topic} -i jsonl", odd)
     assert (moved.hits, lost.hits) == (1, 1)
     assert json.loads(there.ok(f"topic offsets {topic} -o json"))[0]["next"] == 2
 
@@ -148,7 +145,7 @@ def test_a_record_of_confluent_kafka_is_sent_once_where_its_answer_is_lost(
 ) -> None:
     topic = disturbed.create_topic("lost")
     lost = disturbed.drop("Produce", after=True)
-    there.ok(f"produce {topic} --client confluent-kafka", b"1\n")
+    there.ok(f"produce {topic} ", b"1\n")
     assert lost.hits == 1
     assert there.ok(f"consume {topic} -e") == "1\n"
 
@@ -167,7 +164,7 @@ def test_offsets_that_cannot_be_committed_are_a_failure(
     there.ok(f"produce {topic}", b"1\n2\n")
     disturbed.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", count=None)
     done = there(command.format(there.address, topic))
-    assert done.status == 1 and "GroupAuthorizationFailed" in done.err
+    assert done.status == 1 and "Group authorization failed" in done.err
 
 
 @pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
@@ -268,9 +265,7 @@ def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
 @pytest.mark.parametrize(
     ("command", "printed"), [
         ("consume {1} -e --committed", "1\n"),
-        ("consume {1} -e --committed --client confluent-kafka", "1\n"),
         ("kcat -b {0} -C -e -q -X isolation.level=read_committed -t {1}", "1\n"),
-        ("consume {1} -e --client confluent-kafka", "1\n2\n"),
     ]
 )  # fmt: skip
 def test_a_reader_does_not_wait_for_an_open_transaction(
@@ -359,53 +354,18 @@ def test_the_only_broker_is_not_waited_for_at_an_address_that_is_wrong(
     assert asked == 2
 
 
-@pytest.mark.parametrize(("command", "library"), [
-    ("consume {1} -e", "KafkaConsumer"),
-    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaConsumer"),
-    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaProducer"),
+@pytest.mark.parametrize("command", [
+    "produce {1}", "consume {1} -e", "kcat -b {0} -P -t {1}", "kcat -b {0} -C -e -q -t {1}",
+    "kafka-console-producer --bootstrap-server {0} --topic {1}",
+    "kafka-console-consumer --bootstrap-server {0} --topic {1} --from-beginning --max-messages 1",
 ])
-def test_a_broker_that_leaves_before_the_library_has_seen_it_is_one_sentence(
-    there: Ottla, disturbed: Broker, monkeypatch: pytest.MonkeyPatch, command: str, library: str
+def test_records_come_although_one_of_two_addresses_is_out_of_reach(
+    there: Ottla, disturbed: Broker, command: str
 ) -> None:
-    topic = disturbed.create_topic(f"left-{len(command)}-{library}")
-    there.ok(f"produce {topic}", b"1\n")
-
-    class Gone:
-        DEFAULT_CONFIG: ClassVar[dict[str, object]] = {}
-
-        def __init__(self, **_: object) -> None:
-            raise KafkaTimeoutError
-
-    monkeypatch.setattr(f"kafka.{library}", Gone)
-    done = there(command.format(there.address, topic))
-    assert done.status == 1 and "KafkaTimeoutError" in done.err
-    assert "unexpected" not in done.err
-
-
-@pytest.mark.parametrize(("command", "library"), [
-    ("consume {1} -e", "KafkaConsumer"),
-    ("kcat -b {0} -C -e -t {1}", "KafkaConsumer"),
-    ("kafka-console-consumer --bootstrap-server {0} --topic {1}", "KafkaConsumer"),
-    ("produce {1}", "KafkaProducer"),
-    ("kcat -b {0} -P -t {1}", "KafkaProducer"),
-    ("kafka-console-producer --bootstrap-server {0} --topic {1}", "KafkaProducer"),
-    ("mirror --from {0} --to {0} --prefix copy. --once --topics {1}", "KafkaConsumer"),
-])
-def test_a_library_begins_with_a_broker_that_answers(
-    disturbed: Broker, monkeypatch: pytest.MonkeyPatch, command: str, library: str
-) -> None:
-    """It would wait half a minute for another one, and give up."""
     topic = disturbed.create_topic(f"begun-{sum(map(ord, command))}")
-    servers: list[str] = []
-
-    class Seen:
-        DEFAULT_CONFIG: ClassVar[dict[str, object]] = {}
-
-        def __init__(self, bootstrap_servers: list[str], **_: object) -> None:
-            servers.extend(bootstrap_servers)
-            raise KafkaTimeoutError
-
-    monkeypatch.setattr(f"kafka.{library}", Seen)
+    there.ok(f"produce {topic}", b"1\n")
     address = f"127.0.0.1:{free_port()},{disturbed.bootstrap_servers}"
-    Ottla(address)(command.format(address, topic), b"1\n")
-    assert servers == [disturbed.bootstrap_servers]
+    printed = Ottla(address).ok(command.format(address, topic), b"2\n")
+    reads = "-P" not in command and "produce" not in command
+    assert printed == ("1\n" if reads else "")
+    assert there.ok(f"consume {topic} -e").split() == (["1"] if reads else ["1", "2"])

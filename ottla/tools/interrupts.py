@@ -1,0 +1,74 @@
+"""SIGINT and SIGTERM while a command runs: both end it in order, and decide its exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+def status_of(ended: KeyboardInterrupt) -> int:
+    """The exit status after a signal: 130 for SIGINT, 143 for SIGTERM."""
+    return ended.status if isinstance(ended, Interrupted) else 130
+
+
+class Interrupts:
+    """Notes the first signal, for work that must not be cut off between two steps; the second one
+    raises Interrupted wherever it finds the program."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal has come."""
+        if self.number:
+            raise Interrupted(self.number)
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """The signals' handler."""
+        self.check()
+        self.number = number
+
+
+def interrupt(number: int, _: FrameType | None) -> None:
+    """A handler that raises Interrupted at once."""
+    raise Interrupted(number)
+
+
+@contextlib.contextmanager
+def handled(handler: object) -> Iterator[None]:
+    """This handler for both signals; nothing changes outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {number: signal.signal(number, handler) for number in ENDING}  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for number, one in former.items():
+            signal.signal(number, one)
+
+
+def interruptible() -> contextlib.AbstractContextManager[None]:
+    """A command: a signal raises Interrupted, so that everything is closed on the way out."""
+    return handled(interrupt)
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[Interrupts]:
+    """Work that looks itself whether a signal has come."""
+    found = Interrupts()
+    with handled(found.note):
+        yield found

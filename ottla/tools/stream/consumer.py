@@ -1,0 +1,296 @@
+"""A consumer of librdkafka that commits what was settled, and nothing else.
+
+The position of every assigned partition is followed here. It moves when the taker has finished with
+a record (`advance`), and at the end of a partition. `settle` makes the taker's output safe, a flush
+of standard output for one, and only then may the positions be committed: by `commit`, before
+partitions are revoked, and at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import offsets
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
+from ottla.tools.stream.client_settings import (
+    bootstrap_servers,
+    librdkafka_settings,
+    open_client,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.stream.batches import Headers
+
+RECORDS_MAX = 5000
+"""Records that one poll returns at most."""
+NO_GROUP = "ottla"
+"""librdkafka requires a group's name, also of a reader that never joins or commits."""
+COMMIT_MS = 5000
+COMMITTED_SECONDS = 30.0
+RESETS = {"earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
+          "latest": LATEST, "largest": LATEST, "end": LATEST}  # fmt: skip
+"""Values of auto.offset.reset, Java's and librdkafka's."""
+
+
+class ConsumedRecord(NamedTuple):
+    """One record."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    leader_epoch: int | None
+
+
+def record_of(message: Any) -> ConsumedRecord:
+    """A message of confluent-kafka as a record."""
+    kind, timestamp = message.timestamp()
+    return ConsumedRecord(
+        message.topic(), message.partition(), message.offset(),
+        timestamp if kind else -1, max(0, kind - 1),
+        message.key(), message.value(), message.headers() or [], message.leader_epoch(),
+    )  # fmt: skip
+
+
+class Listener:
+    """What happens around a change of a member's partitions."""
+
+    def assigned(self, places: list[Place]) -> None:
+        """The member got these partitions."""
+
+    def revoked(self, places: list[Place]) -> None:
+        """The member has committed these partitions' positions, and loses them."""
+
+
+class Consumer:
+    """Reads partitions (`assign`), or as a member of a group (`subscribe`)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        properties: Mapping[str, str],
+        *,
+        group: str = "",
+        start: int = LATEST,
+        settle: Callable[[], None] = lambda: None,
+        listener: Listener | None = None,
+    ) -> None:
+        import confluent_kafka
+
+        self.library = confluent_kafka
+        self.group, self.listener = group, listener or Listener()
+        self.positions: dict[Place, int] = {}
+        """The next offset of every assigned partition; -1 while it is unknown."""
+        self.joined = False
+        """Whether a member of a group has got its partitions, which may be none."""
+        given = {"isolation.level": "read_uncommitted", **properties}   # as with Java's clients
+        reset = given.get("auto.offset.reset", "earliest" if start == EARLIEST else "latest")
+        self.commits = bool(group) and given.get("enable.auto.commit", "true").lower() != "false"
+        """Whether positions are committed without being asked for."""
+        self.commit_seconds = 1e-3 * whole_number(
+            "auto.commit.interval.ms", given.get("auto.commit.interval.ms", str(COMMIT_MS)))
+        self._start = RESETS.get(reset.lower())
+        self._committed_only = given["isolation.level"] == "read_committed"
+        self._cluster, self._settle = cluster, settle
+        self._settled: dict[Place, int] = {}
+        self._committed: dict[Place, int] = {}
+        self._committed_at = time.monotonic()
+        self._failure: Exception | None = None
+        self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
+            "cooperative" in given.get("partition.assignment.strategy", "").lower())
+        settings = librdkafka_settings(given)
+        self._client = open_client("Consumer", {
+            **settings, "auto.offset.reset": reset, "bootstrap.servers": bootstrap_servers(cluster),
+            "group.id": group or NO_GROUP, "enable.auto.commit": False,
+            "enable.auto.offset.store": False, "enable.partition.eof": True,
+            "error_cb": self._on_error,
+        })  # fmt: skip
+
+    # Partitions
+
+    def assign(self, begin: Mapping[Place, int]) -> None:
+        """Read these partitions, each from this offset."""
+        self.positions = dict(begin)
+        self._settled = dict(begin)
+        self._client.assign(self._partitions(begin))
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read these topics as a member of the group; names that begin with ^ are patterns."""
+        self._client.subscribe(
+            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )  # fmt: skip
+
+    def pause(self, place: Place) -> None:
+        """Fetch nothing more of a partition."""
+        self._client.pause([self.library.TopicPartition(*place)])
+
+    def committed(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The group's committed offsets; partitions without one are left out. ClientError."""
+        asked = [self.library.TopicPartition(*place) for place in places]
+        try:
+            found = self._client.committed(asked, timeout=COMMITTED_SECONDS) if asked else []
+        except self.library.KafkaException as failed:
+            raise ClientError(f"group {self.group}: {plain(failed)}") from failed
+        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+    def begin_at(self, places: list[Place]) -> dict[Place, int]:
+        """Where a group's reading of these partitions begins: after what is committed."""
+        found = self.committed(places)
+        missing = [place for place in places if place not in found]
+        self._committed |= found
+        if missing and self._start is not None:
+            found |= offsets.required(
+                self._cluster, dict.fromkeys(missing, self._start), committed=self._committed_only)
+        return {place: found.get(place, self.library.OFFSET_STORED) for place in places}
+
+    def _partitions(self, begin: Mapping[Place, int]) -> list[Any]:
+        return [self.library.TopicPartition(*place, offset) for place, offset in begin.items()]
+
+    def _on_assign(self, client: Any, partitions: list[Any]) -> None:
+        self._guarded(lambda: self._assigned(client, places_of(partitions)))
+
+    def _on_revoke(self, client: Any, partitions: list[Any]) -> None:
+        self._guarded(lambda: self._revoked(client, places_of(partitions), keep=True))
+
+    def _on_lost(self, client: Any, partitions: list[Any]) -> None:
+        self._guarded(lambda: self._revoked(client, places_of(partitions), keep=False))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """librdkafka calls this within `poll`, which raises what goes wrong."""
+        try:
+            act()
+        except BaseException as failed:
+            self._failure = self._failure or failed     # type: ignore[assignment]
+
+    def _assigned(self, client: Any, places: list[Place]) -> None:
+        try:
+            begin = self.begin_at(places)
+        except ClientError:
+            client.assign([])
+            raise
+        (client.incremental_assign if self._incremental else client.assign)(
+            self._partitions(begin))
+        known = {place: offset for place, offset in begin.items() if offset >= 0}
+        self.positions |= dict.fromkeys(places, -1) | known
+        self._settled |= known
+        self.joined = True
+        self.listener.assigned(places)
+
+    def _revoked(self, client: Any, places: list[Place], *, keep: bool) -> None:
+        try:
+            if keep and self.commits:
+                self.settle()
+                self.commit()
+        finally:
+            for place in places:
+                for known in (self.positions, self._settled, self._committed):
+                    known.pop(place, None)
+            if self._incremental:
+                client.incremental_unassign([self.library.TopicPartition(*one) for one in places])
+            else:
+                client.unassign()
+        self.listener.revoked(places)
+
+    def _on_error(self, error: Any) -> None:
+        """Most errors pass; librdkafka goes on trying. These do not."""
+        kind = self.library.KafkaError
+        if error.fatal() or error.code() in (kind._AUTHENTICATION, kind._FATAL):
+            self._failure = self._failure or ClientError(error.str())
+
+    # Records
+
+    def poll(self, seconds: float) -> list[Any]:
+        """The messages that are there; waits for the first one. Raises ClientError.
+
+        Each is handed out once, in the order of its partition: `advance` must be called before the
+        next poll for those that were taken. A message without a value for `error()` is a record;
+        others are the end of a partition, and `advance` is right for them too.
+        """
+        first = self._client.poll(seconds)
+        found = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
+        if self._failure is not None:
+            failed, self._failure = self._failure, None
+            raise failed
+        if any(message.error() is not None for message in found):
+            found = [message for message in found if self._is_of_use(message)]
+        return found
+
+    def _is_of_use(self, message: Any) -> bool:
+        error = message.error()
+        if error is None or error.code() == self.library.KafkaError._PARTITION_EOF:
+            return True
+        if error.retriable() or error.code() == self.library.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return False        # librdkafka tries again; a topic may be created yet
+        raise ClientError(f"{error.name()}: {error.str()}")
+
+    def is_next(self, place: Place, offset: int) -> bool:
+        """Whether a message belongs to the present assignment, and was not handed out before."""
+        return offset >= self.positions.get(place, 1 << 62)
+
+    def advance(self, place: Place, offset: int) -> None:
+        """The taker is done with what is before this offset."""
+        self.positions[place] = offset
+
+    # Commits
+
+    def settle(self) -> None:
+        """Let the taker make its output safe; from here on the positions may be committed."""
+        self._settle()
+        self._settled = {place: at for place, at in self.positions.items() if at >= 0}
+
+    def commit_when_due(self) -> None:
+        """Commit what is settled, if the interval has passed. A failure waits until then."""
+        if self.commits and time.monotonic() - self._committed_at >= self.commit_seconds:
+            self._committed_at = time.monotonic()
+            try:
+                self.commit()
+            except ClientError:
+                pass
+
+    def commit(self) -> dict[Place, int]:
+        """Commit every settled position that changed; returns them. Raises ClientError."""
+        changed = {
+            place: offset for place, offset in self._settled.items()
+            if self._committed.get(place) != offset
+        }
+        if not changed:
+            return {}
+        try:
+            done = self._client.commit(offsets=self._partitions(changed), asynchronous=False)
+            for one in done:
+                if one.error is not None:
+                    raise self.library.KafkaException(one.error)
+        except self.library.KafkaException as failed:
+            raise ClientError(f"offsets were not committed: {plain(failed)}") from failed
+        self._committed |= changed
+        return changed
+
+    def close(self) -> None:
+        """Commit what is settled, and leave the group. Raises ClientError."""
+        try:
+            if self.commits:
+                self.commit()
+        finally:
+            self.commits = False
+            self._client.close()
+
+
+def plain(failed: Any) -> str:
+    """What a KafkaException says; librdkafka puts "Commit failed" and "Broker" before it."""
+    text: str = failed.args[0].str()
+    return text.removeprefix("Commit failed: ").removeprefix("Broker: ")
+
+
+def places_of(partitions: Iterable[Any]) -> list[Place]:
+    """The places of librdkafka's partitions."""
+    return [(one.topic, one.partition) for one in partitions]

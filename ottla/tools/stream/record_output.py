@@ -1,0 +1,96 @@
+"""Standard output for records: buffered here, so that it is known what has been written.
+
+A pipe that is full does not hold the program: signals are seen meanwhile. On a terminal, bytes that
+would control it are shown as \\x1b.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+from collections.abc import Callable
+
+FULL = 1 << 18
+PIECE = select.PIPE_BUF
+"""A pipe that is ready takes so much at once."""
+WAIT_MS = 200
+CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+"""Everything but tab and line feed: C0, DEL, and C1 in UTF-8."""
+
+
+def visible(data: bytes) -> bytes:
+    """Bytes without any that a terminal would obey."""
+    return CONTROL.sub(lambda found: b"".join(b"\\x%02x" % one for one in found[0]), data)
+
+
+class RecordOutput:
+    """Collects records; `flush` returns when they are written."""
+
+    def __init__(self) -> None:
+        sys.stdout.flush()
+        self.check: Callable[[], None] = lambda: None
+        """Called while a full pipe is waited for; raises if the program is to end."""
+        self.failed = False
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.terminal = sys.stdout.isatty()
+        try:
+            self._descriptor = sys.stdout.fileno()
+        except (OSError, ValueError):       # standard output is an object of a program
+            self._descriptor = -1
+        self._is_file = self._descriptor >= 0 and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+
+    def write(self, data: bytes) -> None:
+        """Take a record's text."""
+        self._parts.append(visible(data) if self.terminal else data)
+        self._size += len(data)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time for a flush."""
+        return self._size >= FULL
+
+    def flush(self) -> None:
+        """Write everything. After a failure nothing more is written: its end is not known."""
+        if not self._parts or self.failed:
+            return
+        left = memoryview(b"".join(self._parts))
+        try:
+            while left:
+                left = left[self._write(left):]
+            self._parts, self._size = [], 0
+        except BaseException:
+            self.failed = True
+            raise
+
+    def _write(self, data: memoryview) -> int:
+        if self._descriptor < 0:
+            buffer = getattr(sys.stdout, "buffer", None)
+            if buffer is None:
+                sys.stdout.write(bytes(data).decode(errors="replace"))
+            else:
+                buffer.write(data)
+                buffer.flush()
+            return len(data)
+        if self._is_file:
+            return os.write(self._descriptor, data)
+        while not polled(self._descriptor, select.POLLOUT, WAIT_MS):
+            self.check()
+        return os.write(self._descriptor, data[:PIECE])
+
+    def check_reader(self) -> None:
+        """BrokenPipeError if nobody reads the pipe any more, also while there is nothing to say."""
+        if self._descriptor < 0 or self._is_file:
+            return
+        if polled(self._descriptor, 0, 0) & select.POLLERR:
+            raise BrokenPipeError
+
+
+def polled(descriptor: int, events: int, wait_ms: int) -> int:
+    """The events of a descriptor, 0 if there are none within this time."""
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return next((event for _, event in poll.poll(wait_ms)), 0)

@@ -13,9 +13,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ottla.client.errors import ClientError
+
+FIELDS = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+MOST_PARTITION, MOST_TIMESTAMP = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Line(NamedTuple):
@@ -40,7 +44,7 @@ def written(data: bytes | None) -> Any:
 
 
 def line_of(record: Any) -> str:
-    """A line for one of kafka-python's records."""
+    """A line for a record."""
     return json.dumps(
         {
             "topic": record.topic,
@@ -57,6 +61,12 @@ def line_of(record: Any) -> str:
     )
 
 
+def known(name: str) -> str:
+    """What a line may have instead of an unknown field."""
+    similar = get_close_matches(name.lower(), FIELDS, 1)
+    return f"did you mean {similar[0]}?" if similar else f"known are {', '.join(sorted(FIELDS))}"
+
+
 def parsed(text: bytes, number: int) -> Line:
     """The record in a line; ClientError with the line's number if it is not valid."""
 
@@ -68,18 +78,22 @@ def parsed(text: bytes, number: int) -> Line:
             return None
         if isinstance(value, str):
             return value.encode()
-        if isinstance(value, dict) and isinstance(value.get("base64"), str):
+        if isinstance(value, dict) and value.keys() == {"base64"} and (
+            isinstance(value["base64"], str)
+        ):
             try:
                 return base64.b64decode(value["base64"], validate=True)
             except binascii.Error as error:
                 raise wrong(f"{what} is not base64: {error}") from None
         raise wrong(f'{what} must be a string, null or {{"base64": "…"}}')
 
-    def number_of(name: str) -> int | None:
+    def number_of(name: str, most: int) -> int | None:
         value = found.get(name)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
-        raise wrong(f"{name} must be a whole number or null")
+        raise wrong(f"{name} must be a whole number from 0 to {most}, or null")
 
     try:
         found = json.loads(text)
@@ -87,6 +101,11 @@ def parsed(text: bytes, number: int) -> Line:
         raise wrong(f"no JSON: {error}") from None
     if not isinstance(found, dict):
         raise wrong("expected an object with key and value")
+    if not found.keys() <= FIELDS:
+        name = next(name for name in found if name not in FIELDS)
+        raise wrong(f"unknown field {name!r}; {known(name)}")
+    if "value" not in found:
+        raise wrong('no field "value"; "value": null sends a tombstone')
     topic = found.get("topic")
     if topic is not None and not isinstance(topic, str):
         raise wrong("topic must be a string")
@@ -99,8 +118,8 @@ def parsed(text: bytes, number: int) -> Line:
         headers.append((pair[0], data(pair[1], "a header")))
     return Line(
         topic,
-        number_of("partition"),
-        number_of("timestamp"),
+        number_of("partition", MOST_PARTITION),
+        number_of("timestamp", MOST_TIMESTAMP),
         data(found.get("key"), "key"),
         data(found.get("value"), "value"),
         headers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.network.counts import Counts
@@ -85,6 +86,7 @@ class BrokerContext:
     connection_rates: ConnectionRates = field(init=False)
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
+    departed: DepartedBrokers = field(init=False)
     notes: Notes = field(init=False)
     creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """The internal topics that are being created."""
@@ -112,6 +114,7 @@ class BrokerContext:
         self.producer_ids = ProducerIds(self)
         self.notes = Notes(self.clock.monotonic)
         config = self.config
+        self.departed = DepartedBrokers(self.clock, config.ottla_unavailable_broker_listed_ms)
         self.connection_rates = ConnectionRates(config)
         self.quotas = Quotas(
             self.clock, config.quota_window_num, config.quota_window_size_seconds,
@@ -119,8 +122,10 @@ class BrokerContext:
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """The limit on array elements in one request: each element takes many times the memory of
-        its bytes on the wire, and no sensible request names many more items than exist."""
+        """Follow the metadata: which brokers have departed, and the limit on array elements in one
+        request. Each element takes many times the memory of its bytes on the wire, and no sensible
+        request names many more items than exist."""
+        self.departed.follow(old, new)
         for name in topics:
             for image, sign in ((old, -1), (new, 1)):
                 if name in image.topics:

@@ -176,25 +176,30 @@ def _reachable(
 
 class _Brokers:
     """The brokers as the clients of one listener see them. The answers are shared by all clients
-    and never modified."""
+    and never modified. They list departed brokers for a while, which lead nothing."""
 
-    def __init__(self, image: MetadataImage, listener: str) -> None:
-        found = list(_reachable(image.brokers, listener))
-        self.registered, self.node_ids = image.brokers, frozenset(image.brokers)
-        self.reachable = frozenset(node_id for node_id, _, _ in found)
+    def __init__(
+        self, registered: Mapping[int, BrokerImage], departed: Mapping[int, BrokerImage],
+        listener: str,
+    ) -> None:
+        self.registered, self.departed = registered, departed
+        self.node_ids = frozenset(registered)
+        self.reachable = frozenset(node_id for node_id, _, _ in _reachable(registered, listener))
         self.answers = [
             MetadataResponse.Broker(
                 node_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack
             )
-            for node_id, endpoint, rack in found
+            for node_id, endpoint, rack in _reachable({**departed, **registered}, listener)
         ]
 
 
-def _brokers_of(image: MetadataImage, listener: str) -> _Brokers:
-    """The same object until a broker registers or leaves."""
+def _brokers_of(broker: BrokerContext, image: MetadataImage, listener: str) -> _Brokers:
+    """The same object until a broker registers, leaves, or has been away for long."""
+    departed = broker.departed.listed(image)
     known = _seen.get(listener)
-    if known is None or known.registered is not image.brokers:
-        known = _seen[listener] = _Brokers(image, listener)
+    if (known is None or known.registered is not image.brokers
+            or known.departed is not departed):
+        known = _seen[listener] = _Brokers(image.brokers, departed, listener)
     return known
 
 
@@ -221,7 +226,7 @@ class _View:
     ) -> None:
         self.access = access
         self.image = context.broker.image
-        self.brokers = _brokers_of(self.image, context.client.listener)
+        self.brokers = _brokers_of(context.broker, self.image, context.client.listener)
         self.reachable = self.brokers.reachable
         self.broker = context.broker
         self.version = context.version

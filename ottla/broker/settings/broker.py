@@ -352,6 +352,11 @@ class BrokerSettings(ListenerSettings):
     zookeeper_connection_timeout_ms: int = setting(
         "zookeeper.connection.timeout.ms", 18_000, at_least=1,
         help="How long a start waits for ZooKeeper before it gives up.")
+    ottla_unavailable_broker_listed_ms: int = setting(
+        "ottla.unavailable.broker.listed.ms", 30_000, at_least=0,
+        help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died, unless"
+        " it is unregistered. Its partitions and groups move at once all the same. Producers on"
+        " librdkafka may hang if the coordinator of their group disappears from that list.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")

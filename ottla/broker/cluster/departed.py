@@ -1,0 +1,51 @@
+"""The brokers that have stopped or died a short time ago.
+
+Metadata keeps listing them for `ottla.unavailable.broker.listed.ms`, as Apache Kafka does until
+their session ends. librdkafka drops a broker that is missing from that list; requests that wait for
+a dropped group coordinator are never sent (librdkafka 5456, 5511). A broker that restarts within
+the time never leaves the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.log.clock import Clock
+from ottla.replication.metadata import BrokerImage, MetadataImage
+
+NEVER = float("inf")
+
+
+class DepartedBrokers:
+    """The brokers whose registration this broker has seen end. Those that were away before its own
+    start are not among them."""
+
+    def __init__(self, clock: Clock, listed_ms: int) -> None:
+        self.clock, self.listed_ms = clock, listed_ms
+        self._ends_at: dict[int, float] = {}
+        self._former: Mapping[int, BrokerImage] | None = None
+        self._changes_at = NEVER
+        self._listed: Mapping[int, BrokerImage] = {}
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Note which brokers have departed or returned."""
+        if new.brokers is old.brokers:
+            return
+        ends_at = self.clock.monotonic() + self.listed_ms / 1000
+        self._ends_at |= dict.fromkeys(old.brokers.keys() - new.brokers.keys(), ends_at)
+        for node_id in self._ends_at.keys() & new.brokers.keys():
+            del self._ends_at[node_id]
+        self._former = None
+
+    def listed(self, image: MetadataImage) -> Mapping[int, BrokerImage]:
+        """The last registrations of the departed brokers that Metadata still lists; the same object
+        until they change."""
+        if image.former is not self._former or self.clock.monotonic() >= self._changes_at:
+            now = self.clock.monotonic()
+            self._ends_at = {node: at for node, at in self._ends_at.items() if at > now}
+            self._changes_at = min(self._ends_at.values(), default=NEVER)
+            self._former = image.former
+            self._listed = {
+                node: image.former[node] for node in self._ends_at if node in image.former
+            }
+        return self._listed

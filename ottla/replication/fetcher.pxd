@@ -1,27 +1,12 @@
-# A follower's side of Fetch: it builds requests and reads replies; see fetcher.pyx.
+# A follower's side of Fetch: it decides what to request and reads replies; see fetcher.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.log.clock cimport Clock
+from ottla.replication.fetch_request cimport FetchedPartition
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
-from ottla.wire.codec cimport Cursor, Writer
-
-
-cdef class FetchedPartition:
-    """One partition of a Fetcher: what the leader last received about it, and when to fetch
-    again."""
-    cdef Partition partition
-    cdef tuple key                      # topic id, index
-    cdef int32_t epoch                  # the leader epoch in which it is followed
-    cdef bint named                     # it is in the fetch session
-    cdef int64_t told_offset, told_start
-    cdef int32_t told_epoch, told_last_epoch
-    cdef int64_t told_in                # number of the last request that named it
-    cdef int64_t again_ms               # no fetch before; NOT_BEFORE_NEWS: until `follow`
-    cdef int64_t backoff_ms
-    cdef bint is_cut                    # its truncation must be checkpointed first
-    cdef bint is_syncing                # flush.messages requires a flush first
+from ottla.wire.codec cimport Cursor
 
 
 cdef class Fetcher:
@@ -77,5 +62,3 @@ cdef class Fetcher:
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1
     cdef int note_cut(self, FetchedPartition item) except -1
     cdef int end_session(self) except -1
-    cdef int write_topics(self, Writer body, list items) except -1
-    cdef int write_forgotten(self, Writer body, list keys) except -1

@@ -1,7 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's side of Fetch, without a socket: it builds requests (version 17; 18, with its high
-watermark, where consumers read from followers) and parses replies as their bytes arrive, appending
-whole batches from the receiver's buffer into segments.
+"""A follower's side of Fetch, without a socket: it decides what to request, and parses replies as
+their bytes arrive, appending whole batches from the receiver's buffer into segments.
 
 There is one for each broker that partitions are fetched from. The session is incremental (KIP-227):
 a request names what changed since the previous one. Whether an answer is accepted never depends on
@@ -16,10 +15,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.log.clock cimport Clock
 from ottla.log.follower_batches cimport bytes_wanted, checked_batches, due_offset
+from ottla.replication.fetch_request cimport FetchedPartition, fetch_frame
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
-from ottla.wire.byteorder cimport store_int32
-from ottla.wire.codec cimport Cursor, Writer
+from ottla.wire.codec cimport Cursor
 
 import logging
 
@@ -29,8 +28,6 @@ log = logging.getLogger("ottla.fetcher")
 
 cdef enum:
     LENGTH_SIZE = 4
-    FETCH = 1
-    VERSION = 17
     NAMED_MAX = 2000                    # partitions that one request names
     OUTSTANDING_MAX = 2
     UNIT_SIZE_MAX = 1 << 16             # of what precedes or follows the records of a partition
@@ -41,9 +38,10 @@ cdef enum:
     TOPIC = 1
     PARTITION = 2
     RECORDS = 3
-    PARTITION_TAGS = 4
-    TOPIC_TAGS = 5
-    BODY_TAGS = 6
+    CUT_RECORDS = 4                     # the rest of records that end within a batch
+    PARTITION_TAGS = 5
+    TOPIC_TAGS = 6
+    BODY_TAGS = 7
 
 cdef int64_t NOT_BEFORE_NEWS = 0x7fffffffffffffff
 
@@ -53,10 +51,6 @@ cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
 
 class MalformedReply(MalformedMessage):
     """The bytes cannot be a Fetch reply, whatever follows."""
-
-
-cdef class FetchedPartition:
-    pass
 
 
 cdef class Fetcher:
@@ -179,7 +173,6 @@ cdef class Fetcher:
     def request(self):
         """The next request, a whole frame; None if there is nothing to fetch now."""
         cdef FetchedPartition item
-        cdef Writer frame
         cdef int64_t now_ms = self.clock.monotonic_ms()
         if now_ms < self.again_ms or self.outstanding and (
                 self.outstanding >= OUTSTANDING_MAX or not self.session_id):
@@ -193,34 +186,14 @@ cdef class Fetcher:
             self.news = False
             return None
         self.requests += 1
-        frame = Writer()
-        frame.write_int32(0)
-        frame.write_int16(FETCH)
-        frame.write_int16(VERSION + self.settings.tells_high_watermark)
-        frame.write_int32(<int32_t>(self.requests & 0x7fffffff))
-        frame.write_string(self.settings.client_id, False)
-        frame.write_no_tags(True)
-        frame.write_int32(self.settings.wait_ms_max)
-        frame.write_int32(self.settings.size_min)
-        frame.write_int32(self.settings.size_max)
-        frame.write_int8(0)                             # read_uncommitted
-        frame.write_int32(self.session_id)
-        frame.write_int32(self.session_epoch)
-        self.write_topics(frame, named)
-        self.write_forgotten(frame, forgotten)
-        frame.write_string("", True)                    # rack
-        # Tagged: 1 field, tag 1, 13 bytes: replica_state: node, broker epoch, no tags.
-        for byte in (1, 1, 13):
-            frame.write_int8(byte)
-        frame.write_int32(self.node_id)
-        frame.write_int64(self.broker_epoch)
-        frame.write_int8(0)
+        frame = fetch_frame(
+            self.settings, self.requests, self.session_id, self.session_epoch, named, forgotten,
+            self.node_id, self.broker_epoch)
         if self.session_id:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         self.news = bool(self.changed)                  # more than fits into one request
-        store_int32(frame.data, <int32_t>(frame.size - LENGTH_SIZE))
-        return (<const char *>frame.data)[:frame.size]
+        return frame
 
     def choose(self):
         """The partitions that the next request names, and the keys that it removes."""
@@ -259,46 +232,6 @@ cdef class Fetcher:
             named.append(item)
         return named, forgotten
 
-    cdef int write_topics(self, Writer body, list items) except -1:
-        cdef FetchedPartition item
-        cdef dict by_topic = {}
-        for item in items:
-            by_topic.setdefault(item.key[0], []).append(item)
-        body.write_count(len(by_topic), True)
-        for topic_id, partitions in by_topic.items():
-            body.write_raw(<const char *><bytes>topic_id, 16)
-            body.write_count(len(partitions), True)
-            for item in partitions:
-                body.write_int32(item.key[1])
-                body.write_int32(item.told_epoch)
-                body.write_int64(item.told_offset)
-                body.write_int32(item.told_last_epoch)
-                body.write_int64(item.told_start)
-                body.write_int32(self.settings.partition_size_max)
-                if self.settings.tells_high_watermark:
-                    # Tagged: 1 field, tag 1, 8 bytes. -1 is answered at once.
-                    for byte in (1, 1, 8):
-                        body.write_int8(byte)
-                    body.write_int64(
-                        item.partition.high_watermark if item.partition.in_step else -1)
-                else:
-                    body.write_no_tags(True)
-            body.write_no_tags(True)
-        return 0
-
-    cdef int write_forgotten(self, Writer body, list keys) except -1:
-        cdef dict by_topic = {}
-        for topic_id, index in keys:
-            by_topic.setdefault(topic_id, []).append(index)
-        body.write_count(len(by_topic), True)
-        for topic_id, indexes in by_topic.items():
-            body.write_raw(<const char *><bytes>topic_id, 16)
-            body.write_count(len(indexes), True)
-            for index in indexes:
-                body.write_int32(index)
-            body.write_no_tags(True)
-        return 0
-
     # -- replies ---------------------------------------------------------------------------------
 
     def feed(self, const uint8_t[::1] data):
@@ -325,7 +258,7 @@ cdef class Fetcher:
         """Parse one part of a reply; returns its size, -1 if more bytes are needed."""
         cdef Py_ssize_t held = size
         cdef Cursor cursor = self.cursor
-        if self.state == RECORDS:
+        if self.state == RECORDS or self.state == CUT_RECORDS:
             return self.take_records(data, min(<int64_t>size, self.records_left))
         if self.state != FRAME:
             held = min(<int64_t>size, self.reply_left)
@@ -446,7 +379,7 @@ cdef class Fetcher:
             self.item = None                            # its role changed during the reply
         if size == 0:
             pass
-        elif self.item is None or self.partition_error != 0:
+        elif self.item is None or self.partition_error != 0 or self.state == CUT_RECORDS:
             taken = size
         else:
             partition = self.item.partition
@@ -464,7 +397,8 @@ cdef class Fetcher:
             else:
                 wanted = bytes_wanted(data, size, self.records_left)
                 if size == self.records_left or wanted > self.records_left:
-                    taken = size                        # a leader may send an incomplete last batch
+                    # A leader may send an incomplete last batch, of which this may be a part.
+                    taken, self.state = size, CUT_RECORDS
                     self.changed[self.item.key] = self.item
         if not taken:
             self.wanted = wanted

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
 
 
 READ_BYTES = 1 << 18
+PIECES_MAX = 6
+
+
+def pieces_of(data: bytes, world: World) -> Iterator[bytes]:
+    """The bytes as a network may deliver them: at once, or in pieces of any size. Sizes of each
+    order of magnitude are equally likely."""
+    chance, at = world.pieces.random, 0
+    if world.options.pieces_share and chance() < world.options.pieces_share:
+        for _ in range(PIECES_MAX - 1):
+            size = int((len(data) - at) ** chance())
+            if at + size < len(data):
+                yield data[at : at + size]
+                at += size
+    if data:
+        yield data[at:]
 
 
 class Broken(ConnectionError):
@@ -74,11 +90,11 @@ class Link:
         self.send(struct.pack(">i", len(body)) + body)
 
     def send(self, data: bytes) -> None:
-        """Have these bytes arrive at the broker, perhaps in two pieces."""
+        """Have these bytes arrive at the broker, perhaps in pieces."""
         random = self.world.random
         cut = random.randrange(1, len(data)) if random.random() < 0.05 else len(data)
-        for piece in (data[:cut], data[cut:]):
-            if piece:
+        for part in (data[:cut], data[cut:]):
+            for piece in pieces_of(part, self.world):
                 self.on_way = max(self.on_way + 1e-7, self.world.now + self.world.latency())
                 self.world.at(self.on_way, partial(self.arrive, piece))
 

@@ -18,6 +18,8 @@ SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
 """What a recovery has left unfinished often shows only after a second one and a clean stop."""
 LONG_SHARE = 0.05
 """How many lives are long; README.md has what long and short ones find."""
+PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
+"""How much of what is sent at once arrives in pieces, drawn for each seed."""
 
 
 @dataclass
@@ -28,6 +30,7 @@ class Options:
     settings: dict[str, str] = field(default_factory=dict)
     slow_share: float = 0.0                 # of clock readings that take longer than a slice
     slow_network: float = 0.0
+    pieces_share: float = 0.0               # of what is sent at once that arrives in pieces
     slow_threads: float = 0.0
     cold_share: float = 0.0
     faults: list[str] = field(default_factory=list)     # in order
@@ -107,6 +110,7 @@ class Options:
         options.metadata_segment_bytes = chance.choice([400, 1 << 30])
         options.widen(random.Random(f"wider options {seed}"))
         options.wide = random.Random(f"wide {seed}").random() < 0.2
+        options.pieces_share = random.Random(f"pieces share {seed}").choice(PIECES_SHARES)
         return options
 
     def possible_faults(self) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class World:
         self.seed, self.options = seed, options
         self.random = random.Random(f"world {seed}")
         self.chance, self.slow_share = self.random.random, options.slow_share
+        self.pieces = random.Random(f"pieces {seed}")
         self.now = 1000.0
         self.jumped_ms = 0
         self.heap: list[tuple[float, float, int, Callable[[], None]]] = []
@@ -82,6 +83,10 @@ class World:
     def make_machines(self, seed: int) -> list[Machine]:
         """One machine; a cluster has more."""
         return [Machine(self, 7, seed)]
+
+    def is_failure(self, record: logging.LogRecord) -> bool:
+        """Whether a logged error is one that no fault of this world explains."""
+        return False
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
         """Replace something by `put(owner, name, value)` until the run is over; a cluster does."""
@@ -294,6 +299,8 @@ class TraceHandler(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             self.world.failures.append(record.exc_info[1])
             self.world.note("".join(traceback.format_exception(record.exc_info[1])))
+        elif record.levelno >= logging.ERROR and self.world.is_failure(record):
+            self.world.failures.append(AssertionError(record.getMessage()))
 
 
 class Patches:

@@ -490,13 +490,13 @@ class Cluster:
 
     # Records
 
-    def append(self, node_id: int, index: int = 0) -> bool:
+    def append(self, node_id: int, index: int = 0, padding: int = 0) -> bool:
         """A produce with acks=all of one record; returns whether the node accepts it."""
         partition = self.nodes[node_id].partition(index)
         if partition is None or not partition.led_here or partition.under_min_isr:
             return False
         self.written += 1
-        value = b"%d" % self.written
+        value = b"%d" % self.written + b"." * padding
         made = build_batch([Record(timestamp=1, key=None, value=value)])
         offset = partition.append_bytes(made)
 

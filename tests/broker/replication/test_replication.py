@@ -64,6 +64,25 @@ def test_replies_arrive_in_pieces_of_any_size(make: Make, size: int) -> None:
         assert records_of(cluster, 2, index) == records_of(cluster, 1, index) != b""
 
 
+def test_a_reply_that_ends_within_a_batch_is_read_in_pieces_of_any_size(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reply has 300 bytes of a partition at most, so most replies end with a part of a batch."""
+    cluster = make(partitions=2)
+    for size in range(1, 400):
+        for at in range(20):
+            cluster.append(1, at % 2, padding=37 * at % 200)
+        for _ in range(12_000 // size + 60):
+            cluster.fetch(2, 1, size)
+            ends = [[state(cluster, node, index)[1] for index in (0, 1)] for node in (1, 2)]
+            if ends[0] == ends[1]:
+                break
+        assert ends[0] == ends[1], f"in pieces of {size} bytes"
+    for index in range(2):
+        assert records_of(cluster, 2, index) == records_of(cluster, 1, index)
+    assert caplog.records == []
+
+
 def test_a_reply_that_breaks_off_leaves_whole_batches_and_the_next_session_goes_on(
     make: Make,
 ) -> None:

@@ -1,6 +1,6 @@
 """Connections between simulated brokers: a socket pair at each end, with the world between them.
 
-Bytes arrive later and in order. A cut between two machines, one way or both, holds what is on its
+Bytes arrive later, in order, and on some seeds in pieces of any size. A cut between two machines, one way or both, holds what is on its
 way; it arrives when the cut is over, as with TCP, unless the connection has ended by then.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.network.transport import Transport
+from tests.simulation.network import pieces_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
@@ -101,8 +103,8 @@ class End:
         data = b"".join(pieces)
         if len(data) > FULL_BYTES:
             self.machine.poke()             # its socket may have been full
-        if data:
-            self._send(lambda: self.other.arrive(data))
+        for piece in pieces_of(data, self.world):
+            self._send(partial(self.other.arrive, piece))
 
     def _send(self, call: Callable[[], Any]) -> None:
         self.on_way_back = max(self.on_way_back + 1e-7, self.world.now + self.world.latency())

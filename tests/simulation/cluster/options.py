@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.broker.settings.config import AUTHORIZERS
-from tests.simulation.options import LONG_SHARE, Options
+from tests.simulation.options import LONG_SHARE, PIECES_SHARES, Options
 
 FAULTS = (
     "kill", "kill in a call", "kill the controller", "kill a leader", "kill two", "kill all",
@@ -33,6 +33,8 @@ FOLLOWER_READS_SHARE = 0.2
 AUTHORIZER_SHARE = 0.2
 """How many seeds have an authorizer, which allows everything: most requests ask it about a topic,
 a group or a transactional id, and take another path where it is absent."""
+FETCH_BYTES = (1 << 20, 4096, 700, 300)
+"""What a follower fetches of one partition at a time, where data arrive in pieces."""
 MOVES_SHARE = 0.5
 """How many of the seeds with two log directories move replicas between them."""
 SETTINGS_SHARE = 0.25
@@ -154,6 +156,11 @@ class ClusterOptions(Options):
         if random.Random(f"cluster authorizer {seed}").random() < AUTHORIZER_SHARE:
             options.settings["authorizer.class.name"] = AUTHORIZERS[0]
             options.settings["allow.everyone.if.no.acl.found"] = "true"
+        network = random.Random(f"cluster network {seed}")
+        options.pieces_share = network.choice(PIECES_SHARES)
+        if options.pieces_share:
+            # A reply to a follower may end within a batch.
+            options.settings["replica.fetch.max.bytes"] = str(network.choice(FETCH_BYTES))
         changes = random.Random(f"cluster settings {seed}")
         options.settings_change = changes.random() < SETTINGS_SHARE
         if len(options.directories) > 1:

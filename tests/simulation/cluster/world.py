@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.loop import SimLoop
 
 LISTENER_PORT = 9092
+UNSOUND_BATCH = "%r: node %d sent %s"
+"""What a follower logs about a batch that it refuses."""
 
 
 class ClusterMachine(Machine):
@@ -152,6 +155,11 @@ class ClusterWorld(World):
     def make_machines(self, seed: int) -> list[Machine]:
         count = cast(ClusterOptions, self.options).brokers
         return [ClusterMachine(self, node, seed * 100 + node) for node in range(1, count + 1)]
+
+    def is_failure(self, record: logging.LogRecord) -> bool:
+        """A leader sends a follower sound batches, unless bytes on its disk have changed."""
+        faults = " ".join(cast(ClusterOptions, self.options).faults)
+        return record.msg == UNSOUND_BATCH and "damaged bytes" not in faults
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
         """Have moves between directories take several steps. Decode each entry of the metadata log

@@ -354,9 +354,9 @@ class BrokerSettings(ListenerSettings):
         help="How long a start waits for ZooKeeper before it gives up.")
     ottla_unavailable_broker_listed_ms: int = setting(
         "ottla.unavailable.broker.listed.ms", 30_000, at_least=0,
-        help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died, unless"
-        " it is unregistered. Its partitions and groups move at once all the same. Producers on"
-        " librdkafka may hang if the coordinator of their group disappears from that list.")
+        help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died,"
+        " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
+        " on librdkafka may hang if the coordinator of their group disappears from that list.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")

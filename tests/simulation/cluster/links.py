@@ -1,7 +1,8 @@
 """Connections between simulated brokers: a socket pair at each end, with the world between them.
 
-Bytes arrive later, in order, and on some seeds in pieces of any size. A cut between two machines, one way or both, holds what is on its
-way; it arrives when the cut is over, as with TCP, unless the connection has ended by then.
+Bytes arrive later, in order, and on some seeds in pieces of any size. A cut between two machines,
+one way or both, holds what is on its way; it arrives when the cut is over, as with TCP, unless the
+connection has ended by then.
 """
 
 from __future__ import annotations

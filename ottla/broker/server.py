@@ -341,6 +341,7 @@ class Server:
         elif self.member is not None:
             found = self._found_logs(metadata.image)
             await self._unless_it_fails(self.member.register(addresses, found), loop)
+            self.broker.producer_ids.keep_ahead()
         self._forget_cuts()
 
     def _forget_cuts(self) -> None:
@@ -516,6 +517,7 @@ class Server:
         if self.broker.authorizer is not None:
             self.broker.authorizer.denials.close()
         self.moving.close()
+        self.broker.producer_ids.close()
         self.coordinators.close()
         await self.metadata_log.settle()
         self.workers.close()

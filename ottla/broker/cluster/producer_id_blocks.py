@@ -1,8 +1,13 @@
-"""Producer ids, requested from the controller in blocks and handed out one by one."""
+"""Producer ids, requested from the controller in blocks and handed out one by one.
+
+In a cluster a broker has the next block before it needs it: producers can begin while there is no
+controller, as when ZooKeeper is away.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,8 +19,12 @@ if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
 
+log = logging.getLogger("ottla.producers")
+
 REFILL_SECONDS = 10.0
 """Less than clients wait for their answer before they close the connection."""
+AGAIN_SECONDS = 1.0
+"""The pause after a failed request for the block ahead."""
 
 
 class NoProducerIds(ProtocolError):
@@ -27,12 +36,16 @@ class NoProducerIds(ProtocolError):
 
 
 class ProducerIds:
-    """The ids that this broker may assign; the rest of a block is lost when it stops."""
+    """The ids that this broker may assign; the rest is lost when it stops."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self.broker = broker
         self.block: Iterator[int] = iter(())
+        self.ahead: range | None = None
+        """The next block."""
         self.refilling: asyncio.Task[None] | None = None
+        self.keeping: asyncio.Task[None] | None = None
+        """Requests the next block until there is one."""
 
     async def take(self) -> int:
         """An id that no producer has had before. Raises NoProducerIds to all who wait for the same
@@ -40,15 +53,46 @@ class ProducerIds:
         while True:
             for producer_id in self.block:
                 return producer_id
-            if self.refilling is None:
-                self.refilling = asyncio.create_task(self._refill())
-                # Nobody asks for its error if all who waited have disconnected.
-                self.refilling.add_done_callback(retrieved)
-            await asyncio.shield(self.refilling)
+            if self.ahead is not None:
+                self.block, self.ahead = iter(self.ahead), None
+                self.keep_ahead()
+            else:
+                await self._refilled()
+
+    def keep_ahead(self) -> None:
+        """In a cluster, request the next block until there is one."""
+        if self.keeping is None and self.broker.forwarding is not None:
+            self.keeping = asyncio.create_task(self._keep_ahead())
+            self.keeping.add_done_callback(retrieved)
+
+    def close(self) -> None:
+        """Request no more."""
+        for task in (self.keeping, self.refilling):
+            if task is not None:
+                task.cancel()
+
+    async def _keep_ahead(self) -> None:
+        try:
+            while self.ahead is None:
+                try:
+                    await self._refilled()
+                except NoProducerIds as error:
+                    log.info("the next producer ids: %s", error)
+                    await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            self.keeping = None
+
+    async def _refilled(self) -> None:
+        """Return when the one request for a block is answered, which all share who wait."""
+        if self.refilling is None:
+            self.refilling = asyncio.create_task(self._refill())
+            # Nobody asks for its error if all who waited have disconnected.
+            self.refilling.add_done_callback(retrieved)
+        await asyncio.shield(self.refilling)
 
     async def _refill(self) -> None:
         try:
-            self.block = iter(await self._take_block())
+            self.ahead = await self._take_block()
         finally:
             self.refilling = None
 

@@ -137,15 +137,16 @@ class Forwarding:
     async def _attempt(
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
-        """One controller's response; None if it is not the controller, or did not answer."""
+        """One controller's response; None if it is not the controller, did not answer, or there is
+        no time to ask it."""
         node_id = self.controller_id()
-        if node_id < 0 or node_id == self.peers.node_id:
-            return None
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())
+        if node_id < 0 or node_id == self.peers.node_id or seconds < PAUSE_SECONDS:
+            return None
         try:
             answer = await self.while_controller(
-                node_id, self.peers.ask(node_id, request, version, max(0.0, seconds), lane)
+                node_id, self.peers.ask(node_id, request, version, seconds, lane)
             )
         except PeerUnavailable as error:
             # Every request that waits for a controller comes here, many times a second.

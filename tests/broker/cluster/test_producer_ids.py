@@ -18,6 +18,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.cluster.producer_id_blocks import NoProducerIds, ProducerIds
+from ottla.replication.controller.producer_ids import PRODUCER_IDS_PER_BLOCK
 from ottla.wire.errors import ErrorCode, RequestTimedOut
 from ottla.wire.messages import AllocateProducerIdsResponse, InitProducerIdRequest
 from tests.broker.cluster.running_cluster import RunningCluster, lose_next_write
@@ -41,6 +42,15 @@ def begin(cluster: RunningCluster, node_id: int) -> ErrorCode:
         return ErrorCode(client.call(request, 4).error_code)
 
 
+async def use_up(cluster: RunningCluster) -> None:
+    """No broker has an id left."""
+    for server in cluster.servers.values():
+        ids = server.broker.producer_ids
+        while ids.keeping is not None:
+            await asyncio.wait([ids.keeping])
+        ids.block, ids.ahead = iter(()), None
+
+
 async def cut(cluster: RunningCluster, *nodes: int) -> None:
     for each in nodes:
         cluster.sessions[each].cut()
@@ -55,7 +65,26 @@ def begins_later(cluster: RunningCluster, node_id: int) -> None:
     until(lambda: begin(cluster, node_id) is OK, "the producer begins")
 
 
+def test_producers_begin_while_zookeeper_is_away(cluster: RunningCluster) -> None:
+    """More than the rest of a block: the next one was requested before."""
+    begun = [begin(cluster, each) for each in cluster.sessions]
+    assert begun == [OK] * 3
+
+    async def take(node_id: int) -> list[int]:
+        ids = cluster.servers[node_id].broker.producer_ids
+        return [await ids.take() for _ in range(PRODUCER_IDS_PER_BLOCK)]
+
+    async def ahead() -> bool:
+        return all(each.broker.producer_ids.ahead for each in cluster.servers.values())
+
+    until(lambda: cluster.run(ahead()), "each broker has a block ahead")
+    cluster.run(cut(cluster, *cluster.sessions))
+    taken = [each for node_id in cluster.sessions for each in cluster.run(take(node_id))]
+    assert len(set(taken)) == 3 * PRODUCER_IDS_PER_BLOCK
+
+
 def test_the_controller_is_deposed_while_it_decides(cluster: RunningCluster) -> None:
+    cluster.run(use_up(cluster))
     controller = cluster.controller
     others = [each for each in cluster.sessions if each != controller]
     cluster.run(cut(cluster, *others))                  # so that no other broker is elected
@@ -66,6 +95,7 @@ def test_the_controller_is_deposed_while_it_decides(cluster: RunningCluster) -> 
 
 
 def test_the_broker_was_declared_gone_and_has_not_heard_of_it(cluster: RunningCluster) -> None:
+    cluster.run(use_up(cluster))
     controller = cluster.controller
     node_id = controller % 3 + 1
     cluster.run(cut(cluster, node_id))
@@ -78,6 +108,7 @@ def test_the_broker_was_declared_gone_and_has_not_heard_of_it(cluster: RunningCl
 
 
 def test_there_is_no_controller(cluster: RunningCluster) -> None:
+    cluster.run(use_up(cluster))
     node_id = cluster.controller % 3 + 1
     cluster.run(cut(cluster, *cluster.sessions))
     with ThreadPoolExecutor(1) as threads:
@@ -88,7 +119,9 @@ def test_there_is_no_controller(cluster: RunningCluster) -> None:
     begins_later(cluster, node_id)
 
 
-def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() -> None:
+def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One after the other each would have asked for as long: longer than its client waits."""
     refusal = RequestTimedOut("no controller")
     blocks = [
@@ -111,6 +144,7 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() ->
         forwarding = SimpleNamespace(deciding=lambda: False, ask=ask)
         image = SimpleNamespace(brokers={})
         ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, forwarding=forwarding)))
+        monkeypatch.setattr(ids, "keep_ahead", lambda: None)
         waiting = [asyncio.create_task(ids.take()) for _ in range(3)]
         await began.wait()
         over.set()

@@ -202,25 +202,32 @@ async def _changed(
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """Report the tokens that the client may see: its own, those it may renew, and those allowed."""
+    """Report the tokens that the client may see: its own, those it may renew, and those allowed.
+
+    A list of owners selects the tokens that one of them owns, has requested or may renew; an empty
+    list selects none, as in Kafka. Without a list all are selected.
+    """
     try:
         secret = secrets_of(context)
     except ProtocolError as error:
         return DescribeDelegationTokenResponse(error_code=int(error.code), tokens=[])
     wanted = None
-    if request.owners:          # Kafka's own tool sends an empty list for "mine"
+    if request.owners is not None:
         wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
     tokens = [
         _described(token, secret.hmac(token.token_id), context.version)
         for token in context.broker.image.tokens.values()
-        if (wanted is None or token.owner in wanted) and _visible(token, context)
+        if (wanted is None or not wanted.isdisjoint(_parties(token))) and _visible(token, context)
     ]
     return DescribeDelegationTokenResponse(error_code=0, tokens=tokens)
 
 
+def _parties(token: DelegationToken) -> tuple[str, ...]:
+    return (token.owner, token.requester, *token.renewers)
+
+
 def _visible(token: DelegationToken, context: RequestContext) -> bool:
-    who = context.client.principal
-    if who in (token.owner, token.requester) or who in token.renewers:
+    if context.client.principal in _parties(token):
         return True
     # Without an authorizer `access` allows everything, but must not reveal all secrets.
     access = context.access.quiet

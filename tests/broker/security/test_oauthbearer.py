@@ -143,9 +143,16 @@ def test_a_token_that_is_not_right_is_refused_without_a_reason(
         assert client.is_closed()
 
 
+def test_extensions_beside_the_token_are_none_of_the_brokers_business(broker: SaslBroker) -> None:
+    with WireClient(broker.inside) as client:
+        first = "n,,\1team=a\1auth=Bearer {}\1xauth=y\1\1"
+        assert log_in(client, signed(claims()), first).error_code == 0
+
+
 @pytest.mark.parametrize(
     "first", ["", "n,,", "n,,\1\1", "n,,\1auth=Basic {}\1\1", "y,,\1auth=Bearer {}\1\1",
-              "n,a=bob,\1auth=Bearer {}\1\1", "n,,\1auth=Bearer {}\1"],
+              "n,a=bob,\1auth=Bearer {}\1\1", "n,,\1auth=Bearer {}\1",
+              "n,,\1auth=Bearer {}\1auth=x\1\1", "n,,\1auth=x\1auth=Bearer {}\1\1"],
 )  # fmt: skip
 def test_a_message_that_is_none_or_for_somebody_else_is_refused(
     broker: SaslBroker, first: str

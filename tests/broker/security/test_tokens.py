@@ -53,8 +53,10 @@ def make_token(client: WireClient, *renewers: str, lifetime_ms: int = -1, **owne
     ), 3)  # fmt: skip
 
 
-def describe(client: WireClient) -> list[str]:
-    answer = client.call(DescribeDelegationTokenRequest(owners=None), 3)
+def describe(client: WireClient, *owners: str) -> list[str]:
+    made = DescribeDelegationTokenRequest.Owner
+    wanted = [made(principal_type="User", principal_name=name) for name in owners] or None
+    answer = client.call(DescribeDelegationTokenRequest(owners=wanted), 3)
     assert answer.error_code == 0
     return [token.token_id for token in answer.tokens]
 
@@ -123,6 +125,19 @@ def test_a_token_ends_when_its_owner_or_a_renewer_says_so(broker: SaslBroker) ->
         assert expire(alice, mine, 0).error_code == 0
     with WireClient(broker.inside) as worker:
         assert log_in_with(worker, shared).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_tokens_are_selected_by_whom_they_belong_to(broker: SaslBroker) -> None:
+    """As in Apache Kafka 4.4.0: an owner, a requester or a renewer; nobody selects nothing."""
+    with client_of(broker, "alice") as alice, client_of(broker, "bob") as bob:
+        mine, shared, his = make_token(alice), make_token(alice, "bob"), make_token(bob)
+        assert describe(alice) == describe(alice, "alice") == [mine.token_id, shared.token_id]
+        assert describe(alice, "bob") == [shared.token_id]
+        assert describe(bob, "alice") == [shared.token_id]
+        assert describe(bob, "bob", "carol") == [shared.token_id, his.token_id]
+        assert describe(alice, "carol") == []
+        nobody = DescribeDelegationTokenRequest(owners=[])
+        assert [alice.call(nobody, version).tokens for version in range(4)] == [[]] * 4
 
 
 def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker) -> None:

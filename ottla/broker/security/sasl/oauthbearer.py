@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 TOKEN_SIZE_MAX = 64 << 10
 FIRST = re.compile(rb"n,(?:a=([^,\x01]*))?,\x01((?:[A-Za-z]+=[^\x01]*\x01)*)\x01")
-BEARER = re.compile(rb"(?:^|\x01)auth=[Bb]earer +([A-Za-z0-9\-_.~+/=]+)\x01")
+AUTH = re.compile(rb"(?:^|\x01)auth=([^\x01]*)")
+BEARER = re.compile(rb"[Bb]earer +([A-Za-z0-9\-_.~+/=]+)")
 
 
 class OauthExchange(Exchange):
@@ -43,7 +44,9 @@ class OauthExchange(Exchange):
         if self.refusal:
             raise AuthenticationFailed(self.refusal)
         match = FIRST.fullmatch(token) if len(token) <= TOKEN_SIZE_MAX else None
-        bearer = None if match is None else BEARER.search(match[2])
+        # The name is reserved: a second one would be an extension (KIP-342).
+        given = [] if match is None else AUTH.findall(match[2])
+        bearer = BEARER.fullmatch(given[0]) if len(given) == 1 else None
         if match is None or bearer is None:
             raise InvalidExchange("Invalid OAUTHBEARER client first message")
         try:

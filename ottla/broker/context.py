@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.broker.peers.peers import Peers
     from ottla.broker.peers.replica_fetchers import ReplicaFetchers
     from ottla.broker.security.authorizer import Authorizer
+    from ottla.broker.security.secured_listeners import SecuredListeners
     from ottla.broker.security.token_secrets import TokenSecrets
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.telemetry.client_instances import ClientInstances
@@ -65,6 +66,7 @@ class BrokerContext:
     moving: Moving
     checkpoints: Checkpoints
     coordinators: Any = None
+    security: SecuredListeners | None = None            # set before it listens
     authorizer: Authorizer | None = None
     token_secrets: TokenSecrets | None = None
     member: Member | None = None

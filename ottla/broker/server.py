@@ -19,7 +19,7 @@ from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.listener import Listener
 from ottla.broker.network.cold_reads import ColdReads
 from ottla.broker.network.poller import BrokerLoop
-from ottla.broker.security.listener_security import listeners_security
+from ottla.broker.security.secured_listeners import SecuredListeners
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import is_secret
@@ -77,7 +77,6 @@ class Server:
     ) -> None:
         """The last two are for a cluster: connections to other brokers, and a ZooKeeper session."""
         self.config = config
-        self.security = listeners_security(config, config.static)
         self.network, self.coordination = network, coordination
         self.member: Member | None = None
         self.missing: list[str] = []
@@ -87,6 +86,7 @@ class Server:
         self.isr_changes: IsrChanges | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
+        self.security = SecuredListeners(config, self.clock)
         self.listeners: list[Listener] = []
         self.failure: asyncio.Future[str] | None = None
         self.reporting: asyncio.Task[None] | None = None
@@ -195,6 +195,7 @@ class Server:
                 self.broker, member, self.isr_changes, self.network,
                 lambda: self.security[config.inter_broker_listener()], loop,
             )
+        self.broker.security = self.security
         self._authorize()
         if config.delegation_token_secret_key is not None:
             from ottla.broker.security.token_secrets import TokenSecrets
@@ -428,6 +429,7 @@ class Server:
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
         self._renew_security(self.metadata_log.image)
+        self.security.introduce()
         for endpoint in self.config.endpoints():
             self.listeners.append(
                 Listener(
@@ -445,17 +447,18 @@ class Server:
         ):
             self._renew_security(new)
 
-    def _renew_security(self, image: MetadataImage) -> None:
-        """Have new connections use the current settings and certificate files."""
+    def _renew_security(self, image: MetadataImage) -> bool:
+        """Have new connections use the current settings and certificate files; whether they differ
+        from those before."""
         try:
-            self.security = listeners_security(self.config, self.config.security_texts(image))
+            changed = self.security.renew(self.config.security_texts(image))
         except SettingsError as error:
             log.error("the listeners keep their previous certificates and mechanisms: %s", error)
-            return
+            return True
         for listener in self.listeners:
             listener.security = self.security[listener.name]
-        if any(each.protocol != "PLAINTEXT" for each in self.security.values()):
-            log.info("new connections use the reloaded certificates and mechanisms")
+        self.security.warn()
+        return changed
 
     def advertised(self, listener: Listener) -> tuple[str, int]:
         """The host and port advertised to clients of a listener."""
@@ -488,9 +491,9 @@ class Server:
             log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
         for name in found.refused:
             log.warning("reload: %s has changed and needs a restart", name)
-        if not found.changed and not found.refused:
+        renewed = self._renew_security(image)       # the same files may hold new certificates
+        if not (found.changed or found.refused or renewed):
             log.info("reload: nothing has changed")
-        self._renew_security(image)         # the same files may hold new certificates
         if found.changed:
             await in_slices(self.replicas.reconfigure(image))
 

@@ -20,7 +20,6 @@ from ottla.broker.security.access import (
     Access,
 )
 from ottla.broker.security.decisions import by_item, on_cluster
-from ottla.broker.security.listener_security import listeners_security
 from ottla.broker.settings.change_rules import NODE_ID, rules_for, without_effect
 from ottla.broker.settings.entries import (
     TYPES,
@@ -343,11 +342,12 @@ async def _alter(
             errors[place] = InvalidRequest(f"Unknown resource type {resource_type}: not supported")
     if alterations:
         broker = context.broker
+        assert broker.security is not None
         rules = rules_for(
             broker.image.brokers.keys() if context.forwarded else {broker.node_id},
             broker.node_id,
             broker.config.static,
-            lambda texts: listeners_security(broker.config, texts),
+            broker.security.check,
         )
         found = await decide(context, alterations, rules, request.validate_only)
         for place, error in zip(places, found, strict=True):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.peer_login import PeerLogin
     from ottla.broker.security.sasl.mechanisms import Mechanism
     from ottla.broker.security.session import Session
+    from ottla.broker.security.tls.certificate import Certificate
     from ottla.broker.security.tls.context import TlsSettings
     from ottla.broker.settings.config import BrokerConfig
 
@@ -36,6 +37,7 @@ class ListenerSecurity:
         self.listener, self.protocol = listener, protocol
         self.authenticates = protocol in WITH_SASL
         own = for_listener(listener, texts)
+        self.own = own
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
         self.login: PeerLogin | None = None
@@ -56,6 +58,43 @@ class ListenerSecurity:
         from ottla.broker.security.session import Session
 
         return Session(self, broker, connection)
+
+    @property
+    def chain(self) -> list[Certificate]:
+        """The listener's certificate and those that lead to its authority; none without TLS."""
+        return [] if self.tls is None else self.tls.chain
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The listener's own certificate."""
+        return None if self.tls is None else self.tls.certificate
+
+    def check_identity(self, former: ListenerSecurity) -> None:
+        """Raise SettingsError if clients that know the former certificate would not know the new
+        one (ssl.allow.dn.changes, ssl.allow.san.changes)."""
+        if self.tls is None or former.tls is None:
+            return
+        try:
+            self.tls.check_identity(former.tls.certificate)
+        except SettingsError as error:
+            raise self._of_this(error) from error
+
+    def changes(self, former: ListenerSecurity) -> list[str]:
+        """What is different in `former`, in words."""
+        found = []
+        if self.tls is not None and former.tls is not None and self.tls.digest != former.tls.digest:
+            found.append(f"the certificate {self.tls.certificate}")
+            if self.tls.certificate == former.tls.certificate:
+                found = ["another key or other trusted certificates"]
+        if self.own != former.own:
+            names = {*self.own, *former.own}
+            changed = sorted(n for n in names if self.own.get(n) != former.own.get(n))
+            found.append(f"the new {', '.join(changed)}")
+        return found
+
+    def _of_this(self, error: SettingsError) -> SettingsError:
+        problem = str(error).removeprefix(f"{error.name}: ")
+        return SettingsError(error.name, f"{problem} (listener {self.listener})")
 
     def serve_peers(self, mechanism: str) -> None:
         """Use this listener among the brokers of a cluster. Raises SettingsError if they could not
@@ -78,10 +117,7 @@ class ListenerSecurity:
         try:
             return TlsSettings(ListenerSettings(own))
         except SettingsError as error:
-            raise SettingsError(
-                error.name, f"{str(error).removeprefix(f'{error.name}: ')} (listener"
-                f" {self.listener})"
-            ) from error
+            raise self._of_this(error) from error
 
 
 def listeners_security(

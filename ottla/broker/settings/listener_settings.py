@@ -100,6 +100,13 @@ class ListenerSettings(Settings):
         "ssl.truststore.password", None, help="The password of a PKCS12 file.")
     ssl_truststore_certificates: Password | None = setting(
         "ssl.truststore.certificates", None, help="The trusted certificates themselves, in PEM.")
+    ssl_allow_dn_changes: bool = setting(
+        "ssl.allow.dn.changes", False,
+        help="Whether a certificate that is set on the running broker may have another"
+        " distinguished name than the one before.")
+    ssl_allow_san_changes: bool = setting(
+        "ssl.allow.san.changes", False,
+        help="Whether it may lack subject alternative names of the one before.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"),
         help="Whether clients have to present a certificate; requested: those without one are"

@@ -40,6 +40,7 @@ DELETIONS_SECONDS = 5.0
 EXPIRY_SECONDS = 600.0
 REOPENING_SECONDS = 2.0
 SPACE_SECONDS = 2.0
+CERTIFICATES_SECONDS = 86_400.0
 AGAIN_MS = 60_000
 """The time before another try to remove files whose removal failed."""
 
@@ -89,6 +90,8 @@ class Housekeeping:
             loop.create_task(self._every(REOPENING_SECONDS, self.reopen_directories)),
             loop.create_task(self._every(SPACE_SECONDS, self.space.look)),
         ]
+        if broker.security is not None:
+            self.tasks.append(loop.create_task(self._every(CERTIFICATES_SECONDS, self._warn)))
         if broker.token_secrets is not None:
             seconds = broker.config.delegation_token_expiry_check_interval_ms / 1000
             self.tasks.append(loop.create_task(self._every(seconds, self._remove_tokens)))
@@ -125,6 +128,11 @@ class Housekeeping:
                 log.error("%s", error)
         except Exception:
             log.exception("%r failed, and is tried again", work)
+
+    async def _warn(self) -> None:
+        """Warn of certificates once a day: a broker may run for longer than they are valid."""
+        assert self.broker.security is not None
+        self.broker.security.warn()
 
     async def _flush_what_was_recovered(self) -> None:
         """After a crash, recovered records are served at once and made durable in the background.

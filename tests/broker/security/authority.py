@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -41,19 +42,20 @@ class Authority:
 
     def issue(
         self, name: str, begins: dt.timedelta = -DAY, ends: dt.timedelta = DAY,
-        password: str = "", subject: x509.Name | None = None,
+        password: str = "", subject: x509.Name | None = None, called: str = "",
+        hosts: Sequence[str] = ("localhost",),
     ) -> Path:
-        """A file with a key and its certificate for localhost."""
+        """A file with a key and its certificate for localhost; `called` is its common name."""
         key = ec.generate_private_key(ec.SECP256R1())
         who = subject or x509.Name([
             x509.NameAttribute(NameOID.COUNTRY_NAME, "SI"),
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Tests, Inc"),
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.COMMON_NAME, called or name),
         ])  # fmt: skip
-        hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names = [*map(x509.DNSName, hosts), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         made = (
             _builder(who, self.name, key.public_key(), begins, ends)
-            .add_extension(x509.SubjectAlternativeName(hosts), False)
+            .add_extension(x509.SubjectAlternativeName(names), False)
             .sign(self.key, hashes.SHA256())
         )
         self.newest = key, made

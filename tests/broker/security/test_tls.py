@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from ottla.wire.messages import (
     MetadataRequest,
 )
 from tests.broker.produce_fetch import batch, fetch, produce
-from tests.broker.running import NODE_ID, RunningBroker, WireClient
+from tests.broker.running import NODE_ID, RunningBroker, WireClient, pass_time
 from tests.broker.security.authority import DAY, Authority
 from tests.broker.security.logging_in import JAAS
 from tests.waiting import exhaust, until
@@ -299,7 +300,7 @@ def test_a_certificate_is_exchanged_on_the_running_broker_and_nobody_is_dropped(
     first = certificate_of(broker.at(TLS))
     with WireClient(broker.at(OPEN)) as admin, broker.connect(TLS) as old:
         assert old.call(MetadataRequest(topics=[]), 9).brokers
-        other = str(broker.authority.issue("another"))
+        other = str(broker.authority.issue("another", called="server"))
         name = "listener_name_tls_ssl_keystore_location"
         assert alter(admin, **{name: other}) == (0, None)
         assert certificate_of(broker.at(TLS)) in Path(other).read_text()
@@ -370,16 +371,77 @@ def test_a_file_that_has_another_certificate_counts_once_its_name_is_set_again(
     broker: TlsBroker
 ) -> None:
     """As in Apache Kafka (KAFKA-14136): operators and their programs rely on it."""
-    name = {"listener_name_tls_ssl_keystore_location": str(broker.authority.issue("again"))}
+    store = broker.authority.issue("again", called="server")
+    name = {"listener_name_tls_ssl_keystore_location": str(store)}
     with WireClient(broker.at(OPEN)) as admin:
         assert alter(admin, **name) == (0, None)
         first = certificate_of(broker.at(TLS))
-        broker.authority.issue("again")
+        broker.authority.issue("again", called="server")
         assert certificate_of(broker.at(TLS)) == first
         assert alter(admin, **name) == (0, None)
         assert certificate_of(broker.at(TLS)) != first
         assert served(broker.connect(TLS))
         assert alter(admin, **dict.fromkeys(name)) == (0, None)
+
+
+LOCATION = "listener_name_tls_ssl_keystore_location"
+
+
+@pytest.mark.parametrize(
+    ("other", "what", "allowance"),
+    [
+        ({}, "distinguished name does not match", "dn"),
+        ({"called": "server", "hosts": ["example.org"]},
+         "lacks DNS:localhost; ssl.allow.san.changes=true", "san"),
+    ],
+    ids=["another name", "fewer hosts"],
+)  # fmt: skip
+def test_a_new_certificate_has_to_be_one_that_clients_know(
+    data: Path, tmp_path: Path, other: dict[str, Any], what: str, allowance: str
+) -> None:
+    """As in Apache Kafka, whose administrators could else lock all clients out."""
+    authority = Authority(tmp_path / "authority")
+    store = {LOCATION: str(authority.issue("other", **other))}
+    with TlsBroker(data, authority) as broker, WireClient(broker.at(OPEN)) as admin:
+        first = certificate_of(broker.at(TLS))
+        code, message = alter(admin, **store)
+        assert code == ErrorCode.INVALID_REQUEST and what in (message or "")
+        assert certificate_of(broker.at(TLS)) == first
+        more = authority.issue("more", called="server", hosts=["localhost", "example.org"])
+        assert alter(admin, **{LOCATION: str(more)}) == (0, None), "more names harm nobody"
+        assert alter(admin, **{LOCATION: None})[0] != 0, "the former one lacks example.org"
+    allowed = {f"listener.name.tls.ssl.allow.{allowance}.changes": "true"}
+    with TlsBroker(tmp_path / "more", authority, **allowed) as broker:
+        with WireClient(broker.at(OPEN)) as admin:
+            assert alter(admin, **store) == (0, None)
+            assert served(broker.connect(TLS)) or allowance == "san"
+
+
+def test_a_certificate_that_ends_soon_is_warned_about(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the start nor SIGHUP said a word about one that had expired."""
+    caplog.set_level("INFO", "ottla")
+    authority, day = Authority(tmp_path), timedelta(days=1)
+    subject = "CN=server,O=Tests\\, Inc,C=SI"
+    store = authority.issue("mine", ends=100 * day, called="server")
+    with TlsBroker(data, authority, **{"ssl.keystore.location": store}) as broker:
+        assert f"listener TLS has the certificate {subject}, valid until" in caplog.text
+        assert "expire" not in caplog.text
+        for ends, said in ((29.5 * day, "expires in 29 days, on "), (-day / 2, "has expired on ")):
+            authority.issue("mine", ends=ends, called="server")
+            caplog.clear()
+            broker.run(broker.server.reload())
+            [*warnings] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+            assert any(f"listener TLS: the certificate {subject} {said}" in w for w in warnings)
+            assert "nothing has changed" not in caplog.text
+            assert "listener TLS: new connections use the certificate" in caplog.text
+        caplog.clear()
+        broker.run(broker.server.reload())
+        assert "nothing has changed" in caplog.text and "new connections" not in caplog.text
+        caplog.clear()
+        pass_time(broker, 86_401)
+        assert "has expired on" in caplog.text, "it says so every day"
 
 
 def test_passwords_of_plain_are_exchanged_on_the_running_broker(broker: TlsBroker) -> None:

@@ -4,11 +4,13 @@ both sides of a connection.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.broker.security.tls.certificate import Certificate, chain_of
 from ottla.broker.security.tls.ciphers import OF_TLS_1_3, openssl_name
 from ottla.broker.security.tls.material import (
     TYPES,
@@ -43,6 +45,8 @@ class TlsSettings:
         self.rules = PrincipalRules(settings.ssl_principal_mapping_rules)
         trust = _trust(settings)
         key_setting, key = _key(settings)
+        self.digest = hashlib.sha256(f"{key}\0{trust}".encode()).digest()
+        """Of the key, the chain and the trusted certificates."""
         password = settings.ssl_key_password
         self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -60,6 +64,34 @@ class TlsSettings:
                 "ssl.client.auth",
                 f"{settings.ssl_client_auth} needs the certificates that clients are trusted by:"
                 " ssl.truststore.location or ssl.truststore.certificates",
+            )
+
+        self.key_setting = key_setting
+        self.chain = _chain(key_setting, key)
+        self.allow_dn_changes = settings.ssl_allow_dn_changes
+        self.allow_san_changes = settings.ssl_allow_san_changes
+
+    @property
+    def certificate(self) -> Certificate:
+        """The listener's own."""
+        return self.chain[0]
+
+    def check_identity(self, former: Certificate) -> None:
+        """Raise SettingsError if clients that know the former certificate would not know this one:
+        it has another subject, or lacks names."""
+        mine = self.certificate
+        if not self.allow_dn_changes and mine.subject.lower() != former.subject.lower():
+            raise SettingsError(
+                self.key_setting,
+                f"the distinguished name does not match: it is {former.subject} now and would be"
+                f" {mine.subject}; ssl.allow.dn.changes=true allows that",
+            )
+        lost = former.names - mine.names
+        if not self.allow_san_changes and lost:
+            raise SettingsError(
+                self.key_setting,
+                "the subject alternative names do not match: the new certificate lacks"
+                f" {', '.join(sorted(lost))}; ssl.allow.san.changes=true allows that",
             )
 
     def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
@@ -167,6 +199,13 @@ def _key(settings: ListenerSettings) -> tuple[str, str]:
         setting, settings.ssl_keystore_location, settings.ssl_keystore_type,
         settings.ssl_keystore_password,
     )
+
+
+def _chain(setting: str, key: str) -> list[Certificate]:
+    try:
+        return chain_of(key)
+    except ValueError as error:
+        raise SettingsError(setting, f"its certificate cannot be read: {error}") from error
 
 
 def _trust(settings: ListenerSettings) -> tuple[str, str] | None:

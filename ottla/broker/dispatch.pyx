@@ -41,8 +41,7 @@ cdef class RequestContext:
     @property
     def access(self):
         """What the client is allowed to do."""
-        logged = None if self.api_key in AUDITED else self.api_key     # `Act` logs the others
-        return Access(self.broker.authorizer, self.client, self.broker.image, logged)
+        return Access(self.broker.authorizer, self.client, self.broker.image, self.api_key)
 
     def throttle(self, int throttle_ms):
         """Throttle the client for at least this time after its reply."""

@@ -13,6 +13,7 @@ from ottla.broker.handshakes import Handshakes
 from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
+from ottla.broker.security.logins import Logins
 from ottla.broker.settings.addresses import canonical_host
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Listener:
     ) -> None:
         self.security = security or ListenerSecurity(name, "PLAINTEXT", {})
         self.name, self.broker, self.limits, self.loop = name, broker, limits, loop
+        self.logins = Logins(name)
         self.rates = broker.connection_rates
         self.paused: asyncio.TimerHandle | None = None
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -183,6 +185,7 @@ class Listener:
         client = self._client(sock, address)
         if principal is not None and not self.security.authenticates:
             client = client.authenticated(principal, False)
+            self.logins.success(principal, client.host, client.peer(), "TLS", False)
         connection = Connection(self.loop, self, transport, client, self.security)
         self.connections[connection] = None
         if self.security.tls is not None:
@@ -198,6 +201,7 @@ class Listener:
     def _unserved(self, address: tuple[Any, ...], error: Exception) -> None:
         """Handle a failed TLS handshake."""
         self.limits.closed(address[0], self.name)
+        self.logins.failure(False)
         self._refused(f"connection from {address[0]}:{address[1]}", error)
 
     def _turn_away(self) -> None:
@@ -232,7 +236,11 @@ class Listener:
                 connection.close()
             elif now - connection.active_at > SWEEP_SECONDS:
                 connection.trim()
+        if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
+            more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
+            log.warning("listener %s: %d more connections were closed", self.name, more)
         self.refusals = 0
+        self.logins.sweep()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self.sweep)
 
     def refused(self, connection: Connection, error: Exception) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla import __version__
 from ottla.broker.http.exposition import counter, gauge, labels, metric
 from ottla.broker.http.request_metrics import request_metrics, waiting_requests
+from ottla.broker.http.security_metrics import security_metrics
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     yield from _cluster(monitor)
     yield from request_metrics(monitor)
     yield from _connections(monitor)
+    yield from security_metrics(monitor)
     yield from _work(monitor)
     yield from _process(monitor)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.audit import AUDITED
 from ottla.broker.threads.slices import in_slices
 from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import APIS, ApiKey
@@ -56,6 +57,8 @@ class Denials:
         self.times: dict[Denial, int] = {}
         """How often each has come in this window after its first time."""
         self.not_listed = 0
+        self.count = 0
+        """All refusals since the start."""
         self.unwritten: deque[tuple[Denial, str]] = deque()
         self.writer: asyncio.Task[None] | None = None
         self.end_of_window: asyncio.TimerHandle | None = None
@@ -64,6 +67,9 @@ class Denials:
         self, client: Client, api_key: int, operation: int, resource_type: int, name: str
     ) -> None:
         """Log a refusal, or count it if it was logged a short time ago."""
+        self.count += 1
+        if api_key in AUDITED:
+            return
         denial = Denial(
             client.principal, client.host, client.client_id and client.client_id[:NAME_SIZE_MAX],
             api_key, operation, resource_type, name[:NAME_SIZE_MAX],

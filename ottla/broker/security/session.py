@@ -12,7 +12,6 @@ Any other request closes the connection without an answer.
 from __future__ import annotations
 
 import asyncio
-import logging
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from ottla.broker.security.listener_security import ListenerSecurity
     from ottla.broker.security.sasl.mechanisms import Mechanism
 
-log = logging.getLogger("ottla.authentication")
-
+NAME_SIZE_MAX = 250
+"""Characters of the user's name in the log's line of a failed login."""
 HANDSHAKE_INTERVAL_SECONDS = 1.0
 """A connection may start to re-authenticate at most once in this time, as in Kafka."""
 
@@ -182,10 +181,9 @@ class Session:
             lifetimes.append(max(0, identity.expires_at_ms - self.broker.clock.now_ms()))
         self.ends_at = self._now() + min(lifetimes) / 1000 if lifetimes else None
         self.connection.authenticated(identity.principal, identity.by_token)
-        log.log(
-            logging.INFO if first else logging.DEBUG,
-            "listener %s: %s from %s has authenticated by %s", self.security.listener,
-            identity.principal, self.connection.client.peer(), mechanism.name,
+        client = self.connection.client
+        self.connection.listener.logins.success(
+            identity.principal, client.host, client.peer(), mechanism.name, not first
         )
 
     def _lifetime_ms(self) -> int:
@@ -203,8 +201,12 @@ class Session:
 
     async def _fail(self, error: AuthenticationFailed) -> None:
         """Note a failure; its reply is sent after the delay, and then the connection is closed."""
+        listener, claimed = self.connection.listener, self.exchange and self.exchange.claimed
         self.state, self.exchange = State.FAILED, None
-        self.connection.listener.refused(self.connection, error)
+        listener.logins.failure(self.identity is not None)
+        user = f" of {claimed[:NAME_SIZE_MAX]!r}" if claimed else ""
+        by = f" by {self.mechanism.name}" if self.mechanism is not None else ""
+        listener.refused(self.connection, AuthenticationFailed(f"login{user}{by} failed: {error}"))
         await asyncio.sleep(self.broker.config.connection_failed_authentication_delay_ms / 1000)
 
     def _now(self) -> float:

@@ -34,6 +34,8 @@ class Exchange(Protocol):
 
     identity: Identity | None
     """Set once the conversation is complete."""
+    claimed: str | None = None
+    """Whom the client claims to be, without a proof; for the log."""
 
     async def answer(self, token: bytes) -> bytes:
         """The server's next token. Raises AuthenticationFailed."""

@@ -39,6 +39,7 @@ class PlainExchange(Exchange):
                 f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
             )
         authorization_id, user, password = parts
+        self.claimed = user
         if not user:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:

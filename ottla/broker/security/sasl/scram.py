@@ -79,7 +79,7 @@ class ScramExchange(Exchange):
         if match is None:
             raise InvalidExchange("Invalid SCRAM client first message format")
         self.header, authorization_id, self.bare, name, nonce, extensions = match.groups()
-        user = unescape(name)
+        self.claimed = user = unescape(name)
         # No authorization on behalf of another user (CVE-2017-12610).
         if authorization_id is not None and unescape(authorization_id) != user:
             raise AuthenticationFailed(

@@ -36,7 +36,7 @@ class UnsecuredRules:
         self, name: str, options: Mapping[str, str], clock: Callable[[], float] = now_ms
     ) -> None:
         self.now_ms = clock
-        self.principal = options.get(f"{OPTION}PrincipalClaimName", "").strip() or "sub"
+        self.subject_claim = options.get(f"{OPTION}PrincipalClaimName", "").strip() or "sub"
         self.scope = options.get(f"{OPTION}ScopeClaimName", "").strip() or "scope"
         self.required = set(options.get(f"{OPTION}RequiredScope", "").split())
         skew = options.get(f"{OPTION}AllowableClockSkewMs", "").strip() or "0"
@@ -65,7 +65,7 @@ class UnsecuredRules:
             raise AuthenticationFailed("a token that is issued in the future")
         if missing:
             raise AuthenticationFailed(f"a token without the scope {' '.join(sorted(missing))}")
-        return subject_of(claims.get(self.principal)), expires_ms
+        return subject_of(claims.get(self.subject_claim)), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""

@@ -49,6 +49,7 @@ class TokenRules:
             ) from error
         self.jwt: Any = jwt
         self.settings = settings
+        self.subject_claim = settings.sasl_oauthbearer_sub_claim_name
         url = settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             raise SettingsError(
@@ -84,7 +85,7 @@ class TokenRules:
                 issuer=settings.sasl_oauthbearer_expected_issuer or None,
                 leeway=settings.sasl_oauthbearer_clock_skew_seconds,
                 options={
-                    "require": ["exp", "iat", settings.sasl_oauthbearer_sub_claim_name],
+                    "require": ["exp", "iat", self.subject_claim],
                     "verify_aud": bool(settings.sasl_oauthbearer_expected_audience),
                     "verify_sub": False,
                 },
@@ -92,8 +93,7 @@ class TokenRules:
             expires_ms = min(int(float(claims["exp"]) * 1000), EXPIRY_MS_MAX)
         except (*UNUSABLE, jwt.PyJWTError) as error:
             raise AuthenticationFailed(f"{type(error).__name__}: {error}") from error
-        subject = claims[settings.sasl_oauthbearer_sub_claim_name]
-        return subject_of(subject), expires_ms
+        return subject_of(claims[self.subject_claim]), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:
         """Log why a token was refused; the client does not learn it."""

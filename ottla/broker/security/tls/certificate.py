@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ottla.broker.security.tls.material import PEM_BLOCK
+from ottla.broker.security.tls.material import blocks
 from ottla.broker.security.tls.names import elements, subject_of
 
 SOON = timedelta(days=30)
@@ -61,8 +61,8 @@ class Certificate:
 def chain_of(pem: str) -> list[Certificate]:
     """The certificates of a PEM text in their order. Raises ValueError."""
     return [
-        Certificate.parse(base64.b64decode(match[3]))
-        for match in PEM_BLOCK.finditer(pem) if "CERTIFICATE" in match[1]
+        Certificate.parse(base64.b64decode(body))
+        for kind, _, body in blocks(pem) if "CERTIFICATE" in kind
     ]
 
 

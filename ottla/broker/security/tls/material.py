@@ -54,7 +54,7 @@ def is_pem(data: bytes) -> bool:
     return b"-----BEGIN " in data
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str, str]]:
+def blocks(text: str) -> Iterator[tuple[str, str, str]]:
     """The kind, the headers and the base64 of each PEM block."""
     parts = text.split("-----")
     for begin, content, end in zip(parts, parts[1:], parts[2:], strict=False):
@@ -70,7 +70,7 @@ def pem_blocks(setting: str, text: str) -> str:
     In a properties file they are often one long line. Raises SettingsError if there is none.
     """
     found = []
-    for kind, headers, body in _blocks(text):
+    for kind, headers, body in blocks(text):
         packed = "".join(body.split())
         lines = [packed[at : at + 64] for at in range(0, len(packed), 64)]
         head = f"{headers}\n" if headers else ""
@@ -145,7 +145,7 @@ def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
     """Make a context trust the certificates of a PEM text. Raises SettingsError."""
     certificates = "".join(
         f"-----BEGIN {kind}-----\n{headers}{body.strip()}\n-----END {kind}-----\n"
-        for kind, headers, body in _blocks(pem) if "CERTIFICATE" in kind
+        for kind, headers, body in blocks(pem) if "CERTIFICATE" in kind
     )
     if not certificates:
         raise SettingsError(setting, "has no certificate to trust")

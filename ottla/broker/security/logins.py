@@ -1,0 +1,62 @@
+"""The logins at one listener: how many succeeded and failed, and which of them the log names.
+
+A busy broker has thousands of logins a minute. A line names a user at an address once, and further
+logins of the same are lines at DEBUG only; of too many different ones the number is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+
+log = logging.getLogger("ottla.authentication")
+
+LOGGED_PER_SWEEP = 10
+KNOWN_MAX = 1000
+"""Users at addresses whose logins need no further line."""
+
+
+class Logins:
+    """The counts of one listener since its start. Used on the loop only."""
+
+    def __init__(self, listener: str) -> None:
+        self.listener = listener
+        self.counts: Counter[str] = Counter()
+        """By Kafka's name of the metric; "reauthentication" is the next one on the same connection
+        (KIP-368)."""
+        self._known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._logged = self._not_logged = 0
+
+    def success(self, principal: str, host: str, peer: str, mechanism: str, again: bool) -> None:
+        """Count a login of `principal` from `host`, and log it if it is news."""
+        self._count("successful", again)
+        who = principal, host, mechanism
+        news = who not in self._known and not again
+        self._known[who] = None
+        self._known.move_to_end(who)
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        listed = news and self._logged < LOGGED_PER_SWEEP
+        self._logged += listed
+        self._not_logged += news and not listed
+        log.log(
+            logging.INFO if listed else logging.DEBUG,
+            "listener %s: %s from %s has authenticated by %s",
+            self.listener, principal, peer, mechanism,
+        )
+
+    def failure(self, again: bool) -> None:
+        """Count a failed login; the listener logs why it closes the connection."""
+        self._count("failed", again)
+
+    def _count(self, outcome: str, again: bool) -> None:
+        self.counts[f"{outcome}_{'re' * again}authentication"] += 1
+
+    def sweep(self) -> None:
+        """Log how many logins were not listed since the last sweep."""
+        if self._not_logged:
+            log.info(
+                "listener %s: %d more users or addresses have authenticated",
+                self.listener, self._not_logged,
+            )
+        self._logged = self._not_logged = 0

@@ -26,7 +26,11 @@ from ottla.client.errors import (
 )
 from ottla.client.transport import UNPROTECTED, Security
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import FindCoordinatorRequest, MetadataRequest
+from ottla.wire.messages import (
+    DescribeClusterRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Kinds of coordinators, FindCoordinator's key_type."""
@@ -135,6 +139,16 @@ class Cluster:
         self.brokers = {item.node_id: (item.host, item.port) for item in metadata.brokers}
         self.racks = {item.node_id: item.rack for item in metadata.brokers}
         self.controller_id, self.cluster_id = metadata.controller_id, metadata.cluster_id
+
+    def live(self) -> list[int]:
+        """The ids of the brokers that the cluster considers alive; Metadata may list others for a
+        while."""
+        self.refresh()
+        if not self.supports(DescribeClusterRequest.API_KEY):
+            return sorted(self.brokers)
+        response = self.any().call(DescribeClusterRequest())
+        check(response.error_code, response.error_message)
+        return sorted(broker.broker_id for broker in response.brokers)
 
     def metadata(
         self, topics: Iterable[str] | None = None, create: bool = False, **fields: Any

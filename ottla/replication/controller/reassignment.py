@@ -1,7 +1,9 @@
 """Which brokers have a partition's replicas (KIP-455).
 
 While a reassignment is in progress the replicas are the wanted ones and those that will go
-(`removing`); `adding` are those that are new. It is complete once all wanted replicas are in sync.
+(`removing`); `adding` are those that are new. It is complete once all new replicas are in sync,
+with as many of the wanted ones as min.insync.replicas asks for; a wanted one that is away is not
+waited for.
 Each step that changes the replicas begins a new leader epoch, so that leader and followers agree on
 who counts. A partition that a broker has no replica of any more is deleted from its disk.
 """
@@ -166,10 +168,14 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 
 
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
-    """The state without the replicas that go, if all wanted ones are in sync; else the same."""
+    """The state without the replicas that go, if the new ones and enough of the wanted ones are in
+    sync, one of which is known to have everything; else the same."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
-    if not (extra.adding or extra.removing) or not set(target) <= set(state.isr):
+    left = tuple(node for node in state.isr if node in target)
+    if not (extra.adding or extra.removing) or not set(extra.adding) <= set(left):
+        return state
+    if len(left) < min(least, len(target)) or not trusted(state, available(image, state, left)):
         return state
     return _placed(image, state, target, extra._replace(adding=(), removing=()), least)
 

@@ -78,9 +78,9 @@ def list_groups(
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     def ask() -> dict[str, Listed]:
-        cluster.refresh()       # all are asked again where one leaves: others have its groups now
+        live = cluster.live()   # all are asked again where one leaves: others have its groups now
         found = {}
-        for node_id in sorted(cluster.brokers):
+        for node_id in live:
             response = cluster.node(node_id).call(request)
             check(response.error_code)
             for item in response.groups:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import check
+from ottla.client.errors import NotConnected, check
 from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -20,6 +21,8 @@ from ottla.wire.messages import (
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.admin.offsets import Place
+
+log = logging.getLogger("ottla.tools")
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -135,24 +138,31 @@ def log_dirs(cluster: Cluster, broker: int, places: Iterable[Place] | None = Non
 
 
 def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Replica]:
-    """The log directory and size of every replica."""
+    """The log directory and size of every replica, without those of brokers that cannot be
+    reached."""
     wanted = None if places is None else list(places)
-    cluster.refresh()
-    return [
-        Replica(
-            broker,
-            directory.log_dir,
-            topic.name,
-            part.partition_index,
-            part.partition_size,
-            part.offset_lag,
-            part.is_future_key,
-        )
-        for broker in sorted(cluster.brokers)
-        for directory in log_dirs(cluster, broker, wanted)
-        for topic in directory.topics
-        for part in topic.partitions
-    ]
+    found = []
+    for broker in cluster.live():
+        try:
+            directories = log_dirs(cluster, broker, wanted)
+        except NotConnected as failed:
+            log.warning("the log directories of broker %d are not known: %s", broker, failed)
+            continue
+        found += [
+            Replica(
+                broker,
+                directory.log_dir,
+                topic.name,
+                part.partition_index,
+                part.partition_size,
+                part.offset_lag,
+                part.is_future_key,
+            )
+            for directory in directories
+            for topic in directory.topics
+            for part in topic.partitions
+        ]
+    return found
 
 
 def move_directories(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.client.errors import Refused, check
+from ottla.client.errors import NotSupported, Refused, check
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
 )
@@ -58,9 +59,12 @@ def names(cluster: Cluster, *, internal: bool = True) -> list[str]:
 
 
 def brokers(asked: Connection) -> set[int]:
-    """The live brokers, as the broker of this connection knows them."""
-    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    return {broker.node_id for broker in asked.call(request).brokers}
+    """The live brokers, as the broker of this connection knows them. Metadata may list others."""
+    try:
+        return {broker.broker_id for broker in asked.call(DescribeClusterRequest()).brokers}
+    except NotSupported:
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        return {broker.node_id for broker in asked.call(request).brokers}
 
 
 def describe(

@@ -59,9 +59,9 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        cluster.refresh()       # all are asked again where one leaves: others have its share now
+        live = cluster.live()   # all are asked again where one leaves: others have its share now
         found = []
-        for node_id in sorted(cluster.brokers):
+        for node_id in live:
             response = cluster.node(node_id).call(request)
             check(response.error_code)
             found += [

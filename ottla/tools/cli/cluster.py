@@ -58,7 +58,6 @@ def apis(options: Namespace) -> None:
 
 def dirs(options: Namespace) -> None:
     with connect(options) as cluster:
-        cluster.refresh()
         rows = [
             {
                 "directory": found.log_dir,
@@ -71,7 +70,7 @@ def dirs(options: Namespace) -> None:
                 "total": found.total_bytes if found.total_bytes >= 0 else None,
                 "error": found.error_code or None,
             }
-            for broker in sorted(cluster.brokers)
+            for broker in cluster.live()
             for found in partitions.log_dirs(cluster, broker)
         ]
     show(

@@ -52,8 +52,7 @@ def plan(options: Namespace) -> None:
         controller = cluster.controller(itself=True)
         described = topics.describe(cluster, options.topic or None, asked=controller)
         moving = partitions.reassignments(cluster)
-        cluster.refresh()
-        racks = dict(cluster.racks)
+        racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}
     for topic in described:
         # Without names, one that has been deleted meanwhile is passed over.
         if options.topic:

@@ -84,8 +84,7 @@ def status(options: Namespace) -> None:
 
 def config(options: Namespace) -> None:
     with connect(options) as cluster:
-        cluster.refresh()
-        broker = min(cluster.brokers)
+        broker = min(cluster.live())
     show_settings(options, f"broker/{broker}", everything=True)
 
 

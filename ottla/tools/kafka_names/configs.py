@@ -288,8 +288,7 @@ def everything(cluster: Cluster, kind: str) -> list[str]:
     if kind == "topics":
         return topics.names(cluster)
     if kind in ("brokers", "broker-loggers"):
-        cluster.refresh()
-        return [*map(str, sorted(cluster.brokers)), *([""] if kind == "brokers" else [])]
+        return [*map(str, cluster.live()), *([""] if kind == "brokers" else [])]
     found = set(configs.resources(cluster, configs.KINDS[kind]))
     if kind == "groups":
         found |= {group.id for group in groups.list_groups(cluster)}

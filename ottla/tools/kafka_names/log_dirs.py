@@ -18,13 +18,13 @@ def run(options: Options) -> int:
     options.needs("describe", "bootstrap-server")
     topics = {name for name in options.one("topic-list").split(",") if name}
     with connect(options) as cluster:
-        cluster.refresh()
+        live = cluster.live()
         wanted = [int(one) for one in options.one("broker-list").split(",") if one.strip()]
-        brokers = wanted or sorted(cluster.brokers)
-        if missing := [one for one in brokers if one not in cluster.brokers]:
+        brokers = wanted or live
+        if missing := [one for one in brokers if one not in live]:
             raise Failed(
                 f"ERROR: The given brokers do not exist from --broker-list: {joined(missing)}. "
-                f"Current existent brokers: {joined(sorted(cluster.brokers))}"
+                f"Current existent brokers: {joined(live)}"
             )
         print("Querying brokers for log directories information")
         found = [

@@ -119,10 +119,12 @@ def current_replicas(cluster: Cluster, plan: Plan) -> dict[Place, list[int]]:
 
 def execute(options: Options, cluster: Cluster) -> None:
     plan = reassignment_plan.read(options.one("reassignment-json-file"))
-    cluster.refresh()
-    for item in plan.values():
+    current = current_replicas(cluster, plan)
+    live = set(cluster.live())
+    for place, item in plan.items():
         for broker in item.replicas:
-            if broker not in cluster.brokers:
+            # A broker that is down may keep what it has: the others can move meanwhile.
+            if broker not in live and broker not in current.get(place, []):
                 raise ClientError(f"Unknown broker id {broker}")
     if not options.has("additional") and partitions.reassignments(cluster):
         raise ClientError(
@@ -131,7 +133,6 @@ def execute(options: Options, cluster: Cluster) -> None:
             "addition to the existing one. The --additional flag can also be used to "
             "change the throttle by resubmitting the current reassignment."
         )
-    current = current_replicas(cluster, plan)
     if missing := sorted({topic for topic, _ in plan} - {topic for topic, _ in current}):
         raise ClientError(
             f"{ERRORS}UnknownTopicOrPartitionException: Topic {missing[0]} not found."
@@ -228,7 +229,7 @@ def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, l
         *(b for replicas in current.values() for b in replicas),
     }
     # One that has stopped for good is moved off, too, and cannot be asked; it copies nothing.
-    brokers = sorted(concerned & cluster.brokers.keys())
+    brokers = sorted(concerned & set(cluster.live()))
     if between >= 0:
         for name in {topic for topic, _ in plan}:
             old = [
@@ -317,7 +318,7 @@ def joined(brokers: list[int]) -> str:
 
 def clear(cluster: Cluster, names: list[str]) -> None:
     """Removes the throttles."""
-    brokers = sorted(cluster.brokers)
+    brokers = cluster.live()
     print(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {joined(brokers)}")
     for broker in brokers:
         configs.alter(cluster, configs.BROKER, str(broker), {}, (*BROKER_RATES, DIRECTORY_RATE))

@@ -192,7 +192,7 @@ def describe(options: Options, cluster: Cluster) -> None:
     limit = options.number("partition-size-limit-per-response", 0)
     described = [topic for topic in topics.describe(cluster, found, limit) if not topic.error]
     settings = configs.describe_many(cluster, configs.TOPIC, [topic.name for topic in described])
-    alive = set(cluster.brokers)
+    alive = set(cluster.live())
     moving = reassignments(cluster)
     for topic in described:
         own = {

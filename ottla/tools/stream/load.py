@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.cluster import EARLY, MOVED
+from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.topics import leaders
 from ottla.tools.stream.batches import (
     FETCH_MAX,
     PRODUCE_MAX,
+    REPLICATION,
     check_produced,
     fetch_request,
     produce_request,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 16_384
 RECORD_OVERHEAD = 10  # bytes of a record beside its value, at least
+PASSING = MOVED | EARLY | REPLICATION
+Make = Callable[[Transactions | None, Place], bytes]
 
 
 @dataclass
@@ -96,6 +100,18 @@ class ProduceLoad:
     transaction_ms: int = 3000
 
 
+@dataclass
+class _Waiting:
+    """A batch whose answer is due; `sent` is None if its leader could not be reached."""
+
+    place: Place
+    request: Any
+    sent: tuple[Connection, Sent] | None
+    count: int
+    size: int
+    begun: float
+
+
 def random_value(size: int) -> bytes:
     """Random capital letters, as Kafka's tool makes them."""
     return bytes(65 + byte % 26 for byte in secrets.token_bytes(size))
@@ -115,52 +131,108 @@ def produce(
     cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
 ) -> None:
     """Send the load; `on_batch` gets records, bytes and milliseconds of each acknowledged batch."""
-    led = cluster.patiently(lambda: _leaders_of(cluster, load))
-    places = sorted(led)
-    waiting: deque[tuple[Connection, Sent, int, int, float]] = deque()
-    transactions = None
-    if load.transactional_id:
-        transactions = Transactions(cluster, load.transactional_id, load.transaction_ms)
-        transactions.start()
-
-    def settle() -> None:
-        connection, sent, count, size, begun = waiting.popleft()
-        check_produced(connection.answer(sent))
-        on_batch(count, size, (time.monotonic() - begun) * 1000)
-
+    sender = _Sender(cluster, load, on_batch)
     begin = time.monotonic()
     done = 0
     for turn, (count, size, make) in enumerate(_batches(load)):
         if load.throughput > 0:
             while (ahead := begin + done / load.throughput - time.monotonic()) > 0:
-                if waiting:
-                    settle()
+                if sender.waiting:
+                    sender.settle()
                 else:
                     time.sleep(min(ahead, 0.1))
-        place = places[turn % len(places)]
+        sender.send(sender.places[turn % len(sender.places)], count, size, make)
+        done += count
+    sender.settle_all()
+    if sender.transactions is not None:
+        sender.transactions.commit()
+
+
+class _Sender:
+    """Pipelined requests to the leaders of a topic. What a leader refuses since it leads no longer,
+    or what it cannot acknowledge, is sent to its successor; its time counts from the first try."""
+
+    def __init__(
+        self, cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
+    ) -> None:
+        self.cluster, self.load, self.on_batch = cluster, load, on_batch
+        self.led: dict[Place, int] = cluster.patiently(lambda: _leaders_of(cluster, load))
+        self.places = sorted(self.led)
+        self.waiting: deque[_Waiting] = deque()
+        self.transactions: Transactions | None = None
+        if load.transactional_id:
+            self.transactions = Transactions(cluster, load.transactional_id, load.transaction_ms)
+            self.transactions.start()
+
+    def send(self, place: Place, count: int, size: int, make: Make) -> None:
+        """Send a batch, and await earlier ones if too many are in flight."""
+        load, transactions = self.load, self.transactions
         if transactions is not None and (place not in transactions.places or transactions.due):
-            while waiting:
-                settle()                # the transaction's requests are not pipelined
+            self.settle_all()           # the transaction's requests are not pipelined
             if transactions.due:
                 transactions.commit()
-        batch = make(transactions, place)
-        connection = cluster.node(led[place])
         request = produce_request(
-            place[0], place[1], batch, acks=load.acks,
+            place[0], place[1], make(transactions, place), acks=load.acks,
             transactional_id=load.transactional_id or None,
         )
-        sent = connection.send(request, at_most=PRODUCE if transactions else PRODUCE_MAX)
+        begun, sent = time.monotonic(), None
+        try:
+            sent = self._sent(place, request)
+        except (Unreachable, TimedOut):
+            if load.acks == 0:
+                self._send_again(place, request)
         if load.acks == 0:
-            on_batch(count, size, 0.0)
-        else:
-            waiting.append((connection, sent, count, size, time.monotonic()))
-        done += count
-        while len(waiting) >= load.in_flight:
-            settle()
-    while waiting:
-        settle()
-    if transactions is not None:
-        transactions.commit()
+            self.on_batch(count, size, 0.0)
+            return
+        self.waiting.append(_Waiting(place, request, sent, count, size, begun))
+        while self.waiting and (sent is None or len(self.waiting) >= load.in_flight):
+            self.settle()
+
+    def settle_all(self) -> None:
+        """Await all answers."""
+        while self.waiting:
+            self.settle()
+
+    def settle(self) -> None:
+        """Await the answer to the earliest batch."""
+        one = self.waiting.popleft()
+        if self._is_accepted(one):
+            return
+        # Other answers come first on the connections that are asked for the new leader.
+        refused = [one, *(each for each in self.waiting if not self._is_accepted(each))]
+        self.waiting.clear()
+        for each in refused:
+            self._send_again(each.place, each.request)
+            self.on_batch(each.count, each.size, (time.monotonic() - each.begun) * 1000)
+
+    def _is_accepted(self, one: _Waiting) -> bool:
+        if one.sent is None:
+            return False
+        connection, sent = one.sent
+        try:
+            check_produced(connection.answer(sent))
+        except (Unreachable, TimedOut):
+            return False
+        except Refused as error:
+            if error.code not in PASSING:
+                raise
+            return False
+        self.on_batch(one.count, one.size, (time.monotonic() - one.begun) * 1000)
+        return True
+
+    def _sent(self, place: Place, request: Any) -> tuple[Connection, Sent]:
+        connection = self.cluster.node(self.led[place])
+        at_most = PRODUCE_MAX if self.transactions is None else PRODUCE
+        return connection, connection.send(request, at_most=at_most)
+
+    def _send_again(self, place: Place, request: Any) -> None:
+        def ask() -> None:
+            self.led.update(_leaders_of(self.cluster, self.load))
+            connection, sent = self._sent(place, request)
+            if self.load.acks:
+                check_produced(connection.answer(sent))
+
+        self.cluster.patiently(ask, REPLICATION, again=True)
 
 
 def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
@@ -183,9 +255,6 @@ def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
     if not found or min(found.values()) < 0:
         raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
     return found
-
-
-Make = Callable[[Transactions | None, Place], bytes]
 
 
 def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, Make]]:
@@ -237,20 +306,34 @@ class FetchLoad:
 def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]) -> int:
     """Fetch until enough has come; `on_fetch` gets records and bytes. Returns the records."""
     led: dict[Place, int] = {}
-    for topic in load.topics:
-        led.update(leaders(cluster, [topic]))
-    at = offsets.required(cluster, dict.fromkeys(led, load.start))
+    at: dict[Place, int] = {}
+    records = size = 0
+
+    def fetch_from_all() -> None:
+        nonlocal records, size
+        if not led:
+            for topic in load.topics:
+                led.update(leaders(cluster, [topic]))
+        if not at:
+            at.update(offsets.required(cluster, dict.fromkeys(led, load.start)))
+        try:
+            for leader in sorted(set(led.values())):
+                for topic in load.topics:
+                    mine = {
+                        place: at[place] for place in at
+                        if place[0] == topic and led[place] == leader
+                    }
+                    more, bytes_of = _fetch_once(cluster, leader, topic, mine, load)
+                    at.update(mine)
+                    records, size = records + more, size + bytes_of
+        except ClientError:
+            led.clear()             # leaders have moved, perhaps
+            raise
+
     got, since = 0, time.monotonic()
     while got < load.records:
         records, size = 0, 0
-        for leader in sorted(set(led.values())):
-            for topic in load.topics:
-                mine = {
-                    place: at[place] for place in at if place[0] == topic and led[place] == leader
-                }
-                more, bytes_of = _fetch_once(cluster, leader, topic, mine, load)
-                at.update(mine)
-                records, size = records + more, size + bytes_of
+        cluster.patiently(fetch_from_all, again=True)
         if records:
             since = time.monotonic()
             got += records

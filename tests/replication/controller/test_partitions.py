@@ -159,6 +159,37 @@ def test_a_replica_that_is_away_may_stay_and_no_other_absent_broker_may_come() -
     assert reassigned(away, (9,)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it has not everything"
 
 
+def test_a_wanted_replica_that_is_away_does_not_hold_up_the_others() -> None:
+    """1, 2, 9 become 2, 3, 9 while broker 9 is down: as in Apache Kafka, 3 is waited for alone."""
+    image = brokers(1, 2, 3)
+    moves = PartitionState(
+        1, 4, (2, 3, 9, 1), (1, 2), 7, PartitionExtra(adding=(3,), removing=(1,))
+    )
+    assert completed(image, moves, 2) is moves, "the new one has to be in sync"
+    joined = moves._replace(isr=(1, 2, 3))
+    assert completed(image, joined, 2) == PartitionState(2, 5, (2, 3, 9), (2, 3), 8)
+
+
+def test_a_reassignment_leaves_as_many_in_sync_as_acks_all_needs() -> None:
+    """1 and 2 go, 3 comes, and broker 9 stays, which is down."""
+    image = brokers(1, 2, 3)
+    moves = PartitionState(
+        1, 4, (3, 9, 1, 2), (1, 2, 3), 7, PartitionExtra(adding=(3,), removing=(1, 2))
+    )
+    assert completed(image, moves, 2) is moves
+    assert completed(image, moves, 1) == PartitionState(3, 5, (3, 9), (3,), 8)
+    back = brokers(1, 2, 3, 9)
+    both = moves._replace(isr=(1, 2, 3, 9))
+    assert completed(back, both, 2) == PartitionState(3, 5, (3, 9), (3, 9), 8)
+
+
+def test_a_reassignment_waits_for_a_replica_that_is_known_to_have_everything() -> None:
+    image = brokers(1, 2, 3)
+    doubtful = PartitionExtra(adding=(3,), removing=(1,), doubtful=(2, 3))
+    moves = PartitionState(1, 4, (2, 3, 9, 1), (1, 2, 3), 7, doubtful)
+    assert completed(image, moves, 2) is moves
+
+
 def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
     moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
     assert reassigned(moves, None) == PartitionState(1, 2, (1,), (1,), 2)

@@ -321,16 +321,18 @@ def test_a_listing_begins_again_where_a_broker_leaves_meanwhile(
 ) -> None:
     asked = 0
     with Cluster(disturbed.bootstrap_servers, connect_seconds=0.5, request_seconds=5) as cluster:
-        learn = cluster.learn
+        live = cluster.live
 
-        def once_more(metadata: object) -> None:
+        def once_more() -> list[int]:
             nonlocal asked
             asked += 1
-            learn(metadata)
+            found = live()
             if asked == 1:
                 cluster.brokers[99] = ("127.0.0.1", free_port())
+                return [*found, 99]
+            return found
 
-        monkeypatch.setattr(cluster, "learn", once_more)
+        monkeypatch.setattr(cluster, "live", once_more)
         assert isinstance(listing(cluster), list)
     assert asked > 1
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ottla.groups.settings import GroupSettings
 
 NONE = ErrorCode.NONE
+NEVER_MS = (1 << 63) - 1
+"""The last time that a record can hold."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -49,7 +51,9 @@ def commit_records(
     request: Commit, result: Result, settings: GroupSettings
 ) -> list[ErrorCode]:
     """Record every offset whose metadata is not too large; returns a code for each, in order."""
-    expire_ms = result.wall_ms + request.retention_ms if request.retention_ms >= 0 else -1
+    expire_ms = -1
+    if request.retention_ms >= 0:
+        expire_ms = min(result.wall_ms + request.retention_ms, NEVER_MS)
     codes = []
     for topic, partition, offset, leader_epoch, metadata, topic_id in request.offsets:
         if len(metadata) > settings.offset_metadata_max_bytes:

@@ -50,6 +50,8 @@ class Result:
     tick_ms: int
     """Monotonic milliseconds, for deadlines."""
     records: list[Any] = field(default_factory=list)
+    encoded: list[Any] = field(default_factory=list)
+    """The first of these records as the log stores them."""
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     markers: list[MarkersDue] = field(default_factory=list)
@@ -58,6 +60,10 @@ class Result:
     after_replay: list[Callable[[ProtocolError | None], None]] = field(default_factory=list)
     """Called once the records are replayed, or with the error if the log refuses them: what exists
     in memory only and belongs to these records, such as members whose JoinGroup is pending."""
+
+    def encode(self, encode: Callable[[Any], Any]) -> None:
+        """Encode the records that are not yet; if one cannot be, the result is as before."""
+        self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
 
     def reply(self, answer: Answer, reply: Any) -> None:
         """Answer a request once this turn's records are committed."""

@@ -4,7 +4,8 @@
 
 Commits of offsets do not depend on each other: those that arrive in one turn of the loop are
 gathered into one Result and therefore one batch (`gather`). Any other operation on the shard
-appends them first.
+appends them first. Each commit is encoded before it joins the batch: one that cannot be encoded
+fails alone.
 
 Reads also wait until the records before them are committed: what one client was told must not be
 undone by a power cut (a fetched offset never goes back). Heartbeats change nothing and do not wait.
@@ -20,6 +21,7 @@ transactional ids.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -30,6 +32,8 @@ from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.timers import Timers
 from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+
+log = logging.getLogger("ottla.groups")
 
 
 class Clock(Protocol):
@@ -46,8 +50,10 @@ Committed = Callable[[ProtocolError | None], None]
 """Called once when an append is committed, or with the error. In the order of the appends."""
 
 Append = Callable[[int, list[Any], Producer, Committed], None]
-"""Appends records to a partition of the internal topic, in the transaction of a producer unless
-that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
+"""Appends encoded records to a partition of the internal topic, in the transaction of a producer
+unless that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
+Encode = Callable[[Any], Any]
+"""Makes of a record what the log stores."""
 
 
 Later = Callable[[Callable[[], None]], object]
@@ -140,6 +146,8 @@ class ShardRuntime(Generic[S]):
         wake: Callable[[int], None],
         later: Later = lambda function: function(),
     ) -> None:
+        self.encode: Encode = lambda record: record
+        """Set by the coordinator whose log stores bytes."""
         self.patience_ms: int | None = None
         """The longest time that a request waits for the replicas, None for no limit. After it the
         client gets an error that it retries; the record stays, and the retry waits for it, too."""
@@ -295,6 +303,12 @@ class ShardRuntime(Generic[S]):
         except ProtocolError as error:
             reply = error.kept()
             _confirm(live.shard, key, error, gathered)
+        try:
+            gathered.encode(self.encode)
+        except Exception as error:
+            log.exception("a record of %r cannot be encoded: its request fails", key)
+            del gathered.records[len(gathered.encoded):]
+            reply = _told(error).kept()
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -458,7 +472,8 @@ class ShardRuntime(Generic[S]):
         live.open_appends.append(waiting)
         live.appending = True
         try:
-            self._append(live.shard.partition, result.records, producer, committed)
+            result.encode(self.encode)
+            self._append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _told(error).kept()
             # A failing log directory unloads its shards at once, which answers everybody.

@@ -330,6 +330,23 @@ def test_a_timer_in_the_same_turn_comes_after_the_commits() -> None:
     assert all(record.value is None for record in bench.records[1:]) and bench.records[1:]
 
 
+def test_a_commit_that_cannot_be_encoded_does_not_touch_those_gathered_with_it() -> None:
+    bench, answers = turn_of_commits(5)
+
+    def encode(record: Any) -> Any:
+        if record.value.offset == 6:
+            raise OverflowError("a number that the log's format cannot hold")
+        return record
+
+    bench.runtime.encode = encode
+    gather(bench, 6, answers)
+    gather(bench, 7, answers)
+    bench.end_turn()
+    assert answers[0] == answers[2] == [ErrorCode.NONE]
+    assert answers[1].code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [record.value.offset for record in bench.records] == [5, 7]
+
+
 def test_a_refused_commit_does_not_touch_those_gathered_with_it() -> None:
     bench, answers = turn_of_commits(5)
     gather(bench, 6, answers, member_id="nobody", generation=3)

@@ -65,7 +65,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
             self.wake, self.view, loop.call_soon,
             replicated=broker.replicas.cluster is not None,
         )
-        self.runtime.lost = self.reload
+        self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not, forget deleted topics."""

@@ -136,7 +136,7 @@ class LogCoordinator(Generic[S]):
         return partition
 
     def append(
-        self, index: int, records: list[Any], producer: Producer, committed: Committed
+        self, index: int, encoded: list[Any], producer: Producer, committed: Committed
     ) -> None:
         """Append records as one batch (`shard_runtime.Append`)."""
         # The replicas learn of another leader before the coordinators do.
@@ -145,7 +145,7 @@ class LogCoordinator(Generic[S]):
         batch = wire_records.build_batch(
             (
                 wire_records.Record(timestamp=now_ms, key=key, value=value)
-                for key, value in map(self.encode, records)
+                for key, value in encoded
             ),
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,

@@ -66,7 +66,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             from ottla.broker.coordination.marker_sender import MarkerSender
 
             self.sender = MarkerSender(broker, broker.peers)
-        self.runtime.lost = self.reload
+        self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not."""

@@ -11,8 +11,9 @@ import hashlib
 import itertools
 import json
 import random
+import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,13 @@ from tests.broker.running import WireClient
 CLOSED, SILENT, UNREADABLE = "connection closed", "no answer", "not readable"
 SILENCE_SECONDS = 2.0
 SETTLE_SECONDS = 20.0
+AT_ONCE, AFTER_EVENT, AFTER_WAIT = "at once", "after the event", "after the wait"
+WHEN = "when the answer came"
+EVENT_AT = 0.4
+"""The part of a wait after which the event happens; what has come before has come at once."""
+EARLY_UNTIL = 0.9
+"""The part of a wait after which an answer may be one to its end."""
+Question = tuple[str, int, Body]
 CHANGES = {
     "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs",
     "CreateAcls", "DeleteAcls", "AlterClientQuotas", "AlterUserScramCredentials", "ElectLeaders",
@@ -84,6 +92,7 @@ class Talk:
         self.chance = random.Random(f"{self.seed}/{self.scene}")
         self._numbers = itertools.count()
         self._waiting: dict[str, tuple[tuple[int, int, int], Entry]] = {}
+        self.last: Any = None
 
     def fresh(self, base: str) -> str:
         """A unique name, the same in every run."""
@@ -197,6 +206,51 @@ class Talk:
         """End all connections."""
         for name in list(self.connections):
             self.forget(name)
+
+    def when(
+        self, questions: Sequence[Question], wait_seconds: float,
+        event: Callable[[], object] | None = None,
+    ) -> None:
+        """Record the answers and when they come, each request on a connection of its own.
+
+        All are sent, and the event happens before their wait is over.
+        """
+        began = time.monotonic()
+        for at, (api, version, body) in enumerate(questions):
+            self.send(api, version, body, f"wait {at}")
+        came: dict[str, str] = {}
+        if event is not None:
+            self._note(came, AT_ONCE, len(questions), began + EVENT_AT * wait_seconds)
+            event()
+        early = AT_ONCE if event is None else AFTER_EVENT
+        self._note(came, early, len(questions), began + EARLY_UNTIL * wait_seconds)
+        self._note(came, AFTER_WAIT, len(questions), began + wait_seconds + SILENCE_SECONDS)
+        for at in range(len(questions)):
+            name = f"wait {at}"
+            entry = self._waiting[name][1] if name in self._waiting else self.entries[-1]
+            self.last = self.receive(name) if name in self._waiting else None
+            answer = entry.answer if isinstance(entry.answer, dict) else {"answer": entry.answer}
+            entry.answer = answer | {WHEN: came.get(name, SILENT)}
+
+    def _note(
+        self, came: dict[str, str], moment: str, count: int, until: float
+    ) -> None:
+        """Note at which moment the connections became readable, until all have or time is up."""
+        with selectors.DefaultSelector() as selector:
+            for name in (f"wait {at}" for at in range(count)):
+                if name not in came and name in self.connections:
+                    selector.register(self.connections[name].socket, selectors.EVENT_READ, name)
+            while selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    came[key.data] = moment
+                    selector.unregister(key.fileobj)
+
+    def again(self, name: str) -> None:
+        """Create a topic of one partition once more."""
+        one = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
+               "configs": []}  # fmt: skip
+        self.ask("CreateTopics", 7, {"topics": [one], "timeout_ms": 10_000})
+        self.until_led(name, 1)
 
     def _client(self, connection: str) -> WireClient:
         if connection not in self.connections:

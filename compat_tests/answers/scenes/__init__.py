@@ -17,11 +17,12 @@ from compat_tests.answers.scenes import (
     offsets,
     topics,
     transactions,
+    waits,
 )
 
 AREAS = (
     topics, batches, fetching, logs, classic, offsets, consumers, transactions, configs,
-    administration,
+    administration, waits,
 )  # fmt: skip
 
 SCENES: dict[str, Callable[[Talk], None]] = {

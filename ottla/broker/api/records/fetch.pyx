@@ -126,6 +126,9 @@ cdef class Fetching:
             if not self.put(fetch, session):
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
+            if not session.items and not fetch.by_replica:
+                self.sessions.remove(session.id)        # as in Kafka: nothing is left to tell
+                return 0
             fetch.session, fetch.incremental = session, True
             self.check_reader_of(fetch)
         return 0
@@ -214,8 +217,7 @@ cdef class Fetching:
                 continue
             told.append(item)
         if not fetch.looked and not fetch.by_replica:
-            due |= unserved == (
-                len(fetch.session.items) if fetch.incremental else len(fetch.items))
+            due |= unserved == len(fetch.session.items if fetch.incremental else fetch.items)
         fetch.looked = True
         due = due or total >= fetch.size_min or not (fetch.incremental or fetch.items)
         if not due:
@@ -360,7 +362,8 @@ cdef class Fetching:
         if code == STORAGE_ERROR and fetch.version <= 5:
             code = NOT_LEADER                           # these clients know it, and retry
         item.error, item.slice, item.converted, item.preferred = code, None, None, -1
-        item.aborted = [] if code in UNKNOWN else None      # as in Kafka
+        # As in Kafka, where only what is unknown from the beginning does not come from a read.
+        item.aborted = [] if code in UNKNOWN and not fetch.looked else None
         if item.partition is not None:
             item.partition.failed_fetches += 1
         self.broker.counts.failed(FETCH_KEY, code)

@@ -1,5 +1,5 @@
-"""One listening address: accepts clients within the limits, and closes those that have been silent
-for too long."""
+"""One listener, at every address of its host: accepts clients within the limits, and closes those
+that have been silent for too long."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.connection import Connection
 from ottla.broker.handshakes import Handshakes
+from ottla.broker.listening_sockets import listen
 from ottla.broker.network.transport import Transport
 from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
@@ -45,7 +46,7 @@ STRANGERS_MAX = 1000
 
 
 class Listener:
-    """A listening socket and the connections that it accepted."""
+    """Listening sockets and the connections that they accepted."""
 
     def __init__(
         self,
@@ -75,71 +76,49 @@ class Listener:
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
-        self.sock = self._listen(
-            host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
+        self.socks = listen(
+            name, host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
         )
-        self.port: int = self.sock.getsockname()[1]
+        self.port: int = self.socks[0].getsockname()[1]
         self.spare = _spare_descriptor()
-        loop.add_reader(self.sock.fileno(), self._accept)
+        self._resume()
         broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
 
-    def _listen(
-        self, host: str, port: int, backlog: int, receive_buffer_size: int
-    ) -> socket.socket:
-        try:
-            infos = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        except socket.gaierror as error:
-            raise OSError(
-                f"listener {self.name} cannot listen on {host}:{port}: {host} does not resolve"
-                f" ({error.strerror}); set another address in listeners"
-            ) from error
-        # An IPv4 address first: `localhost` has to serve clients that only try 127.0.0.1.
-        family, kind, protocol, _, address = sorted(infos, key=lambda i: i[0] != socket.AF_INET)[0]
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if receive_buffer_size >= 0:
-                # Clients' sockets inherit it; set later it would not affect the window scale.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
-            sock.bind(address)
-            sock.listen(backlog)
-        except OSError as error:
-            sock.close()
-            raise OSError(
-                error.errno,
-                f"listener {self.name} cannot listen on {host or '*'}:{port}: {error.strerror};"
-                " set another address in listeners",
-            ) from error
-        sock.setblocking(False)
-        return sock
+    def _resume(self) -> None:
+        for sock in self.socks:
+            self.loop.add_reader(sock.fileno(), self._accept, sock)
 
-    def _accept(self) -> None:
+    def _pause(self) -> None:
+        for sock in self.socks:
+            self.loop.remove_reader(sock.fileno())
+
+    def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                sock, address = self.sock.accept()
+                sock, address = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_away()
+                    self._turn_away(listening)
                 elif error.errno != errno.ECONNABORTED:
                     log.error("listener %s: accept failed: %s", self.name, error)
                 return
             self._admit_or_close(sock, (canonical_host(address[0]), *address[1:]))
             pause = self.rates.accepted(self.name, self.loop.time())
             if pause > 0:
-                self.loop.remove_reader(self.sock.fileno())
+                self._pause()
                 self.paused = self.loop.call_later(pause, self._accept_again)
                 return
 
     def _accept_again(self) -> None:
         """Go on after a pause that the creation rate has caused."""
         self.paused = None
-        self.loop.add_reader(self.sock.fileno(), self._accept)
-        self._accept()
+        self._resume()
+        for sock in self.socks:
+            if self.paused is None:         # the one before may have paused again
+                self._accept(sock)
 
     def _admit_or_close(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         held = self.rates.held(address[0], self.loop.time())
@@ -204,7 +183,7 @@ class Listener:
         self.logins.failure(False)
         self._refused(f"connection from {address[0]}:{address[1]}", error)
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, listening: socket.socket) -> None:
         """No descriptor is left: close the spare one, accept and close the newest client, and open
         the spare one again."""
         self.refusals += 1
@@ -212,7 +191,7 @@ class Listener:
             log.error("listener %s: out of file descriptors, a client is turned away", self.name)
         self.spare.close()
         try:
-            sock, _ = self.sock.accept()
+            sock, _ = listening.accept()
             sock.close()
             self.spare = _spare_descriptor()
         except OSError:
@@ -268,20 +247,21 @@ class Listener:
             self.limits.closed(connection.client.host, self.name)
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; existing connections stay."""
+        """Close the listening sockets; existing connections stay."""
         if self.paused is not None:
             self.paused.cancel()
         for sock, handle in self.throttled.items():
             handle.cancel()
             sock.close()
         self.throttled.clear()
-        self.loop.remove_reader(self.sock.fileno())
-        self.sock.close()
+        self._pause()
+        for sock in self.socks:
+            sock.close()
         self.spare.close()
         self.sweeper.cancel()
 
     def close(self) -> None:
-        """Close the listening socket and all connections."""
+        """End the handshakes and all connections."""
         self.handshakes.close()
         for connection in list(self.connections):
             connection.close()

@@ -70,7 +70,7 @@ async def _serve(config: BrokerConfig) -> None:
     addresses = []
     for listener in server.listeners:
         advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
-        bound = _address(*listener.sock.getsockname()[:2])
+        bound = ", ".join(_address(*sock.getsockname()[:2]) for sock in listener.socks)
         log.info("listening on %s, clients are sent to %s", bound, advertised)
         addresses.append(advertised)
     log.info(

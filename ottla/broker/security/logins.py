@@ -24,18 +24,18 @@ class Logins:
         self.counts: Counter[str] = Counter()
         """By Kafka's name of the metric; "reauthentication" is the next one on the same connection
         (KIP-368)."""
-        self._known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self.known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._logged = self._not_logged = 0
 
     def success(self, principal: str, host: str, peer: str, mechanism: str, again: bool) -> None:
         """Count a login of `principal` from `host`, and log it if it is news."""
         self._count("successful", again)
         who = principal, host, mechanism
-        news = who not in self._known and not again
-        self._known[who] = None
-        self._known.move_to_end(who)
-        if len(self._known) > KNOWN_MAX:
-            self._known.popitem(last=False)
+        news = who not in self.known and not again
+        self.known[who] = None
+        self.known.move_to_end(who)
+        if len(self.known) > KNOWN_MAX:
+            self.known.popitem(last=False)
         listed = news and self._logged < LOGGED_PER_SWEEP
         self._logged += listed
         self._not_logged += news and not listed

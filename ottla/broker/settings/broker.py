@@ -51,7 +51,8 @@ class BrokerSettings(ListenerSettings):
         help="The rack of this broker: the replicas of a partition are on different racks.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),
-        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one.")
+        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. A host name"
+        " stands for all of its addresses, an empty one for every interface.")
     advertised_listeners: Names | None = setting(
         "advertised.listeners", None,
         help="Addresses for clients, if they differ from the listeners'.")

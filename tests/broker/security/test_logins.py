@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.security.logins import KNOWN_MAX, LOGGED_PER_SWEEP, Logins
-from ottla.broker.security.sasl.oauthbearer import _claimed
+from ottla.broker.security.sasl.oauthbearer import claimed_subject
 from ottla.wire.messages import CreateAclsRequest, MetadataRequest
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import SaslBroker, log_in, shake
@@ -64,7 +64,7 @@ def test_a_mechanism_that_is_not_offered_has_no_user(
 def test_the_subject_of_a_refused_token_is_read_if_it_can_be(
     token: bytes, subject: str | None
 ) -> None:
-    assert _claimed(token, "sub") == subject
+    assert claimed_subject(token, "sub") == subject
 
 
 def test_many_logins_of_the_same_user_are_one_line(
@@ -90,7 +90,7 @@ def test_logins_of_many_users_have_a_bounded_number_of_lines(
     assert len(lines(caplog, "has authenticated")) == LOGGED_PER_SWEEP
     logins.sweep()
     assert lines(caplog, f"{2 * KNOWN_MAX - LOGGED_PER_SWEEP} more users")
-    assert len(logins._known) == KNOWN_MAX
+    assert len(logins.known) == KNOWN_MAX
     logins.success("User:another", "h", "h:1", "PLAIN", False)
     logins.success("User:another", "h", "h:2", "PLAIN", True)
     assert len(lines(caplog, "User:another")) == 1

@@ -76,7 +76,7 @@ class ClusterMachine(Machine):
         """Whether the broker accepts connections."""
         server = self.server
         return server is not None and not self.died and any(
-            listener.sock.fileno() >= 0 for listener in server.listeners
+            listener.socks[0].fileno() >= 0 for listener in server.listeners
         )
 
     def kill(self) -> None:

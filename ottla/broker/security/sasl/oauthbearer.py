@@ -32,7 +32,7 @@ AUTH = re.compile(rb"(?:^|\x01)auth=([^\x01]*)")
 BEARER = re.compile(rb"[Bb]earer +([A-Za-z0-9\-_.~+/=]+)")
 
 
-def _claimed(token: bytes, claim: str) -> str | None:
+def claimed_subject(token: bytes, claim: str) -> str | None:
     """The subject in a token, which nobody has verified."""
     payload = [*token.split(b"."), b""][1]
     try:
@@ -66,7 +66,7 @@ class OauthExchange(Exchange):
                 None, self.rules.check, bearer[1].decode("ascii")
             )
         except AuthenticationFailed as error:
-            self.claimed = _claimed(bearer[1], self.rules.subject_claim)
+            self.claimed = claimed_subject(bearer[1], self.rules.subject_claim)
             self.refusal = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
             self.rules.refused(error)
             return self.refusal.encode()

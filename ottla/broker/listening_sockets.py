@@ -1,0 +1,105 @@
+"""Binds a listener to every address of its host.
+
+`localhost` is 127.0.0.1 and ::1 on most systems, and clients try either of them first: with one
+alone, some of them are refused, or reach another program.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+
+log = logging.getLogger("ottla.listener")
+
+NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""The machine does not have the address, or not its family."""
+PORTS_TRIED_MAX = 20
+"""Free ports that are tried for one that is free at all addresses."""
+
+
+class Unbindable(OSError):
+    """One address cannot be bound."""
+
+
+def listen(
+    name: str, host: str, port: int, backlog: int, receive_buffer_size: int
+) -> list[socket.socket]:
+    """Non-blocking sockets that listen on one port of all addresses of a host, IPv4 first; port 0
+    chooses a free one. Raises OSError with what to do."""
+    try:
+        infos = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise OSError(
+            f"listener {name} cannot listen on {host}:{port}: {host} does not resolve"
+            f" ({error.strerror}); set another address in listeners"
+        ) from error
+    addresses = list(dict.fromkeys((family, address[0]) for family, _, _, _, address in infos))
+    addresses.sort(key=lambda each: each[0] != socket.AF_INET)
+    for attempt in range(PORTS_TRIED_MAX):
+        try:
+            return _listen(name, addresses, port, backlog, receive_buffer_size)
+        except Unbindable as error:
+            chosen_elsewhere = port == 0 and error.errno == errno.EADDRINUSE
+            if chosen_elsewhere and attempt < PORTS_TRIED_MAX - 1:
+                continue
+            where = error.filename if len(addresses) > 1 else ""
+            raise OSError(
+                error.errno,
+                f"listener {name} cannot listen on {host or '*'}:{port}:"
+                f" {where and f'{where}: '}{error.strerror}; set another address in listeners",
+            ) from error
+    raise AssertionError("the last attempt has raised")
+
+
+def _listen(
+    name: str, addresses: Sequence[tuple[int, str | int]], port: int, backlog: int,
+    receive_buffer_size: int,
+) -> list[socket.socket]:
+    bound: list[socket.socket] = []
+    missing: Unbindable | None = None
+    try:
+        for family, address in addresses:
+            try:
+                sock = _bound(family, str(address), port, len(addresses) > 1, receive_buffer_size)
+            except OSError as error:
+                missing = Unbindable(error.errno, error.strerror, address)
+                if error.errno not in NOT_HERE:
+                    raise missing from error
+                log.info("listener %s: %s is not an address of this machine", name, address)
+                continue
+            bound.append(sock)
+            sock.listen(backlog)
+            port = sock.getsockname()[1]
+        if missing is not None and not bound:
+            raise missing
+    except BaseException:
+        for sock in bound:
+            sock.close()
+        raise
+    return bound
+
+
+def _bound(
+    family: int, address: str, port: int, one_of_several: bool, receive_buffer_size: int
+) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and one_of_several:
+            # IPv4 has a socket of its own, and :: would take its port.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if receive_buffer_size >= 0:
+            # Clients' sockets inherit it; set later it would not affect the window scale.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
+        sock.bind((address, port))
+    except OSError:
+        with suppress(OSError):
+            sock.close()
+        raise
+    return sock

@@ -76,14 +76,19 @@ class Listener:
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.send_buffer_size = config.socket_send_buffer_bytes
-        self.socks = listen(
-            name, host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
+        self.socks = self._listen(
+            host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
         )
         self.port: int = self.socks[0].getsockname()[1]
         self.spare = _spare_descriptor()
         self._resume()
         broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
+
+    def _listen(
+        self, host: str, port: int, backlog: int, receive_buffer_size: int
+    ) -> list[socket.socket]:
+        return listen(self.name, host, port, backlog, receive_buffer_size)
 
     def _resume(self) -> None:
         for sock in self.socks:

@@ -42,7 +42,7 @@ class SimListener(listening.Listener):
     """A listener whose clients are simulated."""
 
     def _listen(self, *_: Any) -> Any:
-        return _NoSocket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        return [_NoSocket(socket.AF_UNIX, socket.SOCK_DGRAM)]
 
     def _client(self, sock: Any, address: tuple[Any, ...]) -> listening.Client:
         self.accepted += 1

@@ -3,22 +3,27 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 BUILD_SECONDS := 80
+PORT ?= 9092
+HTTP_PORT ?= 9308
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build run cluster walkthrough test lint compat compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build needs run cluster spark walkthrough test lint compat compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
-# What is missing is said before anything is fetched.
-.venv/.base:
+# What a build needs from the system; it is checked before anything is fetched.
+needs:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "make: Python 3.11 or newer is needed; name it: make PYTHON=python3.12"; exit 1; }
-	@command -v "$${CC:-cc}" > /dev/null || \
-		{ echo "make: a C compiler is needed: apt install gcc, dnf install gcc, or xcode-select --install"; exit 1; }
+	@echo 'int main(void) { return 0; }' | $${CC:-cc} -x c -c -o /dev/null - || \
+		{ echo "make: a C compiler is needed: apt install gcc libc6-dev, dnf install gcc, or xcode-select --install"; exit 1; }
 	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || \
 		{ echo "make: Python's headers are needed: apt install python3-dev, or dnf install python3-devel"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
 		{ echo "make: Python's venv module is needed: apt install python3-venv"; exit 1; }
+
+.venv/.base:
+	@$(MAKE) --no-print-directory -s needs
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.2"
 	touch $@
@@ -28,7 +33,8 @@ build: .venv/.built
 .venv/.built: .venv/.base $(SOURCES)
 	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
 	[ ! -d build/cython ] || find build/cython -name '*.c' ! -newer setup.py -delete
-	@echo "Compiling $$(find ottla -name '*.pyx' | wc -l) Cython modules: about $(BUILD_SECONDS) seconds on two cores, later only what changed."
+	@echo "Compiling $$(find ottla -name '*.pyx' | wc -l) Cython modules: about $(BUILD_SECONDS) seconds on two idle cores, later only what changed."
+	$(PY) setup.py -q build_ext --inplace
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla
 	touch $@
@@ -55,8 +61,10 @@ extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 
 wheel: .venv/.test
 	$(PY) -m compat_tests.wheels_tried $(or $(PYTHONS),$(PYTHON)) $(if $(WHEEL_TESTS),--tests $(WHEEL_TESTS))
 
+# A broker on PORT (9092), its metrics on HTTP_PORT (9308), data in ./data.
 run: build
-	.venv/bin/ottla server start --override ottla.http.listener=localhost:9308
+	.venv/bin/ottla server start --first-steps --override listeners=PLAINTEXT://localhost:$(PORT) \
+		--override ottla.http.listener=localhost:$(HTTP_PORT)
 
 # ZooKeeper and three brokers, on ports 9092 to 9094 with data in ./data/cluster; needs Java. See docs/cluster.md.
 cluster: .venv/.cluster
@@ -64,6 +72,13 @@ cluster: .venv/.cluster
 
 .venv/.cluster: .venv/.built pyproject.toml
 	$(call extra,cluster)
+	touch $@
+
+# What ottla.spark_interop and `ottla pipeline` need, into .venv; they need Java 17 too.
+spark: .venv/.spark
+
+.venv/.spark: .venv/.built pyproject.toml
+	$(call extra,spark)
 	touch $@
 
 # Two files at a time; a file's tests stay in one process, with what they share.
@@ -87,9 +102,9 @@ compat-cluster: .venv/.compat
 	.venv/bin/pytest -q $(patsubst %,compat_tests/test_%.py,$(or $(SUITES),$(CLUSTER_SUITES))) \
 		--durations=10 --broker cluster --kills $(or $(KILLS),0)
 
-# A fresh clone, built without a compiler cache, and every step of docs/quick_start.md, with times.
+# A fresh clone, built without a compiler cache, and every command of README, quick start, testing and install page.
 newcomer: .venv/.compat
-	.venv/bin/python -m compat_tests.first_minutes
+	CCACHE_DISABLE=1 OTTLA_COMPILE_CLONE=1 .venv/bin/pytest -v --durations=0 compat_tests/test_documents.py
 
 # Frameworks of Python that are too large for every run of the tests: Quix Streams, FastStream, bytewax, Pathway.
 frameworks: .venv/.compat

@@ -1,17 +1,30 @@
 """Compiles every Cython module; all other settings are in pyproject.toml."""
 
+import contextlib
+import io
 import os
 import re
+import sys
+import sysconfig
+import threading
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 BUILD = "build/cython"
 SHARED = "ottla._cython"
 """What typed memoryviews need, once instead of in each module: a quarter of all C code."""
-FLAGS = os.environ.get("OTTLA_CFLAGS", "-O2 -g0 -Werror=incompatible-pointer-types").split()
-"""What gcc 14 refuses is an error with older compilers too, so that it is noticed."""
+FLAGS = os.environ.get(
+    "OTTLA_CFLAGS",
+    "-O2 -g0 -Werror=incompatible-pointer-types -Wno-unused-function"
+    " -Wno-maybe-uninitialized",
+).split()
+"""What gcc 14 refuses is an error with older compilers too, so that it is noticed. The two warnings
+are about C that Cython writes."""
+COMPILED = f"{BUILD}/{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+"""Compiled modules are kept here: the next build compiles what has changed."""
 HOME = os.environ.get("OTTLA_PROJECT_URL", "")
 """Where the project is published, for the metadata of its packages: who publishes it knows."""
 
@@ -23,12 +36,53 @@ def readme() -> str:
     return re.sub(r"\[([^\]]*)\]\((?!https?:|#)[^)]*\)", r"\1", text)
 
 
+class Progress(io.TextIOBase):
+    """Shows how far a build is: on a terminal in one line, else a line for every tenth module."""
+
+    def show(self, done: int, count: int, what: str) -> None:
+        """Show that `done` of `count` modules are finished."""
+        if sys.stderr.isatty():
+            end = "\n" if done == count else ""
+            sys.stderr.write(f"\r[{done:>3}/{count}] {what}\033[K{end}")
+        elif done % 10 == 0 or done == count:
+            sys.stderr.write(f"[{done:>3}/{count}] {what}\n")
+        sys.stderr.flush()
+
+    def write(self, text: str) -> int:
+        """Take what Cython prints, such as `[ 7/76] Cythonizing ottla/wire/batch.pyx`."""
+        found = re.match(r"\[ *(\d+)/(\d+)\] (Cythonizing .*)", text)
+        if found:
+            self.show(int(found[1]), int(found[2]), found[3])
+        return len(text)
+
+
+class Compile(build_ext):
+    """Shows the progress, and compiles only what has changed. setuptools would build an editable
+    installation in a temporary directory, and so compile everything every time."""
+
+    def run(self) -> None:
+        """Compile into COMPILED, then copy to where setuptools wants the modules."""
+        self.done, self.lock, self.progress = 0, threading.Lock(), Progress()
+        wanted, self.build_lib = self.build_lib, COMPILED
+        super().run()
+        compiled = [self.get_ext_fullpath(ext.name) for ext in self.extensions]
+        self.build_lib = wanted
+        for path, ext in zip(compiled, self.extensions, strict=True):
+            target = Path(self.get_ext_fullpath(ext.name))
+            if not self.inplace:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.copy_file(path, str(target))
+
+    def build_extension(self, ext: Extension) -> None:
+        super().build_extension(ext)        # in one of several threads
+        with self.lock:
+            self.done += 1
+            self.progress.show(self.done, len(self.extensions), f"compiled {ext.name}")
+
+
 os.makedirs(f"{BUILD}/ottla", exist_ok=True)
-setup(
-    long_description=readme(),
-    long_description_content_type="text/markdown",
-    project_urls={"Homepage": HOME} if HOME else {},
-    ext_modules=cythonize(
+with contextlib.redirect_stdout(Progress()):
+    MODULES = cythonize(
         [
             Extension(SHARED, [f"{BUILD}/ottla/_cython.c"], extra_compile_args=FLAGS),
             Extension("*", ["ottla/**/*.pyx"], extra_compile_args=FLAGS),
@@ -41,5 +95,11 @@ setup(
         compiler_directives={
             "language_level": 3, "emit_code_comments": False, "auto_pickle": False,
         },
-    ),
+    )
+setup(
+    cmdclass={"build_ext": Compile},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    project_urls={"Homepage": HOME} if HOME else {},
+    ext_modules=MODULES,
 )

@@ -10,7 +10,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,11 +19,12 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from compat_tests.requirements import ROOT, zookeeper
+from compat_tests.requirements import zookeeper
 from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import CHROOT, LocalBroker
 from ottla.tools.commands import table
 from ottla.tools.zookeeper.local import LocalZooKeeper, free_port
+from tests.documents import commands
 
 pytestmark = pytest.mark.timeout(300)
 COUNT = 300
@@ -193,12 +193,10 @@ def create(growing: Growing) -> None:
     growing.first.settings = growing.in_cluster
 
 
-def blocks_of_the_page() -> list[str]:
-    """The commands of docs/cluster.md, "From one broker to a cluster"."""
-    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    section = text.partition("## From one broker to a cluster\n")[2].partition("\n## ")[0]
-    blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
-    return [textwrap.dedent(block) for block in blocks]
+def replicas_of_the_page() -> str:
+    """The commands of docs/cluster.md that give everything three replicas."""
+    [found] = [block.text for block in commands("docs/cluster.md") if "range(3)" in block.text]
+    return found
 
 
 def replicate(growing: Growing) -> None:
@@ -207,7 +205,7 @@ def replicate(growing: Growing) -> None:
     growing.ottla("install-kafka-scripts bin")
     admin = AdminClient({"bootstrap.servers": growing.bootstrap})
     assert {*INTERNAL, "records", "payments"} <= {*admin.list_topics(timeout=30).topics}
-    _, script = blocks_of_the_page()
+    script = replicas_of_the_page()
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script.replace("localhost:9092", address)],
         cwd=growing.directory, capture_output=True, text=True, timeout=180,

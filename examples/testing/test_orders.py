@@ -1,6 +1,6 @@
 """Example tests of a program that uses Kafka, with Ottla's pytest plug-in.
 
-    pip install ottla pytest confluent-kafka
+    pip install ../.. pytest confluent-kafka
     pytest
 """
 

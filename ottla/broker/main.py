@@ -42,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
         help="info, unless --env and KAFKA_LOG4J_ROOT_LOGLEVEL say otherwise",
     )
     start.add_argument("--log-format", default="text", choices=["text", "json"])
+    start.add_argument(
+        "--first-steps", action="store_true", help="once it serves, print what to type next"
+    )
     return root
 
 
@@ -80,7 +83,12 @@ def main(arguments: list[str] | None = None) -> int:
     from ottla.broker.service import run
 
     path = Path(chosen.properties) if chosen.properties else None
-    return run(Sources(path, chosen.override, environment))
+    sources = Sources(path, chosen.override, environment)
+    if not chosen.first_steps:
+        return run(sources)
+    from ottla.broker.first_steps import first_steps
+
+    return run(sources, first_steps)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from ottla import __version__
@@ -28,7 +29,7 @@ from ottla.wire.errors import StorageFailed
 log = logging.getLogger("ottla.server")
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
@@ -67,12 +68,7 @@ async def _serve(config: BrokerConfig) -> None:
             raise
         log.info("stopped: %s", error)
         return
-    addresses = []
-    for listener in server.listeners:
-        advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
-        bound = ", ".join(_address(*sock.getsockname()[:2]) for sock in listener.socks)
-        log.info("listening on %s, clients are sent to %s", bound, advertised)
-        addresses.append(advertised)
+    addresses = _advertised(server)
     log.info(
         "cluster %s, %d topics; serving after %.2f s", server.storage.cluster_id,
         len(server.metadata_log.image.topics), loop.time() - began,
@@ -83,6 +79,8 @@ async def _serve(config: BrokerConfig) -> None:
     for handler in logging.getLogger().handlers:
         handler.flush()                 # so that the ready line is the last one
     say(f"ottla ready: {ready}")
+    if say_more is not None:
+        say(say_more(addresses[0].partition("://")[2]))
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
     serving = True
@@ -98,6 +96,17 @@ async def _serve(config: BrokerConfig) -> None:
     if not stopped.is_set():
         raise StorageFailed(server.failure.result())
     log.info("stopped: all data are on disk")
+
+
+def _advertised(server: Server) -> list[str]:
+    """Log each listener's addresses; returns those that clients get."""
+    addresses = []
+    for listener in server.listeners:
+        advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
+        bound = ", ".join(_address(*sock.getsockname()[:2]) for sock in listener.socks)
+        log.info("listening on %s, clients are sent to %s", bound, advertised)
+        addresses.append(advertised)
+    return addresses
 
 
 def _address(host: str, port: int) -> str:
@@ -126,8 +135,11 @@ def _look_names_up(config: BrokerConfig) -> None:
     threading.Thread(target=look, name="ottla-names", daemon=True).start()
 
 
-def run(sources: Sources) -> int:
-    """`ottla server start`: serve until a signal ends it; returns the exit status."""
+def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
+    """`ottla server start`: serve until a signal ends it; returns the exit status.
+
+    Once it serves, it prints what `say_more` returns for its address.
+    """
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
@@ -141,7 +153,7 @@ def run(sources: Sources) -> int:
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, say_more))
     except SettingsError as error:
         _complain(str(error))
         return 2

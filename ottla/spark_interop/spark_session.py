@@ -97,7 +97,10 @@ def spark_version() -> str:
     try:
         import pyspark
     except ImportError as error:
-        raise SparkUnavailable("pyspark is not installed: pip install 'ottla[spark]'") from error
+        raise SparkUnavailable(
+            "pyspark is not installed: `make spark` in a clone of Ottla installs it, elsewhere"
+            f" pip install pyspark=={RECOMMENDED} confluent-kafka pyarrow pandas"
+        ) from error
     return str(pyspark.__version__)
 
 

@@ -39,7 +39,7 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
         from ottla.replication.zookeeper import ZooKeeper
     except ImportError as error:
         raise StorageRefused(
-            "zookeeper.connect needs the package kazoo: pip install 'ottla[cluster]'"
+            "zookeeper.connect needs the package kazoo: pip install kazoo"
         ) from error
     tls = None
     if config.zookeeper_ssl_client_enable:

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="ottla pipeline",
         description="Data pipelines on Spark. Each goes on where it was stopped.",
-        epilog="Needs pip install 'ottla[spark]' and Java 17.",
+        epilog="Needs Ottla's extra `spark` (docs/install.md) and Java 17.",
     )
     names = root.add_subparsers(dest="command", metavar="NAME", required=True)
     for step in STEPS:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import CreateAclsRequest, CreateTopicsRequest, MetadataRequest
+from ottla.wire.messages import CreateTopicsRequest, MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.security.authority import Authority
-from tests.broker.security.logging_in import make_user
+from tests.documents import ROOT, Block, blocks, commands
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "security.md"
+DOCUMENT = ROOT / "docs" / "security.md"
+BIN = Path(sys.executable).parent
+USERS, FIRST_USER = commands("docs/security.md")
 
 
 def documented(directory: Path, key: Path) -> dict[str, str]:
@@ -27,20 +32,47 @@ def documented(directory: Path, key: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name != "advertised.listeners"}
 
 
+def ottla(directory: Path, *words: str) -> str:
+    """What a command prints."""
+    return subprocess.run(
+        [BIN / "ottla", *words], cwd=directory, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def run(block: Block, directory: Path, address: str) -> str:
+    """Run the commands of a block, with Kafka's names for the tools on the PATH."""
+    ottla(directory, "install-kafka-scripts", "bin")
+    path = f"{directory / 'bin'}:{BIN}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", block.text.replace("localhost:9092", address)], cwd=directory,
+        env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
+
+
+def test_the_first_user_exists_before_the_first_start(tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path / 'data'}\nnode.id=0\n")
+    run(FIRST_USER, tmp_path, "")
+    kept = (tmp_path / "data" / "ottla-bootstrap.jsonl").read_text()
+    assert "admin" in kept and "secret" not in kept
+
+
 def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     settings = documented(tmp_path / "data", authority.issue("server"))
     with RunningBroker(tmp_path / "data", **settings) as broker:
         public = ("127.0.0.1", broker.server.listeners[1].port)
         with WireClient(broker.address) as admin:
-            make_user(admin, "alice", "her-secret", "SCRAM-SHA-512")
             topic = CreateTopicsRequest.Topic(name="orders", num_partitions=1, replication_factor=1)
             assert not admin.call(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code
-            rule = CreateAclsRequest.Creation(
-                resource_type=2, resource_name="orders", resource_pattern_type=3,
-                principal="User:alice", host="*", operation=3, permission_type=3,
-            )
-            admin.call(CreateAclsRequest(creations=[rule]), 3)
+        run(USERS, tmp_path, f"{broker.address[0]}:{broker.address[1]}")
+        text = next(b.text for b in blocks("docs/security.md") if b.text.startswith("bootstrap"))
+        client_file = text.replace("kafka.example.org:9093", f"127.0.0.1:{public[1]}")
+        (tmp_path / "client.properties").write_text(
+            client_file.replace("=ca.pem", f"={authority.file}"))
+        shown = ottla(tmp_path, "topic", "list", "--command-config", "client.properties")
+        assert "orders" in shown
 
         def client(password: str) -> WireClient:
             return WireClient(

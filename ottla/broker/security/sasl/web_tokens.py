@@ -45,7 +45,8 @@ class TokenRules:
             import jwt
         except ImportError as error:
             raise SettingsError(
-                "sasl.enabled.mechanisms", 'OAUTHBEARER needs pip install "ottla[security]"'
+                "sasl.enabled.mechanisms",
+                "OAUTHBEARER needs the package PyJWT: pip install PyJWT cryptography",
             ) from error
         self.jwt: Any = jwt
         self.settings = settings

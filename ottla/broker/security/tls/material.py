@@ -93,8 +93,8 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
     except ImportError as error:
         raise SettingsError(
             setting,
-            'a PKCS12 store needs pip install "ottla[security]"; or convert it and set the type'
-            " PEM: openssl pkcs12 -in store.p12 -out store.pem",
+            "a PKCS12 store needs the package cryptography: pip install cryptography; or convert it"
+            " and set the type PEM: openssl pkcs12 -in store.p12 -out store.pem",
         ) from error
     try:
         store = load_pkcs12(data, None if password is None else password.encode())

@@ -1,0 +1,159 @@
+"""A fresh clone with a fresh HOME, in which the commands of documents are run as they stand.
+
+Only ports and addresses are others: a machine that runs tests may use 9092 for something else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from compat_tests.brokers import free_port
+from compat_tests.requirements import ROOT
+from tests.documents import Block
+
+SERVES = re.compile(r"(make (run|cluster)|ottla (server|cluster) start)\b")
+"""Commands that go on until Ctrl-C."""
+READY = re.compile(r"^ottla (cluster )?ready: ", re.MULTILINE)
+SECONDS_MAX = 600
+COMPILED = "build/cython"
+
+
+class FreshClone:
+    """What a newcomer has: the sources, and two terminals, one of which a broker may occupy."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.home = directory / "ottla", directory / "home"
+        self.log = directory / "first-terminal.log"
+        self.port = free_port()
+        self.broker: subprocess.Popen[bytes] | None = None
+        self.activated = ""
+        self.home.mkdir()
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(self.directory)], check=True)
+        self._take_what_is_not_committed()
+
+    def _take_what_is_not_committed(self) -> None:
+        """On a clean checkout there is nothing to take."""
+        changed = subprocess.run(
+            ["git", "ls-files", "-mo", "--exclude-standard"], cwd=ROOT,
+            capture_output=True, text=True, check=True,
+        ).stdout.splitlines()
+        for name in changed:
+            target = self.directory / name
+            if (ROOT / name).is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, target)
+            else:
+                target.unlink(missing_ok=True)
+
+    def keep_what_is_compiled(self) -> None:
+        """Compiling takes minutes; `make newcomer` does without this. The copies have to be newer
+        than the sources and the installed Cython, and modules newer than their C."""
+        self.run("make .venv/.base")
+        source = ROOT / COMPILED
+        modules = [each for each in source.glob("*-cpython-*") if each.is_dir()]
+        shutil.copytree(
+            source, self.directory / COMPILED, copy_function=shutil.copyfile,
+            ignore=lambda where, names: [n for n in names if Path(where, n) in modules],
+        )
+        for each in modules:
+            shutil.copytree(
+                each, self.directory / COMPILED / each.name, copy_function=shutil.copyfile)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """A user's environment, with nothing of this checkout."""
+        kept = {
+            name: value for name, value in os.environ.items()
+            if not name.startswith(("OTTLA_", "PYTHON", "VIRTUAL_", "PYTEST", "MAKE", "CI"))
+        }
+        ours = f"{ROOT}/.venv/bin"
+        path = ":".join(part for part in os.environ["PATH"].split(":") if part != ours)
+        cache = subprocess.run(
+            ["python3", "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=False)
+        return kept | {
+            "HOME": str(self.home), "PATH": path, "PIP_CACHE_DIR": cache.stdout.strip(),
+            "PORT": str(self.port), "HTTP_PORT": str(free_port()),
+            "OTTLA_BOOTSTRAP_SERVERS": f"localhost:{self.port}",
+        }
+
+    def run(self, script: str, *interpreter: str) -> str:
+        """What a script prints in the second terminal; an AssertionError if it fails."""
+        done = subprocess.run(
+            [*(interpreter or ("sh", "-ec")), script], cwd=self.directory, env=self.environment,
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=SECONDS_MAX,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\nstatus {done.returncode}: {done.stdout[-4000:]}"
+        return done.stdout
+
+    def run_block(self, block: Block) -> str:
+        """Run a block; the result is what it printed, without what a broker printed."""
+        text = block.text.replace("localhost:9092", f"localhost:{self.port}")
+        if block.language == "python":
+            if "def test_" in text:
+                (self.directory / "test_block.py").write_text(text)
+                return self.run(f"{self.activated}pytest -q test_block.py")
+            return self.run(text, f"{self.directory}/.venv/bin/python", "-c")
+        printed, script = "", ""
+        for line in text.splitlines(keepends=True):
+            if SERVES.match(line):
+                printed += self.run(self.activated + script) if script else ""
+                script = ""
+                self.start(line)
+            else:
+                script += line
+        printed += self.run(self.activated + script) if script else ""
+        self.activated += "".join(re.findall(r"^\. .*\n", text, re.MULTILINE))
+        return printed
+
+    def start(self, line: str) -> None:
+        """Run a command that serves in the first terminal, until it is ready."""
+        self.stop()
+        line = line.split("  #")[0].rstrip()
+        if line.startswith("ottla server start"):
+            line += f" --override listeners=PLAINTEXT://localhost:{self.port}"
+        with self.log.open("wb") as log:
+            self.broker = subprocess.Popen(
+                ["sh", "-ec", self.activated + line], cwd=self.directory, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + SECONDS_MAX
+        while not READY.search(self.printed()):
+            running = self.broker.poll() is None and time.monotonic() < deadline
+            assert running, f"{line}:\n{self.printed()[-4000:]}"
+            time.sleep(0.05)
+
+    def printed(self) -> str:
+        """The first terminal since its last command was typed."""
+        return self.log.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Ctrl-C in the first terminal."""
+        if self.broker is not None:
+            os.killpg(self.broker.pid, signal.SIGINT)
+            self.broker.wait(60)
+            self.broker = None
+
+    def forget_data(self) -> None:
+        """Stop the broker and remove what a document has left."""
+        self.stop()
+        self.activated = ""
+        for name in ("data", "other-data", "server.properties", "test_block.py"):
+            path = self.directory / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def __enter__(self) -> FreshClone:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.stop()

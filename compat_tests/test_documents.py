@@ -1,0 +1,72 @@
+"""README, quick start, testing and install page: their commands run in a fresh clone with a fresh
+HOME, as they stand there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compat_tests.fresh_clone import FreshClone
+from compat_tests.requirements import program
+from tests.documents import ELSEWHERE, commands
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshClone]:
+    with FreshClone(tmp_path_factory.mktemp("clone")) as made:
+        if "OTTLA_COMPILE_CLONE" not in os.environ:
+            made.keep_what_is_compiled()
+        yield made
+
+
+@pytest.fixture
+def printed_by(clone: FreshClone) -> Iterator[Callable[[str], str]]:
+    """Runs a document and returns what its commands printed."""
+
+    def run(document: str) -> str:
+        run_here = [block for block in commands(document) if block.key not in ELSEWHERE]
+        return "".join(map(clone.run_block, run_here))
+
+    yield run
+    clone.forget_data()
+
+
+def test_every_command_of_the_readme_works_in_a_fresh_clone(
+    clone: FreshClone, printed_by: Callable[[str], str]
+) -> None:
+    program("kcat")
+    printed = printed_by("README.md")
+    assert "\nhello\n" in printed and "\ngreetings\n" in printed
+    assert "hello from kcat\n" in printed and "\n127.0.0.1:" in printed
+    assert "data in other-data" in clone.printed()
+
+
+def test_a_newcomer_gets_through_the_quick_start(
+    clone: FreshClone, printed_by: Callable[[str], str]
+) -> None:
+    program("kcat")
+    printed = printed_by("docs/quick_start.md")
+    assert "b'hello 0'" in printed and "b'hello 2'" in printed
+    assert "hello from kcat" in printed
+    assert '"value": "hello from ottla"' in printed and "Topic: greetings\tTopicId: " in printed
+    assert printed.count("payload: hello") == 5
+
+
+def test_make_run_ends_with_what_to_type_next(clone: FreshClone) -> None:
+    clone.start("make run")
+    shown = clone.printed().partition("ottla ready: ")[2]
+    lines = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
+    assert lines[0].startswith(". .venv/bin/activate")
+    assert "hello\n" in clone.run("\n".join(lines))
+    clone.forget_data()
+
+
+def test_the_page_about_tests_is_true_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:
+    printed = printed_by("docs/testing.md")
+    assert " passed in " in printed and "→ Metadata v" in printed
+
+
+def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:
+    assert printed_by("docs/install.md").strip().endswith("0.1.0")

@@ -1,0 +1,32 @@
+"""What to type once the broker serves, for `ottla server start --first-steps` and `make run`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+USUAL = "localhost:9092"
+
+
+def first_steps(address: str) -> str:
+    """The commands of a first session in another terminal."""
+    lines = []
+    if shutil.which("ottla") is None:
+        activate = Path(sys.prefix) / "bin" / "activate"
+        if activate.is_relative_to(Path.cwd()):
+            activate = activate.relative_to(Path.cwd())
+        lines.append((f". {activate}", "puts ottla on the PATH"))
+    if address != USUAL:
+        lines.append((f"export OTTLA_BOOTSTRAP_SERVERS={address}", ""))
+    lines += [
+        ("ottla topic create greetings", ""),
+        ("echo hello | ottla produce greetings", ""),
+        ("ottla consume greetings --exit", "all records; without --exit it waits for more"),
+    ]
+    width = max(len(command) for command, _ in lines)
+    shown = [f"    {command:<{width}}  {'# ' * bool(why)}{why}".rstrip() for command, why in lines]
+    return "\n".join(
+        ["", "Next, in a second terminal in the same directory:", "", *shown, "",
+         "Ctrl-C here stops the broker; it keeps the records. More: docs/quick_start.md"]
+    )

@@ -1,0 +1,90 @@
+"""The commands in the documents: blocks of `sh` and `python`.
+
+A test runs each of them as it stands; `DOCUMENTS` and `ELSEWHERE` say which test. Everything else
+between fences has another language (`text`, `properties`, …) and is shown, not run.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+COMMANDS = {"sh", "python"}
+DOCUMENTS = {
+    "README.md": "compat_tests/test_documents.py",
+    "docs/quick_start.md": "compat_tests/test_documents.py",
+    "docs/testing.md": "compat_tests/test_documents.py",
+    "docs/install.md": "compat_tests/test_documents.py",
+    "docs/operations.md": "compat_tests/test_documents.py",
+    "docs/security.md": "tests/broker/security/test_documented.py",
+    "docs/commands.md": "tests/tools/cli/test_commands.py",
+    "docs/spark_walkthrough.md": "compat_tests/test_spark_walkthrough.py",
+}
+"""Documents whose commands are run as they stand, and the test that runs them."""
+ELSEWHERE = {
+    "README.md: make test": "this is the run of all tests itself",
+    "docs/install.md: python3 -m venv env": "compat_tests/test_packages.py installs in bare"
+    " environments; here it would compile everything again",
+    "docs/install.md: env/bin/pip install '.[cluster,security]'": "tests/test_packaging.py",
+    "docs/install.md: make wheel": "compat_tests/test_packages.py; it compiles everything again",
+    "docs/operations.md: systemctl enable --now ottla": "it needs systemd as the first process;"
+    " tests/test_packaging.py checks the unit with systemd-analyze, and what the broker tells it",
+}
+"""Blocks that the test of their document leaves out, and what runs them."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it begins, its language, its text without the indentation."""
+
+    document: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The document and the first line."""
+        return f"{self.document}: {self.text.splitlines()[0].split('  #')[0].strip()}"
+
+    @property
+    def place(self) -> str:
+        """The address that a message shows."""
+        return f"{self.document}:{self.line}"
+
+
+def blocks(document: str) -> list[Block]:
+    """All fenced blocks of a document."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return [
+        Block(document, text.count("\n", 0, found.start()) + 1, found[2], textwrap.dedent(found[3]))
+        for found in FENCED.finditer(text)
+    ]
+
+
+def commands(document: str) -> list[Block]:
+    """The blocks of a document that are run."""
+    return [block for block in blocks(document) if block.language in COMMANDS]
+
+
+def without_blocks(document: str) -> str:
+    """The rest of the text, with as many lines."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return FENCED.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def tracked_texts() -> list[Path]:
+    """Every text that a user may read: documents, messages in the code, packaging, examples."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md", "docs", "ottla", "packaging", "examples", ":!CHANGELOG.md"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split("\n")
+    kinds = {".md", ".py", ".pyx", ".txt", ".ipynb", ".service", ".yaml", ".properties", ""}
+    paths = [ROOT / name for name in listed if name and Path(name).suffix in kinds]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+

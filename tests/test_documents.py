@@ -1,0 +1,58 @@
+"""What documents tell their readers to type: every block of commands has a test that runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.documents import (
+    COMMANDS,
+    DOCUMENTS,
+    ELSEWHERE,
+    ROOT,
+    blocks,
+    commands,
+    without_blocks,
+)
+
+TYPED = re.compile(
+    r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+(?:\.sh)?|make|pip|python3?|kcat|systemctl|echo) .*)$",
+    re.MULTILINE,
+)
+OTHER_LANGUAGES = {"text", "properties", "toml"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_says_whether_it_is_run(document: str) -> None:
+    unknown = [b.place for b in blocks(document) if b.language not in COMMANDS | OTHER_LANGUAGES]
+    assert not unknown, f"a block is sh or python, or one of {OTHER_LANGUAGES}"
+    if document != "docs/commands.md":      # its examples come from the table: test_commands.py
+        typed = TYPED.findall(without_blocks(document))
+        assert not typed, f"{document}: commands outside a block of sh, which no test runs"
+
+
+def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
+    for document, test in DOCUMENTS.items():
+        if any(block.key not in ELSEWHERE for block in commands(document)):
+            name = Path(document).name
+            assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} runs {document}"
+    keys = {block.key for document in DOCUMENTS for block in commands(document)}
+    assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
+
+
+def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:24]
+    typed = [line.split()[:2] for line in first_screen]
+    assert ["make", "run"] in typed and ["make", "test"] in typed
+
+
+@pytest.mark.parametrize(("compiler", "fits"), [("env cc", True), ("no-such-compiler", False)])
+def test_the_compiler_may_be_a_command_of_several_words(compiler: str, fits: bool) -> None:
+    """`CC="ccache gcc"` is one."""
+    done = subprocess.run(
+        ["make", "needs", f"CC={compiler}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == fits, done
+    assert ("a C compiler is needed" in done.stdout) != fits

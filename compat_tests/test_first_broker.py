@@ -6,7 +6,6 @@ The commands are those of docs/cluster.md."""
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -177,7 +176,7 @@ def begin_group(bootstrap: str) -> None:
 
 def create(growing: Growing) -> None:
     """The example of the table is the command that is run, on the broker's own file."""
-    assert "ottla cluster create --from server.properties --zookeeper " in blocks_of_the_page()[0]
+    assert "--from server.properties --zookeeper " in of_the_page("ottla cluster create")
     [example] = table.read("ottla")["cluster create"].examples
     line = example.removeprefix("ottla ").replace("localhost:2181/ottla", growing.connect)
     assert "in use by another process" in growing.ottla(line, status=1)
@@ -193,9 +192,9 @@ def create(growing: Growing) -> None:
     growing.first.settings = growing.in_cluster
 
 
-def replicas_of_the_page() -> str:
-    """The commands of docs/cluster.md that give everything three replicas."""
-    [found] = [block.text for block in commands("docs/cluster.md") if "range(3)" in block.text]
+def of_the_page(words: str) -> str:
+    """The commands of docs/cluster.md that have these words."""
+    [found] = [block.text for block in commands("docs/cluster.md") if words in block.text]
     return found
 
 
@@ -205,7 +204,7 @@ def replicate(growing: Growing) -> None:
     growing.ottla("install-kafka-scripts bin")
     admin = AdminClient({"bootstrap.servers": growing.bootstrap})
     assert {*INTERNAL, "records", "payments"} <= {*admin.list_topics(timeout=30).topics}
-    script = replicas_of_the_page()
+    script = of_the_page("range(3)")
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script.replace("localhost:9092", address)],
         cwd=growing.directory, capture_output=True, text=True, timeout=180,

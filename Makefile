@@ -68,7 +68,7 @@ run: build
 
 # ZooKeeper and three brokers, on ports 9092 to 9094 with data in ./data/cluster; needs Java. See docs/cluster.md.
 cluster: .venv/.cluster
-	.venv/bin/ottla cluster start data/cluster
+	.venv/bin/ottla cluster start --port $(PORT) data/cluster
 
 .venv/.cluster: .venv/.built pyproject.toml
 	$(call extra,cluster)

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.waiting import wait_until
 from ottla.client.errors import ClientError
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
+from ottla.tools.cli.server import holder_of
 from ottla.tools.commands import table
 
 pytestmark = pytest.mark.timeout(240)
@@ -320,19 +322,39 @@ def all_in_sync(cluster: LocalCluster, topic: str) -> bool:
     return all(len(part.isrs) == len(part.replicas) for part in partitions)
 
 
-def test_the_example_of_cluster_start_runs_a_cluster(tmp_path: Path) -> None:
+def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_path: Path) -> None:
+    """What dies is started again, the example of `cluster restart-broker` restarts a broker, and
+    the end does not wait for a ZooKeeper that is gone."""
     zookeeper()
     [example] = table.read("ottla")["cluster start"].examples
     command = [sys.executable, "-m", *shlex.split(example), "--port", "0"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    log = (tmp_path / "log").open("w+")
+    with log, subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True
+    ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         bootstrap, _, where = line.removeprefix("ottla cluster ready: ").partition(", data in ")
         assert where.strip() == str(tmp_path / "data"), line
         admin = AdminClient({"bootstrap.servers": bootstrap})
         assert len(admin.describe_cluster().result(30).nodes) == 3
+        killed = holder_of(tmp_path / "data" / "broker-2")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: holder_of(tmp_path / "data" / "broker-2") not in (0, killed),
+                   "broker 2 runs again", 60)
+        [example] = table.read("ottla")["cluster restart-broker"].examples
+        subprocess.run([sys.executable, "-m", *shlex.split(example)], cwd=tmp_path, check=True)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        [server] = [int(child) for child in children
+                    if b"QuorumPeerMain" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        os.kill(server, signal.SIGKILL)
+        begin = time.monotonic()
         process.terminate()         # as Ctrl-C; a shell's background jobs ignore SIGINT
-        assert process.wait(60) == 0
+        assert process.wait(60) == 0 and time.monotonic() - begin < 30
+        log.seek(0)
+        said = log.read()
+        assert "broker 2 has ended with status -9" in said and "starts again in 1 s" in said
+        assert "broker 2 was stopped; it starts again" in said
 
 
 def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_out_works(

@@ -15,6 +15,7 @@ from tests.documents import (
     ROOT,
     blocks,
     commands,
+    tracked_texts,
     without_blocks,
 )
 
@@ -41,6 +42,16 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
             assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} runs {document}"
     keys = {block.key for document in DOCUMENTS for block in commands(document)}
     assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
+
+
+def test_nothing_tells_to_install_from_an_index_that_has_no_ottla() -> None:
+    told = re.compile(r"""pip install[^\n]*?[ '"](ottla)(?:\[|['"]|\s|$)""", re.MULTILINE)
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found[0]}"
+        for path in tracked_texts()
+        for found in told.finditer(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert not wrong, "docs/install.md has what works"
 
 
 def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:

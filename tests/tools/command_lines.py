@@ -18,7 +18,8 @@ EXAMPLES = {
 }
 COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
-    "cluster accept-backup", "cluster create", "cluster start", "server stop", "server dev",
+    "cluster accept-backup", "cluster create", "cluster restart-broker", "cluster start",
+    "server stop", "server dev",
     "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }

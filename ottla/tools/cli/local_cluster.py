@@ -7,16 +7,16 @@ machine and one disk.
 
 from __future__ import annotations
 
-import os
-import selectors
 import signal
 import subprocess
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from ottla.client.errors import ClientError
+from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, say
 from ottla.tools.cli.server import READY
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
 
@@ -24,6 +24,9 @@ FIRST_PORT = 9092
 CHROOT = "/ottla"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
+CUT_OFF_STOP_SECONDS = 3.0
+"""Without ZooKeeper no broker can hand over, and would try to for half a minute. What it has
+acknowledged is kept when it is killed."""
 BROKERS_MAX = 100
 
 
@@ -47,6 +50,11 @@ class LocalBroker:
         """Words before the command, such as those that choose a network namespace."""
         self.process: subprocess.Popen[bytes] | None = None
         self.printed_before = 0
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return f"broker {self.node_id}"
 
     def start(self) -> None:
         """Start it; `wait_ready` waits for it."""
@@ -75,15 +83,17 @@ class LocalBroker:
         """What it has printed since it was started last."""
         return self.log.read_bytes()[self.printed_before :].decode(errors="replace")
 
-    def stop(self) -> None:
-        """Stop it cleanly, or kill it if that takes too long."""
+    def stop(self, cut_off: Callable[[], bool] = lambda: False) -> None:
+        """Stop it cleanly, or kill it if that takes too long, which it soon does where the broker
+        is `cut_off` from ZooKeeper."""
         if self.process is None:
             return
         self.process.terminate()
-        try:
-            self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        begun = time.monotonic()
+        while self.process.poll() is None:
+            if time.monotonic() - begun > (CUT_OFF_STOP_SECONDS if cut_off() else STOP_SECONDS):
+                self.kill()
+            time.sleep(0.02)
 
     def kill(self) -> None:
         """kill -9."""
@@ -129,6 +139,12 @@ class LocalCluster:
         }
 
     @property
+    def processes(self) -> list[Kept]:
+        """Everything that runs, ZooKeeper first."""
+        first: list[Kept] = [self.zookeeper] if self.zookeeper is not None else []
+        return [*first, *self.brokers.values()]
+
+    @property
     def bootstrap(self) -> str:
         """The brokers' addresses."""
         return ",".join(broker.address for broker in self.brokers.values())
@@ -148,9 +164,12 @@ class LocalCluster:
     def stop(self) -> None:
         """End the brokers, one after the other so that each hands over, then ZooKeeper."""
         for broker in self.brokers.values():
-            broker.stop()
+            broker.stop(self._cut_off)
         if self.zookeeper is not None:
             self.zookeeper.stop()
+
+    def _cut_off(self) -> bool:
+        return self.zookeeper is not None and not self.zookeeper.running
 
     def __enter__(self) -> LocalCluster:
         try:
@@ -190,24 +209,7 @@ def start(options: Namespace) -> int:
         with cluster:
             where = cluster.directory.absolute()
             print(f"ottla cluster ready: {cluster.bootstrap}, data in {where}", flush=True)
-            wait_end(cluster)
+            Upkeep(cluster.processes, say, time.monotonic).run()
     except KeyboardInterrupt:
         pass
     return 0
-
-
-def wait_end(cluster: LocalCluster) -> None:
-    """Wait for Ctrl-C; report a broker that ends by itself, while the others continue."""
-    with selectors.DefaultSelector() as selector:
-        for broker in cluster.brokers.values():
-            assert broker.process is not None
-            watched = os.pidfd_open(broker.process.pid)
-            selector.register(watched, selectors.EVENT_READ, broker)
-        while selector.get_map():
-            for key, _ in selector.select():
-                broker = key.data
-                status = broker.process.wait()
-                print(f"broker {broker.node_id} has ended with status {status}: {broker.log}",
-                      file=sys.stderr)
-                selector.unregister(key.fd)
-                os.close(key.fd)

@@ -98,6 +98,13 @@ class LocalZooKeeper:
         self.log = directory / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
 
+    name = "ZooKeeper"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.poll() is None
+
     @property
     def connect(self) -> str:
         """What `zookeeper.connect` is then."""

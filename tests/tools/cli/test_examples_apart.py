@@ -1,8 +1,8 @@
 """The examples of commands that need more than one broker: those that start one, end one or wait,
 want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
-others. Those of `cluster start` and `cluster create` need ZooKeeper: compat_tests/test_cluster.py
-and test_first_broker.py run them. That of `reassign plan` is in tests/broker/cluster/
-test_maintenance.py."""
+others. Those of `cluster start`, `cluster restart-broker` and `cluster create` need ZooKeeper:
+compat_tests/test_cluster.py and test_first_broker.py run them. That of `reassign plan` is in
+tests/broker/cluster/test_maintenance.py."""
 
 from __future__ import annotations
 

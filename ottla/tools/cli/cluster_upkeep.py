@@ -1,0 +1,154 @@
+"""Keeps the processes of `ottla cluster start` running: what ends is reported and started again.
+
+A process that was stopped in order starts again at once, which is how `ottla cluster
+restart-broker` restarts one. After a crash it starts after a second, after another one soon later
+it takes twice as long, and so on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ottla.client.errors import ClientError
+from ottla.tools.cli.output import done
+from ottla.tools.cli.server import READY, STOP_SECONDS, holder_of
+
+FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
+STEADY_SECONDS = 60.0
+"""A process that has run for so long has recovered from its last crash."""
+POLL_SECONDS = 0.05
+
+
+class Kept(Protocol):
+    """A process that is kept running."""
+
+    log: Path
+    process: subprocess.Popen[bytes] | None
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    def start(self) -> None:
+        """Start it."""
+
+
+class Restarts:
+    """When one process is started again."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.delay = FIRST_SECONDS
+        self.due: float | None = None
+
+    def started(self, now: float) -> None:
+        """The process runs since now."""
+        self.began, self.due = now, None
+
+    def ended(self, now: float, status: int) -> float:
+        """The seconds until it is started again."""
+        if now - self.began >= STEADY_SECONDS:
+            self.delay = FIRST_SECONDS
+        wait = 0.0 if status == 0 else self.delay
+        if status:
+            self.delay = min(2 * self.delay, LONGEST_SECONDS)
+        self.due = now + wait
+        return wait
+
+
+class Upkeep:
+    """Watches processes, and starts again what ends."""
+
+    def __init__(
+        self, kept: list[Kept], say: Callable[[str], None], clock: Callable[[], float]
+    ) -> None:
+        self.say, self.clock = say, clock
+        self.restarts = {one.name: (one, Restarts()) for one in kept}
+        self.selector = selectors.DefaultSelector()
+        for one in kept:
+            self._watch(one)
+
+    def _watch(self, one: Kept) -> None:
+        assert one.process is not None
+        self.restarts[one.name][1].started(self.clock())
+        self.selector.register(os.pidfd_open(one.process.pid), selectors.EVENT_READ, one)
+
+    def run(self) -> None:
+        """Work until an exception, such as Ctrl-C, ends it."""
+        try:
+            while True:
+                self.turn()
+        finally:
+            for key in list(self.selector.get_map().values()):
+                os.close(key.fd)
+            self.selector.close()
+
+    def turn(self) -> None:
+        """Wait for an end, or until a start is due, and deal with it."""
+        dues = [each.due for _, each in self.restarts.values() if each.due is not None]
+        timeout = max(min(dues) - self.clock(), 0.0) if dues else None
+        for key, _ in self.selector.select(timeout):
+            self.selector.unregister(key.fd)
+            os.close(key.fd)
+            self._ended(key.data)
+        for one, restarts in self.restarts.values():
+            if restarts.due is not None and restarts.due <= self.clock():
+                self._start(one, restarts)
+
+    def _ended(self, one: Kept) -> None:
+        assert one.process is not None
+        status = one.process.wait()
+        wait = self.restarts[one.name][1].ended(self.clock(), status)
+        how = "was stopped" if status == 0 else f"has ended with status {status}, see {one.log}"
+        self.say(f"{one.name} {how}; it starts again{f' in {wait:g} s' if wait else ''}")
+
+    def _start(self, one: Kept, restarts: Restarts) -> None:
+        try:
+            one.start()
+        except Exception as failed:
+            wait = restarts.ended(self.clock(), 1)
+            self.say(f"{one.name} did not start, next attempt in {wait:g} s: {failed}")
+        else:
+            self._watch(one)
+
+
+def say(text: str) -> None:
+    """A line of the log of `ottla cluster start`."""
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    print(f"{moment} {text}", file=sys.stderr, flush=True)
+
+
+def restart_broker(options: Namespace) -> None:
+    """`ottla cluster restart-broker`: stop one broker in order; `ottla cluster start` starts it
+    again. Returns once it serves."""
+    name = f"broker-{options.broker}"
+    directory = Path(options.dir or "data/cluster")
+    pid = holder_of(directory / name)
+    if not pid:
+        there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
+        known = f"; it has the brokers {', '.join(there)}" if there else ""
+        raise ClientError(f"no broker runs in {directory / name}{known}")
+    if options.dry_run:
+        done(options, f"restarted broker {options.broker}")
+        return
+    log = directory / f"{name}.log"
+    before = log.stat().st_size
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while READY not in log.read_bytes()[before:].decode(errors="replace"):
+        if time.monotonic() > deadline:
+            raise ClientError(
+                f"broker {options.broker} does not serve {STOP_SECONDS:g} s after it was asked to"
+                f" stop: does `ottla cluster start` run? {log} has the reason"
+            )
+        time.sleep(POLL_SECONDS)
+    done(options, f"restarted broker {options.broker}")

@@ -1,0 +1,78 @@
+"""`ottla cluster start` starts again what has ended, later each time that it crashes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from ottla.tools.cli.cluster_upkeep import LONGEST_SECONDS, STEADY_SECONDS, Restarts, Upkeep
+from tests.tools.cli.ottla_command import Ottla
+
+
+class Shell:
+    """A process that ends by itself, each time with the next status."""
+
+    name, log = "broker 2", Path("broker-2.log")
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(["sh", "-c", f"exit {self.statuses.pop(0)}"])
+
+
+class Seconds:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_broker_that_dies_is_reported_and_started_again() -> None:
+    said: list[str] = []
+    clock, broker = Seconds(), Shell(3, 0, 0)
+    upkeep = Upkeep([broker], said.append, clock)
+    upkeep.turn()
+    assert said == ["broker 2 has ended with status 3, see broker-2.log; it starts again in 1 s"]
+    clock.now += 1.0
+    upkeep.turn()
+    assert broker.statuses == [0]
+    upkeep.turn()                           # stopped in order: it starts again at once
+    assert said[1:] == ["broker 2 was stopped; it starts again"] and not broker.statuses
+
+
+def test_each_crash_soon_after_the_last_one_doubles_the_wait() -> None:
+    restarts, now, waits = Restarts(), 0.0, []
+    for _ in range(8):
+        restarts.started(now)
+        now += 1.0
+        waits.append(restarts.ended(now, 1))
+    assert waits == [1, 2, 4, 8, 16, LONGEST_SECONDS, LONGEST_SECONDS, LONGEST_SECONDS]
+    restarts.started(now)
+    assert restarts.ended(now + STEADY_SECONDS, 1) == 1
+    restarts.started(now)
+    assert restarts.ended(now, 0) == 0, "stopped in order"
+
+
+def test_a_start_that_fails_is_tried_again_later() -> None:
+    said: list[str] = []
+    clock, broker = Seconds(), Shell(1)     # then start() has no status left, and raises
+    upkeep = Upkeep([broker], said.append, clock)
+    upkeep.turn()
+    clock.now += 1.0
+    upkeep.turn()
+    assert said[1].startswith("broker 2 did not start, next attempt in 2 s")
+
+
+def test_restarting_a_broker_that_does_not_run_names_those_there_are(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    (tmp_path / "broker-1").mkdir()
+    done = ottla(f"cluster restart-broker 7 --dir {tmp_path}")
+    assert done.status == 1
+    assert f"no broker runs in {tmp_path}/broker-7; it has the brokers 1" in done.err

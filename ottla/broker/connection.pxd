@@ -42,6 +42,7 @@ cdef class Connection(Pollable):
     cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
     cdef readonly bint writing          # the socket accepts no more; nothing is read until it does
     cdef readonly bint warming          # the next bytes to send are being read from disk
+    cdef readonly bint ended            # the client sends nothing more
     cdef bint scheduled                 # go_on is due in the next turn of the loop
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
@@ -65,4 +66,5 @@ cdef class Connection(Pollable):
     cdef int warm(self) except -1
     cdef int unreadable(self, error) except -1
     cdef int compact(self) except -1
+    cdef int close_if_done(self) except -1
     cdef int schedule(self) except -1

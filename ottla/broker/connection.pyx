@@ -8,6 +8,9 @@ acknowledgement is pending (acks=all) holds nothing: its reply is in the `ReplyQ
 
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use.
+
+A client that ends its sending side may still read. What it has asked for is answered, as in Kafka;
+then the connection is closed.
 """
 
 from libc.stdint cimport int32_t, uint8_t
@@ -104,6 +107,7 @@ cdef class Connection:
                 if self.closed or self.writing or not self.may_handle():
                     break
             self.compact()
+            self.close_if_done()
         except OSError:
             self.close()
         except Exception as error:
@@ -124,8 +128,9 @@ cdef class Connection:
             return 0
         got = self.inbox.receive(self.transport)
         if got == 0:
-            self.close()
-            return 0
+            self.ended = self.paused = True
+            self.poller.watch(self.transport.fd, self, 0)
+            return self.close_if_done()
         if got < 0:
             return 0
         self.active_at = self.poller.clock.monotonic()
@@ -160,7 +165,7 @@ cdef class Connection:
         if self.closed:
             return 0
         self.inbox.compact()
-        if (self.paused and not self.writing and self.muting is None
+        if (self.paused and not self.ended and not self.writing and self.muting is None
                 and not self.inbox.has_frame()
                 and not (self.holding is not None and self.holding.stops_reading)):
             self.paused = False
@@ -322,6 +327,7 @@ cdef class Connection:
             return
         try:
             self.flush()
+            self.close_if_done()
         except OSError:
             self.close()
 
@@ -462,6 +468,13 @@ cdef class Connection:
         self.close()
 
     # -- ending ----------------------------------------------------------------------------------
+
+    cdef int close_if_done(self) except -1:
+        """Close if the client sends nothing more and has all its answers."""
+        if self.ended and not (
+                self.writing or self.scheduled or self.held() or self.inbox.has_frame()):
+            self.close()
+        return 0
 
     def failed(self, error):
         """Close after an exception: the frame is malformed, or the broker has a bug (logged)."""

@@ -216,7 +216,9 @@ class Listener:
                 )
             elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
                 connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))
-            elif now - connection.active_at > self.idle_seconds and not connection.held():
+            elif now - connection.active_at > self.idle_seconds and (
+                connection.ended or not connection.held()
+            ):
                 connection.close()
             elif now - connection.active_at > SWEEP_SECONDS:
                 connection.trim()

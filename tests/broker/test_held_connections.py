@@ -22,6 +22,11 @@ def stuck(broker: RunningBroker) -> bool:
     return any(each.writing for each in broker.server.listeners[0].connections)
 
 
+def ended(broker: RunningBroker) -> bool:
+    """Whether a client has ended its sending side."""
+    return any(each.ended for each in broker.server.listeners[0].connections)
+
+
 def connections(broker: RunningBroker) -> int:
     return len(broker.server.listeners[0].connections)
 
@@ -104,6 +109,9 @@ def test_nothing_watches_a_partition_after_its_clients_are_gone(data: Path) -> N
             create(client, "t")
             client.send(fetch_request("t", max_wait_ms=60_000), 11)
             until(lambda: held(broker), "the fetch is held")
+        # It may have ended its sending side only: its fetch is answered at the end of the wait.
+        until(lambda: broker.call(ended, broker), "the broker knows that it sends nothing more")
+        pass_time(broker, 61)
         until(lambda: not broker.call(connections, broker), "the connections are closed")
         with WireClient(broker.address) as client:
             assert produce(client, "t", batch(b"v")).error_code == 0

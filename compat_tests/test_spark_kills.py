@@ -147,7 +147,9 @@ def commits(path: Path) -> int:
 
 def written_to(broker: Broker, topic: str, group: str) -> int:
     try:
-        return sum(transactional.positions(Cluster(broker.bootstrap), topic, group).values())
+        cluster = Cluster(broker.bootstrap)
+        to = transactional.Destination(cluster, topic, group, source_cluster=cluster.id())
+        return sum(transactional.positions(to).values())
     except Exception:  # the topic does not exist yet, or the broker is down
         return 0
 

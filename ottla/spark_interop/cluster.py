@@ -7,8 +7,9 @@ librdkafka's names and derives the Java ones from them.
 from __future__ import annotations
 
 import difflib
+import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from ottla.spark_interop.errors import PipelineError
 
 ANSWER_SECONDS = 15
+CONNECT_SECONDS = 5
 ELECTION_SECONDS = 30
 AGAIN_SECONDS = 0.2
 ELECTION = {
@@ -36,6 +38,18 @@ JAVA_NAMES = {
     "ssl.ca.location": "ssl.truststore.location",
     "client.id": "client.id",
 }
+
+
+UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+TOPIC_SOURCE = 1  # Kafka's ConfigSource DYNAMIC_TOPIC_CONFIG
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A topic's setting: its value, and whether it is the topic's own or the cluster's default."""
+
+    value: str
+    own: bool
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Cluster:
         return {
             "bootstrap.servers": self.bootstrap,
             "allow.auto.create.topics": False,
-            "log_level": 3,
+            "log_level": 0,  # errors are raised; librdkafka's lines would come beside them
             **self.security,
             **settings,
         }
@@ -98,10 +112,30 @@ class Cluster:
 
         return AdminClient(self.client())
 
+    def _asked(self, call: Callable[[], Any], what: str = "") -> Any:
+        """What a call of the admin client returns; its errors become one sentence."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return call()
+        except KafkaException as error:
+            code = error.args[0]
+            if code.name() in UNREACHABLE:
+                raise self._silent(code.str()) from error
+            about = f"{what} at {self.bootstrap}" if what else self.bootstrap
+            raise PipelineError(f"{about}: {code.name()}: {code.str()}") from error
+
+    def _silent(self, why: str) -> PipelineError:
+        return PipelineError(
+            f"no broker answers at {self.bootstrap} within {ANSWER_SECONDS} s ({why}): check the "
+            "address, and that the broker runs"
+        )
+
     def id(self) -> str:
         """The cluster's id, which identifies it whatever its addresses are."""
         admin = self.admin()
-        return str(admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id)
+        asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+        return str(self._asked(asked.result).cluster_id)
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic; PipelineError if it does not exist or no broker answers."""
@@ -114,29 +148,53 @@ class Cluster:
     def topic_id(self, topic: str) -> str:
         """The topic's id as Kafka writes it (KIP-516): another one once it is deleted and made
         again."""
+        found = self.topic_ids([topic])[topic]
+        if found is None:
+            raise PipelineError(f"topic {topic} not found at {self.bootstrap}")
+        return found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
+        """The ids of topics, None for one that does not exist."""
         from confluent_kafka import TopicCollection
 
-        admin = self.admin()
-        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
-        # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
-        found = str(asked[topic].result().topic_id)
-        return found.translate(str.maketrans("+/", "-_")).rstrip("=")
+        admin, found = self.admin(), dict[str, str | None]()
+        names = TopicCollection(list(topics))
+        for name, answer in admin.describe_topics(names, request_timeout=ANSWER_SECONDS).items():
+            if (error := answer.exception()) is not None:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    self._asked(answer.result, f"topic {name}")
+                found[name] = None
+                continue
+            # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
+            text = str(answer.result().topic_id)
+            found[name] = text.translate(str.maketrans("+/", "-_")).rstrip("=")
+        return found
+
+    def settings(self, topic: str) -> dict[str, Setting]:
+        """The settings of a topic, by name; PipelineError if they cannot be read."""
+        from confluent_kafka.admin import ConfigResource
+
+        admin, of = self.admin(), ConfigResource(ConfigResource.Type.TOPIC, topic)
+        asked = admin.describe_configs([of], request_timeout=ANSWER_SECONDS)[of]
+        found = self._asked(asked.result, f"the settings of topic {topic}")
+        return {name: Setting(entry.value, entry.source == TOPIC_SOURCE)
+                for name, entry in found.items()}  # fmt: skip
 
     def identity(self, topic: str) -> dict[str, str]:
         """The topic, its id and its cluster, to which a checkpoint belongs: a topic made again
         under the same name has another id."""
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 
-    def _described(self, topic: str) -> dict[int, Any]:
-        from confluent_kafka import KafkaException
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic; PipelineError where no broker answers."""
+        return topic in self._topics()
 
-        try:
-            topics = self.admin().list_topics(timeout=ANSWER_SECONDS).topics
-        except KafkaException as error:
-            raise PipelineError(
-                f"no broker answers at {self.bootstrap} within {ANSWER_SECONDS} s: "
-                f"{error.args[0].str()}"
-            ) from error
+    def _topics(self) -> Any:
+        admin = self.admin()
+        return self._asked(lambda: admin.list_topics(timeout=ANSWER_SECONDS)).topics
+
+    def _described(self, topic: str) -> dict[int, Any]:
+        topics = self._topics()
         if topic not in topics:
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -145,10 +203,46 @@ class Cluster:
             raise PipelineError(f"topic {topic} at {self.bootstrap}: {refused.str()}")
         return dict(topics[topic].partitions)
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> bool:
+    def reach(self) -> None:
+        """PipelineError at once if no address of the cluster takes connections."""
+        reasons = []
+        for address in self.bootstrap.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isdigit():
+                raise PipelineError(f"{address!r} is not an address: write host:port")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+                return
+            except (OSError, OverflowError) as error:
+                reasons.append(f"{address.strip()}: {error}")
+        raise PipelineError(
+            f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address, and "
+            "that the broker runs"
+        )
+
+    def rights(self, topic: str) -> set[str]:
+        """The operations that this client may do with a topic; empty if the broker does not say."""
+        from confluent_kafka import TopicCollection
+
+        admin, names = self.admin(), TopicCollection([topic])
+        asked = admin.describe_topics(
+            names, include_authorized_operations=True, request_timeout=ANSWER_SECONDS
+        )[topic]
+        found = self._asked(asked.result, f"topic {topic}").authorized_operations
+        return {operation.name for operation in found or ()}
+
+    def create(
+        self,
+        topic: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        check_only: bool = False,
+    ) -> bool:
         """Creates a topic with the cluster's default replication; False if it exists already.
 
-        Returns once a broker knows its partitions: not all of them do at the same moment.
+        Returns once a broker knows its partitions: not all of them do at the same moment. With
+        `check_only` the broker says whether it would, and does nothing.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
@@ -156,13 +250,17 @@ class Cluster:
         new = NewTopic(topic, partitions, -1, config=dict(config or {}))
         admin = self.admin()  # kept alive until the answer has arrived
         try:
-            admin.create_topics([new], operation_timeout=ANSWER_SECONDS)[topic].result()
+            admin.create_topics(
+                [new], operation_timeout=ANSWER_SECONDS, validate_only=check_only
+            )[topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise PipelineError(
                     f"topic {topic} was not created: {error.args[0].str()}"
                 ) from None
             return False
+        if check_only:
+            return True
         deadline = time.monotonic() + ANSWER_SECONDS
         while not self._knows(topic, partitions) and time.monotonic() < deadline:
             time.sleep(AGAIN_SECONDS)
@@ -174,7 +272,13 @@ class Cluster:
         except PipelineError:
             return False
 
-    def offsets(self, topic: str, spec: Any, committed: bool = False) -> dict[int, int]:
+    def offsets(
+        self,
+        topic: str,
+        spec: Any,
+        committed: bool = False,
+        partitions: Iterable[int] | None = None,
+    ) -> dict[int, int]:
         """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none.
 
         Leaders that are being elected are waited for. PipelineError where that does not help.
@@ -182,7 +286,7 @@ class Cluster:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        wanted = {TopicPartition(topic, p): spec for p in self.partitions(topic)}
+        wanted = {TopicPartition(topic, p): spec for p in partitions or self.partitions(topic)}
         admin, deadline = self.admin(), time.monotonic() + ELECTION_SECONDS
         while True:
             answers = admin.list_offsets(
@@ -203,11 +307,13 @@ class Cluster:
 
         return self.offsets(topic, OffsetSpec.earliest())
 
-    def ends(self, topic: str, committed: bool = True) -> dict[int, int]:
+    def ends(
+        self, topic: str, committed: bool = True, partitions: Iterable[int] | None = None
+    ) -> dict[int, int]:
         """The offset after the last readable record: last stable offsets, or high watermarks."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self.offsets(topic, OffsetSpec.latest(), committed)
+        return self.offsets(topic, OffsetSpec.latest(), committed, partitions)
 
     def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
         """The first offset of each partition not older than this; its end if all are older."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop import formats
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.times import milliseconds
+from ottla.spark_interop.times import duration_ms, milliseconds
 from ottla.spark_interop.value_format import DECODED, MODES, PROBLEM, Format
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def read_topic(
     since: str | datetime | int | None = None,
     until: str | datetime | int | None = None,
     time_zone: str = "UTC",
+    lateness: str | None = None,
     isolation: str = "read_committed",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
@@ -53,20 +54,31 @@ def read_topic(
     about a value that is not of the format: `permissive` keeps the record with nulls, its `_value`
     and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
     (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
-    `time_zone` unless it names one. `isolation` is Kafka's isolation.level. `options` are any of
+    `time_zone` unless it names one. Records may be out of order, so all after `since` are read to
+    find those before `until`; with `lateness`, e.g. `1h`, only up to the first that is younger than
+    `until` by so much. `isolation` is Kafka's isolation.level. `options` are any of
     Spark's source and win.
 
     Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
     format or mode.
     """
+    from pyspark.sql import functions as f
+
     source = _source(bootstrap, topic, isolation)
-    if since is not None:
-        source["startingTimestamp"] = str(milliseconds(since, time_zone))
+    begin, end = (None if x is None else milliseconds(x, time_zone) for x in (since, until))
+    if begin is not None and begin > 0:     # ListOffsets takes -1 and -2 for the log's ends
+        # No record before that offset is as young: the time index knows the greatest times.
+        source["startingTimestamp"] = str(begin)
         source["startingOffsetsByTimestampStrategy"] = "latest"
-    if until is not None:
-        source["endingTimestamp"] = str(milliseconds(until, time_zone))
-    reader = spark.read.format("kafka").options(**(source | dict(options or {})))
-    return typed(reader.load(), _format(format, schema, schemas, message).at(topic), mode)
+    if end is not None and lateness is not None and end + duration_ms(lateness) > 0:
+        source["endingTimestamp"] = str(end + duration_ms(lateness))
+    records = spark.read.format("kafka").options(**(source | dict(options or {}))).load()
+    # Between these offsets are records of other times, wherever times are out of order.
+    if begin is not None:
+        records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(begin)))
+    if end is not None:
+        records = records.where(f.col("timestamp") < f.timestamp_millis(f.lit(end)))
+    return typed(records, _format(format, schema, schemas, message).at(topic), mode)
 
 
 def stream_topic(

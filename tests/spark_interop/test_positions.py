@@ -12,7 +12,6 @@ from confluent_kafka import KafkaError
 from ottla.spark_interop import offsets
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import transactional
 from ottla.testing import Broker
 
 CLUSTER = Cluster("nowhere:9092")
@@ -37,28 +36,14 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
         )
         monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
         monkeypatch.setattr(Cluster, "partitions", lambda *_: [0])
-        monkeypatch.setattr(transactional.time, "sleep", lambda _: None)
 
     return will
 
 
-def test_a_position_behind_an_open_transaction_is_waited_for(answers: Answers) -> None:
-    answers(position(NONE, KafkaError.UNSTABLE_OFFSET_COMMIT), position(7))
-    assert transactional.positions(CLUSTER, "t", "writer") == {0: 7}
-
-
 def test_a_position_that_is_refused_is_an_error(answers: Answers) -> None:
-    answers(position(NONE, KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(PipelineError, match="TOPIC_AUTHORIZATION_FAILED"):
-        transactional.positions(CLUSTER, "t", "writer")
     answers(position(NONE, KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(PipelineError, match="group team, t-0: "):
         offsets.group_offsets(CLUSTER, "team", "t")
-
-
-def test_what_was_never_committed_is_no_position(answers: Answers) -> None:
-    answers(position(NONE))
-    assert transactional.positions(CLUSTER, "t", "writer") == {}
 
 
 def test_a_topic_that_cannot_be_described_is_not_one_without_partitions(

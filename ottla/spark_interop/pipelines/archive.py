@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, table
+from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
+from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,8 @@ def archive(
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
-    about = cluster.identity(topic) | {"by": by}
+    about = cluster.identity(topic) | {"by": by, "isolation": isolation}
+    origin = transactional.Origin(cluster, topic, about["topic_id"])
     source = cluster.spark_options() | {
         "subscribe": topic,
         "startingOffsets": starting,
@@ -82,19 +83,17 @@ def archive(
     }
     stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
     begin = time.monotonic()
-    with Table.writing(files, "archive", about) as target:
+    with Table.writing(files, "archive", about, origin) as target:
+        if SETTINGS not in target.about:
+            target.note({SETTINGS: targets.settings_like(cluster, topic)})
         before = set(target.live), set(target.batches)
 
         def write(batch: DataFrame, number: int) -> None:
             if number not in target.batches:  # else a crash came between our commit and Spark's
-                _write_batch(target, batch, number, by)
+                _write_batch(target, batch, number, by, allow_gaps)
 
-        writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-        try:
-            query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
-        except Exception as error:
-            raise query_run.explained(error) from error
-        query_run.run(query, query_run.Progress(f"archive {topic}", progress))
+        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every,
+                        query_run.Progress(f"archive {topic}", progress))  # fmt: skip
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),
@@ -106,7 +105,9 @@ def archive(
     }
 
 
-def _write_batch(target: Table, batch: DataFrame, number: int, by: str) -> None:
+def _write_batch(
+    target: Table, batch: DataFrame, number: int, by: str, allow_gaps: bool
+) -> None:
     stage = target.stage()
     grains = [f"{UTC_SQL[name]} AS {name}" for name in GRAINS[by]]
     rows = batch.selectExpr(*COLUMNS, *grains)
@@ -115,7 +116,40 @@ def _write_batch(target: Table, batch: DataFrame, number: int, by: str) -> None:
     # The batch number is in every name, so that names of two batches cannot collide.
     added = target.adopt(stage, f"b{number:08}", lambda *of: ranges(target.files, *of))
     started, ended = batch_offsets(target.files, number)
-    target.commit(added, [], {number: {"from": started, "to": ended}})
+    batch_of: dict[str, Any] = {"from": started, "to": ended}
+    if allow_gaps and target.origin is not None and (   # else Spark has ended the query
+        gaps := gaps_of(target.origin.cluster.starts(target.origin.topic), started, ended, added)
+    ):
+        batch_of["gaps"] = gaps
+    target.commit(added, [], {number: batch_of})
+
+
+def gaps_of(
+    log_starts: dict[int, int],
+    started: dict[str, int],
+    ended: dict[str, int],
+    added: dict[str, table.Entry],
+) -> dict[str, list[int]]:
+    """By partition, the offsets of a batch, [first, after the last], that had been deleted from the
+    log before they were read.
+
+    Deleted offsets come first, so they end where the batch's records begin. If the deletion went on
+    while the batch was read, it may have passed the reader: all that it took counts, unless every
+    offset of it was read.
+    """
+    found = {}
+    read = table.totals(added)
+    for partition, end in ended.items():
+        first = started.get(partition, 0)
+        deleted_to = min(log_starts.get(int(partition), 0), end)
+        if deleted_to <= first:
+            continue
+        first_read, last_read, count = read.get(partition, (end, end, 0))
+        passed = deleted_to > first_read and count < last_read - first_read + 1
+        lost_to = deleted_to if passed else min(first_read, deleted_to)
+        if lost_to > first:
+            found[partition] = [first, lost_to]
+    return found
 
 
 def ranges(files: Files, name: str, size: int) -> table.Ranges:
@@ -144,9 +178,8 @@ def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, 
 
 def read_offsets(files: Files, folder: str) -> dict[str, int]:
     """Where the newest batch of a checkpoint ends, by partition; {} before the first."""
+    newest = query_run.newest(files, folder, "offsets")
     place = f"{folder}/offsets" if folder else "offsets"
-    numbers = [name.rpartition("/")[2] for name in files.list(place)]
-    newest = max((int(n) for n in numbers if n.isdigit()), default=None)
     return {} if newest is None else _logged(files.read(f"{place}/{newest}"))
 
 
@@ -224,7 +257,9 @@ def verify(
 
     Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
     read), "records", "distinct", "in_topic" (null without a cluster), "missing": [offsets],
-    "unreadable_or_gone" (offsets without a record: transaction markers, compaction, retention)}}}.
+    "gaps": [[first, after the last] of offsets that were deleted before they were read],
+    "unreadable_or_gone" (other offsets without a record: transaction markers, compaction)}},
+    "lost": offsets in gaps}. Gaps are there only by allow_gaps, and no problem of the archive.
     Raises PipelineError where there is no archive, the topic does not exist or no broker answers;
     damage is no error but a problem in the report.
     """
@@ -232,7 +267,7 @@ def verify(
 
     target = Table.open(Files(spark, path), "archive")
     problems = target.check_files() + _broken_ranges(target)
-    report: dict[str, Any] = {"ok": False, "problems": problems, "partitions": {}}
+    report: dict[str, Any] = {"ok": False, "problems": problems, "lost": 0, "partitions": {}}
     if problems or not target.live:
         report["ok"] = not problems
         return report
@@ -249,6 +284,7 @@ def verify(
     in_files = {row.partition: (row.n, row.d) for row in counted}
     contents = {row.partition: row.content for row in counted}
     first, last = _extent(target)
+    gaps = _gaps(target)
     for partition in sorted(last, key=int):
         records, distinct = in_files.get(int(partition), (0, 0))
         if records != distinct:
@@ -265,8 +301,12 @@ def verify(
             "distinct": distinct,
             "in_topic": None,
             "missing": [],
-            "unreadable_or_gone": last[partition] - first[partition] - distinct,
+            "gaps": gaps.get(partition, []),
         }
+        lost = sum(end - begin for begin, end in gaps.get(partition, []))
+        unread = last[partition] - first[partition] - distinct - lost
+        report["partitions"][partition]["unreadable_or_gone"] = unread
+        report["lost"] += lost
     if bootstrap is not None:
         _compare(spark, target, Cluster.of(bootstrap), report, contents)
     report["ok"] = not problems
@@ -283,6 +323,19 @@ def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
             first.setdefault(partition, batch["from"].get(partition, 0))
             last[partition] = end
     return first, last
+
+
+def _gaps(target: Table) -> dict[str, list[list[int]]]:
+    """What batches did not find any more, by partition, joined where two follow each other."""
+    found: dict[str, list[list[int]]] = {}
+    for _, batch in sorted(target.batches.items()):
+        for partition, (first, end) in batch.get("gaps", {}).items():
+            gaps = found.setdefault(partition, [])
+            if gaps and gaps[-1][1] == first:
+                gaps[-1][1] = end
+            else:
+                gaps.append([first, end])
+    return found
 
 
 def _broken_ranges(target: Table) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import steps
+from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
 
 INTERRUPTED = 130
@@ -71,25 +72,37 @@ def _add_common(to: argparse.ArgumentParser) -> None:
 def main(arguments: list[str]) -> int:
     """Run the command; `arguments` begin with "pipeline". Returns the exit status."""
     options = parser().parse_args(arguments[1:])
+    is_file = options.command == "run"
+    reports: list[dict[str, Any]] = []
     try:
-        if options.command == "run":
+        if is_file:
             todo = steps.load_file(options.file)
-            steps.check_topics(_logged_in(todo, options.command_config), options.file)
-            if options.check:
-                print(f"{options.file}: {len(todo)} steps, nothing to say against them")
-                return 0
         else:
             todo = [(BY_NAME[options.command], _given(BY_NAME[options.command], options))]
-        reports = _run(_logged_in(todo, options.command_config), options)
+        todo = _logged_in(todo, options.command_config)
+        preflight.check(todo, options.file if is_file else None)
+        if is_file and options.check:
+            print(f"{options.file}: {len(todo)} steps, nothing to say against them")
+            return 0
+        for report in _run(todo, options):
+            reports.append(report)
     except PipelineError as error:
+        _print(reports, is_file)
         print(f"ottla pipeline: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        _print(reports, is_file)
         return INTERRUPTED
-    print(steps.summary(reports if options.command == "run" else reports[0]))
-    sys.stdout.flush()
+    _print(reports, is_file)
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)
     return 1 if bad else 0
+
+
+def _print(reports: list[dict[str, Any]], is_file: bool) -> None:
+    """The summaries of the steps that are done."""
+    if reports:
+        print(steps.summary(reports if is_file else reports[0]))
+        sys.stdout.flush()
 
 
 def _given(step: Step, options: argparse.Namespace) -> dict[str, Any]:
@@ -126,22 +139,24 @@ def _logged_in(
 
 def _run(
     todo: list[tuple[Step, dict[str, Any]]], options: argparse.Namespace
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
+    """Runs the steps; yields the summary of each when it is done."""
     spark = None
-    reports = []
     for number, (step, given) in enumerate(todo, 1):
-        if step.name == "check-history" and given.get("small"):
-            reports.append(step.run(None, given))
-            continue
-        if spark is None:
+        where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
+        if spark is None and not (step.name == "check-history" and given.get("small")):
             spark = _session(options)
         if step.name not in ("compact", "verify", "replay", "check-history"):
             given = given | {"progress": False if options.quiet else None}
-        if len(todo) > 1 and not options.quiet:
+        if where and not options.quiet:
             print(f"step {number} of {len(todo)}: {step.name}", file=sys.stderr)
-        report = step.run(spark, given)
-        reports.append({"step": step.name, **report} if len(todo) > 1 else report)
-    return reports
+        try:
+            report = step.run(spark, given)
+        except PipelineError as error:
+            raise PipelineError(f"{where}{error}") from error
+        except Exception as error:  # Spark's and the JVM's, wherever no pipeline expected them
+            raise PipelineError(f"{where}{query_run.explained(error)}") from error
+        yield {"step": step.name, **report} if len(todo) > 1 else report
 
 
 def _session(options: argparse.Namespace) -> Any:

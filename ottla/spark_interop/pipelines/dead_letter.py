@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, table, transactional
+from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.topics import stream_topic
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Function = Callable[[bytes | None, bytes | None], bytes | None]
+REASON_MAX = 4_000  # characters: the letter has to fit into its topic
 SHARE_AFTER = 100  # records of a batch, before a share of bad ones means anything
 
 
@@ -54,51 +55,41 @@ def dead_letter(
 
     A record is bad if it is not of the format, or if `function(key, value)` raises; else the
     function's result is the new value (without a function values stay as they are). Key, headers,
-    timestamp and partition are kept, so `to` needs as many partitions; both topics are created if
-    they do not exist yet. A batch of 100 records or more in which the share of bad ones exceeds
-    `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is wrong.
+    timestamp and partition are kept, so both topics need as many partitions; they are created with
+    the settings of `topic` if they do not exist yet. Good and bad records and the progress are
+    written in one transaction. A batch of 100 records or more in which the share of bad ones
+    exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is
+    wrong.
     Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote. Raises as
-    `archive` does, and PipelineError where the name or the checkpoint is of another topic.
+    `archive` does, and PipelineError where the name or the checkpoint is of other topics, and
+    where a topic to write was made again or would delete what is written (`allow_gaps` allows it).
     """
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
-    app = name or f"dead-letter-{to}"
-    count = len(cluster.partitions(topic))
-    for other in (to, dead_letters):
-        cluster.create(other, count)
-        if len(cluster.partitions(other)) < count:
-            raise PipelineError(f"{other} has fewer partitions than {topic}, which has {count}")
+    place = Files(spark, checkpoint)
+    into = _prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
     loss = {"failOnDataLoss": str(not allow_gaps).lower()}
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
         records_per_batch=records_per_batch, options=loss,
     )  # fmt: skip
     report: dict[str, Any] = {"good": 0, "bad": 0, "restamped": 0}
-    about, place = cluster.identity(topic), Files(spark, checkpoint)
-    table.claim(place, about)
-    source = " ".join(about.values())
-    goods = transactional.Destination(cluster, to, app, source=source)
-    bads = transactional.Destination(cluster, dead_letters, f"{app}.dead", source=source)
-    for into in (goods, bads):
-        transactional.check(into)
 
     def write(batch: DataFrame, number: int) -> None:
         judged = judge(batch, function).persist()
         try:
             _check_share(judged, share_max, number)
-            letters = _letters(judged.where("_error IS NOT NULL"), topic, app)
-            for kind, rows, into in (
-                ("good", _rows(judged.where("_error IS NULL")), goods),
-                ("bad", letters, bads),
-            ):
-                done = transactional.write(rows, into)
-                report[kind] += transactional.total(done)
-                report["restamped"] += transactional.total(done, "restamped")
+            letters = _rows(_letters(judged.where("_error IS NOT NULL"), topic, into.writer), True)
+            good = _rows(judged.where("_error IS NULL"), False)
+            done = transactional.write(good.unionByName(letters), into)
+            bad = transactional.total(done, "aside")
+            report["bad"] += bad
+            report["good"] += transactional.total(done) - bad
+            report["restamped"] += transactional.total(done, "restamped")
         finally:
             judged.unpersist()
 
-    query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    query = query.option("checkpointLocation", place.root).start()
-    query_run.run(query, query_run.Progress(f"dead letters of {topic}", progress))
+    query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
+                    query_run.Progress(f"dead letters of {topic}", progress))  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 
@@ -125,7 +116,7 @@ def judge(frame: DataFrame, function: Function | None) -> DataFrame:
                     try:
                         column["_value"][row] = function(key, value)
                     except Exception as error:
-                        column["_error"][row] = str(error) or type(error).__name__
+                        column["_error"][row] = (str(error) or type(error).__name__)[:REASON_MAX]
                         kinds[row] = type(error).__name__
             arrays = [*batch.columns[:5], pyarrow.array(column["_value"], pyarrow.binary())]
             arrays += [pyarrow.array(x, pyarrow.string()) for x in (column["_error"], kinds)]
@@ -150,10 +141,53 @@ def _check_share(judged: DataFrame, share_max: float | None, number: int) -> Non
         )
 
 
-def _rows(good: DataFrame) -> DataFrame:
-    return good.selectExpr(
+def _prepared(
+    cluster: Cluster,
+    topic: str,
+    names: tuple[str, str],
+    name: str | None,
+    place: Files,
+    allow_gaps: bool,
+) -> transactional.Destination:
+    """Where records go; both topics are there, and are those that the checkpoint is of."""
+    to, dead_letters = names
+    if to == dead_letters:
+        raise PipelineError(f"good and bad records would both go to {to}: name two topics")
+    if topic in names:
+        raise PipelineError(f"{topic} would be written to while it is read: name other topics")
+    about = cluster.identity(topic)
+    into = transactional.Destination(
+        cluster, to, name or f"dead-letter-{to}", source=" ".join(about.values()),
+        source_cluster=about["cluster"], aside=dead_letters,
+        origin=transactional.Origin(cluster, topic, about["topic_id"]),
+    )  # fmt: skip
+    about |= {"to": to, "dead_letters": dead_letters}
+    table.check_claim(place, about, into)
+    count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
+    has_older = _older(cluster, topic, into, allow_gaps)
+    targets.prepare(cluster, to, count, like, has_older)
+    # Letters of one key must not replace each other.
+    targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
+    transactional.begin(into)
+    table.claim(place, about, into)
+    return into
+
+
+def _older(
+    cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
+) -> targets.RetentionCheck:
+    """Whether there are older records than a target keeps, from the positions on."""
+    if allow_gaps and cluster.exists(into.topic):  # what the targets delete is a gap, too
+        return lambda _: False
+    both = cluster.exists(into.topic) and cluster.exists(str(into.aside))
+    return targets.older_in_topic(cluster, topic, transactional.positions(into) if both else {})
+
+
+def _rows(judged: DataFrame, aside: bool) -> DataFrame:
+    return judged.selectExpr(
         "_partition AS lane", "_offset + 1 AS position", "_key AS key", "_value AS value",
         "_headers AS headers", "_partition AS partition", "unix_millis(_timestamp) AS timestamp_ms",
+        f"{str(aside).lower()} AS aside",
     )  # fmt: skip
 
 
@@ -175,4 +209,4 @@ def _letters(bad: DataFrame, topic: str, app: str) -> DataFrame:
     ]
     old = f.coalesce("_headers", f.expr("cast(array() AS array<struct<key:string,value:binary>>)"))
     present = f.filter(f.array(*made), lambda header: header["value"].isNotNull())
-    return _rows(bad.withColumn("_headers", f.concat(old, present)))
+    return bad.withColumn("_headers", f.concat(old, present))

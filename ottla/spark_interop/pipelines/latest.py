@@ -1,9 +1,11 @@
 """Latest: a topic as a table of the newest value of each key; a tombstone deletes its key.
 
 Columns of the table: key binary, value binary, headers array<struct<key string, value binary>>,
-partition int, offset bigint, timestamp timestamp. What is newest goes by offset, so a key has to
-stay in its partition, as every client's partitioner keeps it until partitions are added; the
-report counts keys that did not. Layout and commits are `table`'s; each batch writes the table anew.
+partition int, offset bigint, timestamp timestamp. Records that retention takes stay in the table;
+keys that were deleted leave it, also where compaction removed their tombstones. What is newest goes
+by offset, so a key has to stay in its partition, as every client's partitioner keeps it until
+partitions are added; the report counts keys that did not. Layout and commits are `table`'s; each
+batch writes the table anew.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.pipelines import query_run
+from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines.archive import batch_offsets
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 
@@ -58,16 +61,16 @@ def latest(
     stream = spark.readStream.format("kafka").options(**source).load()
     counts = {"records": 0, "without_key": 0, "moved_keys": 0}
 
-    with Table.writing(files, "latest", about) as target:
+    origin = transactional.Origin(cluster, topic, about["topic_id"])
+    with Table.writing(files, "latest", about, origin) as target:
 
         def write(batch: DataFrame, number: int) -> None:
             if number not in target.batches:
                 for name, count in _write_batch(spark, target, batch, number).items():
                     counts[name] += count
 
-        writer = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-        query = writer.option("checkpointLocation", files.at(CHECKPOINT)).start()
-        query_run.run(query, query_run.Progress(f"latest {topic}", progress))
+        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every,
+                        query_run.Progress(f"latest {topic}", progress))  # fmt: skip
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}
@@ -101,7 +104,9 @@ def _write_batch(
         ).first()
         stage = target.stage()
         keyed = news.where("key IS NOT NULL").select("key", "row.*")
-        _merged(spark, target, keyed).write.parquet(target.files.at(stage))
+        records = counted[0] if counted is not None else 0
+        old = _old(spark, target, number, records) if target.live else None
+        _merged(old, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
     # Empty ones, too: a table without keys has columns.
@@ -112,9 +117,33 @@ def _write_batch(
     return dict(zip(("records", "without_key", "moved_keys"), counted or (0, 0, 0), strict=True))
 
 
-def _merged(spark: SparkSession, target: Table, news: DataFrame) -> DataFrame:
+def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
     """The table with the new rows merged in: other keys stay, tombstones delete theirs."""
-    if target.live:
-        old = target.read(spark).select(*COLUMNS)
+    if old is not None:
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
     return news.where("value IS NOT NULL").select(*COLUMNS)
+
+
+def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataFrame:
+    """The table as it is, without keys of which a compacted topic has no record any more.
+
+    Such a key had a tombstone that compaction removed before this batch could read it. It left an
+    offset without a record, so the topic is looked through only where a batch has such offsets.
+    """
+    from pyspark.sql import functions as f
+
+    old, origin = target.read(spark).select(*COLUMNS), target.origin
+    started, ended = batch_offsets(target.files, number)
+    offsets = sum(end - started.get(partition, 0) for partition, end in ended.items())
+    if origin is None or offsets == records:
+        return old
+    cluster, topic = origin.cluster, origin.topic
+    if "compact" not in cluster.settings(topic)["cleanup.policy"].value:
+        return old
+    starts = f.create_map(*[f.lit(x) for pair in cluster.starts(topic).items() for x in pair])
+    reader = spark.read.format("kafka").options(**cluster.spark_options())
+    reader = reader.option("subscribe", topic).option("kafka.isolation.level", "read_committed")
+    keys = reader.load().select("key").distinct().withColumn("there", f.lit(True))
+    # What retention or DeleteRecords took from the beginning of the log was no tombstone's doing.
+    kept = f.col("there") | (f.col("offset") < starts[f.col("partition")])
+    return old.join(keys, "key", "left").where(kept).select(*COLUMNS)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, table, transactional
+from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
 
@@ -45,39 +45,41 @@ def mirror(
 ) -> dict[str, Any]:
     """Copy what is new in `topic` of one cluster to `to` (by default the same name) of another.
 
-    The destination topic is made if it is not there, and must have as many partitions. `name` is
-    that of the mirror, by default `mirror-TOPIC`: its progress is the offsets of a group of that
-    name in the destination, so it is exact even without the checkpoint. `names` are those of the
-    two clusters in the path header, by default their cluster ids. `every` as in `archive`.
+    The destination topic is made with the source's settings if it is not there, and must have as
+    many partitions. `name` is that of the mirror, by default `mirror-TOPIC`: its progress is kept
+    under that name in the destination, so it is exact even without the checkpoint. `names` are
+    those of the two clusters in the path header, by default their cluster ids. `every` as in
+    `archive`.
 
     Returns {"written", "already_there", "left_out" (came from there), "restamped" (as in `replay`),
     "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive` does, and
-    PipelineError where the name or the checkpoint is of another topic.
+    PipelineError where the name or the checkpoint is of another topic, and where `to` was made
+    again or would delete what is written (`allow_gaps` allows the latter).
     """
     there, here = Cluster.of(destination), Cluster.of(source)
     target, writer = to or topic, name or f"mirror-{topic}"
     ours, theirs = names or (here.id(), there.id())
     if ours == theirs and target == topic:
         raise PipelineError(f"{topic} would be mirrored into itself: name another one with to=")
-    partitions = here.partitions(topic)
-    there.create(target, len(partitions))
-    there.create(f"{target}.offsets", 1)
-    if len(there.partitions(target)) < len(partitions):
-        raise PipelineError(
-            f"{target} has {len(there.partitions(target))} partitions, {topic} has "
-            f"{len(partitions)}: partitions are kept, so it needs as many"
-        )
-    about = here.identity(topic)
+    about, place = here.identity(topic), Files(spark, checkpoint)
+    begin = time.monotonic()
     into = transactional.Destination(
         there, target, writer, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}",
-        source=" ".join(about.values()),
+        source=" ".join(about.values()), source_cluster=about["cluster"],
+        origin=transactional.Origin(here, topic, about["topic_id"]),
     )  # fmt: skip
+    table.check_claim(place, about | {"to": target}, into)
+    like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
+    has_older = targets.older_in_topic(here, topic, transactional.positions(into))
+    if allow_gaps and there.exists(target):  # what the target deletes is a gap, too
+        has_older = lambda _: False  # noqa: E731
+    targets.prepare(there, target, partitions, like, has_older)
+    kept = there.settings(target)["retention.ms"].value
+    there.create(f"{target}.offsets", 1, {"retention.ms": kept})
+    starting = _starting(here, topic, into)
+    table.claim(place, about | {"to": target}, into)
     report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
-    begin, place = time.monotonic(), Files(spark, checkpoint)
-    table.claim(place, about)
-    stream = _stream(
-        spark, here, topic, _starting(here, topic, into), records_per_batch, allow_gaps
-    )
+    stream = _stream(spark, here, topic, starting, records_per_batch, allow_gaps)
 
     def write(batch: DataFrame, number: int) -> None:
         rows = _rows(batch, ours, theirs)
@@ -86,9 +88,8 @@ def mirror(
         report["already_there"] += transactional.total(done, "skipped")
         report["restamped"] += transactional.total(done, "restamped")
 
-    query = stream.writeStream.foreachBatch(write).trigger(**query_run.trigger_of(every))
-    query = query.option("checkpointLocation", place.root).start()
-    rows = query_run.run(query, query_run.Progress(f"mirror {topic}", progress))
+    rows = query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
+                           query_run.Progress(f"mirror {topic}", progress))  # fmt: skip
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
     report["lag"] = _lag(here, topic, place)
@@ -110,7 +111,10 @@ def mirror_lag(
     a topic that does not exist, and where no broker answers.
     """
     here, there = Cluster.of(source), Cluster.of(destination)
-    done = transactional.positions(there, to or topic, name or f"mirror-{topic}")
+    into = transactional.Destination(
+        there, to or topic, name or f"mirror-{topic}", source_cluster=here.id()
+    )
+    done = transactional.positions(into)
     starts = here.starts(topic)
     return {p: end - max(done.get(p, 0), starts[p]) for p, end in sorted(here.ends(topic).items())}
 
@@ -124,7 +128,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
     """Where a mirror without a checkpoint begins: at its positions, else at what the log has."""
-    done = transactional.check(into)
+    done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})
 

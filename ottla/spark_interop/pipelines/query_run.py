@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines.files import Files
 
 POLL_SECONDS = 0.5  # the end of a query is noticed at once
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
@@ -35,6 +36,10 @@ CAUSES = {
 
 # An error of ours that went through a Python worker or a callback of the JVM.
 OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|SparkUnavailable): (.+)")
+TRACEBACK = "Traceback (most recent call last):"
+RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?$")  # a traceback's last line
+CAUSED = re.compile(r"^(?:Caused )?(?:by)?: (?:[a-z_]\w*\.)+(\w+): (.+)$", re.M)
+SENTENCE_MAX = 1200
 
 
 class Progress:
@@ -62,6 +67,46 @@ class Progress:
 def trigger_of(every: str | None) -> dict[str, Any]:
     """The trigger of a stream: None ends when all is read, `10 seconds` runs for ever."""
     return {"availableNow": True} if every is None else {"processingTime": every}
+
+
+def drain(
+    writer: Any,
+    files: Files,
+    checkpoint: str,
+    every: str | None,
+    progress: Progress,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
+    """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
+
+    A batch that a killed run had begun comes first, in a query of its own: once partitions were
+    added, Spark refuses to run such a batch with the trigger that ends when all is read.
+    """
+    writer = writer.option("checkpointLocation", files.at(checkpoint))
+    triggers = [trigger_of(every)]
+    if every is None and has_open_batch(files, checkpoint):
+        triggers.insert(0, {"once": True})
+    rows = 0
+    for trigger in triggers:
+        try:
+            query = writer.trigger(**trigger).start()
+        except Exception as error:
+            raise explained(error) from error
+        rows += run(query, progress, on_progress)
+    return rows
+
+
+def has_open_batch(files: Files, checkpoint: str) -> bool:
+    """Whether a checkpoint has a batch that was begun and not committed."""
+    begun, ended = (newest(files, checkpoint, kind) for kind in ("offsets", "commits"))
+    return begun is not None and begun != ended
+
+
+def newest(files: Files, checkpoint: str, kind: str) -> int | None:
+    """The number of the newest batch in `offsets` or `commits` of a checkpoint."""
+    place = f"{checkpoint}/{kind}" if checkpoint else kind
+    numbers = [name.rpartition("/")[2] for name in files.list(place)]
+    return max((int(n) for n in numbers if n.isdigit()), default=None)
 
 
 def run(
@@ -115,7 +160,11 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
 
 
 def explained(error: BaseException) -> PipelineError:
-    """An error of Spark as one of ours: the first match in CAUSES, else its own first lines."""
+    """An error of Spark as one of ours, in one sentence.
+
+    The first match in CAUSES, else the innermost error: of ours, of a Python worker, of the JVM's
+    causes; else the first line.
+    """
     if isinstance(error, PipelineError):
         return error
     text = str(error)
@@ -126,5 +175,16 @@ def explained(error: BaseException) -> PipelineError:
     ours = OURS.search(text)
     if ours is not None:
         return DataLost(ours[2]) if ours[1] == "DataLost" else PipelineError(ours[2])
+    return PipelineError(_innermost(text, type(error).__name__)[:SENTENCE_MAX])
+
+
+def _innermost(text: str, name: str) -> str:
+    traceback = text.rpartition(TRACEBACK)[2] if TRACEBACK in text else ""
+    for line in traceback.splitlines():
+        if (found := RAISED.match(line)) is not None and found[1] != "Py4JJavaError":
+            return f"{found[1]}: {found[2]}" if found[2] else found[1]
+    causes = CAUSED.findall(text)
+    if causes:
+        return f"{causes[-1][0]}: {causes[-1][1]}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return PipelineError((lines or [type(error).__name__])[0][:1200])
+    return (lines or [name])[0]

@@ -8,22 +8,24 @@ was stopped, and does nothing once it is done.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines import query_run, targets, transactional
 from ottla.spark_interop.pipelines.archive import read_archive
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import Table
+from ottla.spark_interop.pipelines.table import SETTINGS, Table
 from ottla.spark_interop.times import milliseconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAY_MS = 86_400_000
+DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "-1"}  # for archives of older versions
 NEEDED = {"key", "value", "partition", "offset", "timestamp"}
 
 
@@ -49,13 +51,14 @@ def replay(
     under the old name they are refused. `since` (included) and `until` (excluded) bound the
     records by timestamp, see `times.milliseconds`. `rate` is a limit in records a second for the
     whole replay. `timestamps` is `original`, or `now`: then the original is in the header
-    `ottla.timestamp`, in ms. `create` makes the topic with as many partitions as needed. `dry_run`
-    counts and writes nothing.
+    `ottla.timestamp`, in ms. `create` makes the topic with as many partitions as needed and the
+    settings that the archive's topic had. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time, as
     the client cannot send theirs, which is up to 1970-01-01T00:00), "seconds", "partitions": {p:
     records}}. Order is that of offsets within a partition, none between partitions. Raises
-    PipelineError for a missing topic or one with too few partitions, DataLost for files that are
+    PipelineError for a missing topic, one with too few partitions, and one that would delete what
+    is written, DataLost for files that are
     gone or damaged; what was written before stays, and a run after the repair goes on.
     """
     if timestamps not in ("original", "now"):
@@ -63,58 +66,74 @@ def replay(
     if rate is not None and rate <= 0:
         raise PipelineError("the rate is records a second, more than 0")
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    archived = Table.open(Files(spark, path), "archive").about
+    into = transactional.Destination(
+        cluster, topic, name or f"replay-{topic}",
+        source=_source(archived, since, until, time_zone),
+        source_cluster=archived.get("cluster", ""),
+    )  # fmt: skip
+    done = transactional.positions(into)
     try:
         records = _between(read_archive(spark, path), since, until, time_zone)
-        counts = {r.partition: r["count"] for r in records.groupBy("partition").count().collect()}
+        counts, oldest_ms = _counted(records, done)
     except Exception as error:
         raise query_run.explained(error) from error
     report: dict[str, Any] = {
-        "records": sum(counts.values()),
-        "written": 0,
-        "already_there": 0,
-        "restamped": 0,
+        "records": sum(counts.values()), "written": 0, "already_there": 0, "restamped": 0,
         "partitions": dict(sorted(counts.items())),
-    }
-    needed = max(counts, default=0) + 1
-    if create and not dry_run:
-        cluster.create(topic, needed)
-    if not dry_run or not create:
-        _check_partitions(cluster, topic, needed)
+    }  # fmt: skip
+    if not dry_run or cluster.exists(topic) or not create:
+        _prepare(cluster, topic, counts, archived, oldest_ms if timestamps == "original" else None,
+                 create and not dry_run)  # fmt: skip
     if not dry_run and counts:
         tasks = min(len(counts), spark.sparkContext.defaultParallelism)
-        to = transactional.Destination(
-            cluster, topic, name or f"replay-{topic}", rate / tasks if rate else None,
-            source=_source(Files(spark, path), since, until, time_zone),
-        )  # fmt: skip
-        transactional.check(to)
+        to = replace(into, rate=rate / tasks if rate else None)
         try:
-            done = transactional.write(_rows(records, timestamps), to)
+            written = transactional.write(_rows(records, timestamps), to)
         except Exception as error:
             raise query_run.explained(error) from error
-        report["written"] = transactional.total(done)
-        report["already_there"] = transactional.total(done, "skipped")
-        report["restamped"] = transactional.total(done, "restamped")
+        report["written"] = transactional.total(written)
+        report["already_there"] = transactional.total(written, "skipped")
+        report["restamped"] = transactional.total(written, "restamped")
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 
 
-def _check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
-    there = len(cluster.partitions(topic))
-    if there < needed:
-        raise PipelineError(
-            f"{topic} has {there} partitions and the archive has records of partition "
-            f"{needed - 1}: a topic of at least {needed} keeps each record's partition"
-        )
+def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], int | None]:
+    """Records by partition, and the oldest time in epoch ms of what is not written yet."""
+    from pyspark.sql import functions as f
+
+    left = f.lit(True)
+    for partition, position in done.items():
+        left = left & ~((f.col("partition") == partition) & (f.col("offset") < position))
+    oldest = f.unix_millis(f.min(f.when(left, f.col("timestamp")))).alias("oldest")
+    rows = records.groupBy("partition").agg(f.count("*").alias("n"), oldest).collect()
+    times = [row.oldest for row in rows if row.oldest is not None]
+    return {row.partition: row.n for row in rows}, min(times, default=None)
+
+
+def _prepare(
+    cluster: Cluster,
+    topic: str,
+    counts: dict[int, int],
+    archived: dict[str, Any],
+    oldest_ms: int | None,
+    create: bool,
+) -> None:
+    """The topic, made like the archive's own, or checked. An archive has often more records than
+    its topic had at any time, so that no number of bytes may bound them."""
+    like = DEFAULTS | archived.get(SETTINGS, {}) | {"retention.bytes": "-1"}
+    has_older = None if oldest_ms is None else (lambda time_ms: oldest_ms < time_ms)
+    targets.prepare(cluster, topic, max(counts, default=0) + 1, like, has_older, create=create)
 
 
 def _source(
-    files: Files,
+    about: dict[str, Any],
     since: str | datetime | int | None,
     until: str | datetime | int | None,
     time_zone: str,
 ) -> str:
     """What is replayed: positions of one archive or range say nothing about another's records."""
-    about = Table.open(files, "archive").about
     bounds = ["" if x is None else str(milliseconds(x, time_zone)) for x in (since, until)]
     of = " ".join(about.get(name, "") for name in ("topic", "topic_id", "cluster"))
     return f"archive of {of}, times {' to '.join(bounds)}" if any(bounds) else f"archive of {of}"

@@ -26,6 +26,7 @@ def slice_topic(
     since: str | datetime | int | None = None,
     until: str | datetime | int | None = None,
     time_zone: str = "UTC",
+    lateness: str | None = None,
     format: str = "raw",
     schema: Any = None,
     schemas: str | Path | None = None,
@@ -36,7 +37,8 @@ def slice_topic(
     """Write the records from `since` (included) to `until` (excluded), by timestamp.
 
     `output` is `-` for standard output or a file, JSON lines in either case, or a path that ends in
-    `.parquet` and does not exist. Times as `times.milliseconds` takes them. A JSON line has the
+    `.parquet` and does not exist. Times as `times.milliseconds` takes them, `lateness`
+    as `read_topic`. A JSON line has the
     format's columns, `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes
     are text where they are UTF-8, else {"base64": …}. Lines are ordered by partition and offset;
     `limit` ends after so many.
@@ -46,7 +48,7 @@ def slice_topic(
     """
     frame = read_topic(
         spark, bootstrap, topic, format=format, schema=schema, schemas=schemas,
-        since=since, until=until, time_zone=time_zone,
+        since=since, until=until, time_zone=time_zone, lateness=lateness,
     ).drop("_value")  # fmt: skip
     if limit is not None:
         frame = frame.orderBy("_partition", "_offset").limit(limit)

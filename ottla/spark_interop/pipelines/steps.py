@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 
 KINDS = {
@@ -113,6 +112,7 @@ STEPS = (
          Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
          Option("to", "the topic of the result; else Parquet", "text", False, True), NAME,
          Option("updates", "write changes before a window is final (topics only)", "flag"),
+         Option("final", "the topic has ended: close its last windows, too", "flag"),
          EVERY, BATCH, GAPS),
     ),
     Step(
@@ -140,7 +140,9 @@ STEPS = (
         "slice", AT + "slice", "slice_topic", "print or keep the records of a stretch of time",
         f"ottla pipeline slice {LOCAL} --topic flights --since 2013-06-01 --until 2013-06-02 "
         "--time-zone America/New_York --limit 5",
-        (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE, *FORMAT,
+        (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
+         Option("lateness", "read no further than the first record so much younger than --until, "
+                "e.g. 1h; else to the end of the topic"), *FORMAT,
          Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
          Option("limit", "so many records at most", "count")),
     ),
@@ -221,28 +223,6 @@ def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
         unknown = ", ".join(sorted(content.keys() - used))
         raise PipelineError(f"{path}: no step has an option {unknown}")
     return result
-
-
-def check_topics(steps: list[tuple[Step, dict[str, Any]]], where: str) -> None:
-    """Checks that every topic to read exists or is made by an earlier step; PipelineError."""
-    made: set[tuple[str, str]] = set()
-    for number, (step, given) in enumerate(steps, 1):
-        address = given.get("bootstrap") or given.get("source")
-        creates = [o.name for o in step.options if o.creates_topic and given.get(o.name)]
-        if address and given.get("topic") and "topic" not in creates:
-            _check_topic(address, given["topic"], made, f"{where}, step {number} ({step.name})")
-        for name in creates:
-            there = Cluster.of(given.get("destination") or address or "")
-            made.add((there.bootstrap, str(given[name])))
-
-
-def _check_topic(address: Any, topic: str, made: set[tuple[str, str]], where: str) -> None:
-    cluster = Cluster.of(address)
-    if (cluster.bootstrap, topic) not in made:
-        try:
-            cluster.partitions(topic)
-        except PipelineError as error:
-            raise PipelineError(f"{where}: {error}") from None
 
 
 def summary(report: Any) -> str:

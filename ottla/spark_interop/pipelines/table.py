@@ -2,6 +2,7 @@
 
     ROOT/data/…                       Parquet files, in directories or not
     ROOT/_ottla/table.json            what the table is of: topic, cluster, version of this layout
+    ROOT/_ottla/notes/NAME.json   what became known about it later, such as targets' ids
     ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
     ROOT/_ottla/staging/              what is being written
     ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)
@@ -23,11 +24,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines import progress, transactional
 from ottla.spark_interop.pipelines.files import Files
 
 LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
+NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
+SETTINGS = "settings"  # a note: those of the topic when the table was made
+TARGETS = "targets"  # a note, or part of a claim: the ids of topics to write
 CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
 CHECKPOINT = "_ottla/checkpoint"
 FOLD_AFTER = 200  # commits; more are merged into one, so that opening stays fast
@@ -58,6 +63,7 @@ class Table:
     batches: dict[int, dict[str, Any]] = field(default_factory=dict)
     next_commit: int = 0
     commits: list[str] = field(default_factory=list)
+    origin: transactional.Origin | None = None  # checked before a batch is committed
 
     @classmethod
     def open(cls, files: Files, kind: str) -> Table:
@@ -72,6 +78,10 @@ class Table:
                 f"{files.root} has layout {about['layout']}, this version knows {LAYOUT}: "
                 "install a newer ottla"
             )
+        for name in files.list(NOTES):
+            base = name.rpartition("/")[2]
+            if base.endswith(".json") and not base.startswith("."):
+                about[base.removesuffix(".json")] = json.loads(files.read(name))
         table = cls(files, about)
         for name in sorted(n for n in files.list(COMMITS) if n.endswith(".json")):
             if "/." not in name:
@@ -80,7 +90,13 @@ class Table:
 
     @classmethod
     @contextmanager
-    def writing(cls, files: Files, kind: str, about: dict[str, Any]) -> Iterator[Table]:
+    def writing(
+        cls,
+        files: Files,
+        kind: str,
+        about: dict[str, Any],
+        origin: transactional.Origin | None = None,
+    ) -> Iterator[Table]:
         """The table for its one writer, made if need be, without what a killed writer left.
 
         PipelineError if it was made for another topic or cluster, the directory has other data in
@@ -95,7 +111,14 @@ class Table:
             table = cls.open(files, kind)
             check_same(files, table.about, about)
             table._clean()
+            table.origin = origin
             yield table
+
+    def note(self, more: dict[str, Any]) -> None:
+        """Adds what is not known about the table yet, each name once."""
+        for name, value in more.items():
+            self.files.write(f"{NOTES}/{name}.json", json.dumps(value, indent=1))
+        self.about |= more
 
     def _apply(self, name: str, commit: dict[str, Any]) -> None:
         for gone in commit["remove"]:
@@ -152,7 +175,12 @@ class Table:
         remove: list[str],
         batches: dict[int, dict[str, Any]] | None = None,
     ) -> None:
-        """Adds files to the table and removes others, in one step; then deletes those."""
+        """Adds files to the table and removes others, in one step; then deletes those.
+
+        PipelineError if the topic of a batch was made again meanwhile.
+        """
+        if batches and self.origin is not None:
+            self.origin.check()
         name = f"{COMMITS}/{self.next_commit:08}.json"
         if self.files.exists(name):
             raise PipelineError(f"another process writes to {self.files.root}: stop one of the two")
@@ -171,8 +199,7 @@ class Table:
     def _fold(self) -> None:
         """Replaces many commits by one with everything that is live."""
         older, self.commits = self.commits, []
-        whole, batches = dict(self.live), dict(self.batches)
-        self.commit(whole, [], batches)
+        self.commit(dict(self.live), [], dict(self.batches))
         for name in older:
             self.files.delete(name)
 
@@ -200,12 +227,37 @@ class Table:
         return reader.parquet(*[self.files.at(name) for name in sorted(self.live)])
 
 
-def claim(checkpoint: Files, about: dict[str, Any]) -> None:
-    """Writes down which topic a checkpoint is of; PipelineError if it is another one's."""
+def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
+    """Writes down which topics a checkpoint is of; PipelineError if it is of other ones."""
+    check_claim(checkpoint, about, to)
+    if not checkpoint.exists(CLAIM):
+        checkpoint.write(CLAIM, json.dumps(about | {TARGETS: target_ids(to)}, indent=1))
+
+
+def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
+    """PipelineError if a checkpoint is of other topics, or of earlier ones of these names."""
     if checkpoint.exists(CLAIM):
-        check_same(checkpoint, json.loads(checkpoint.read(CLAIM)), about)
-    else:
-        checkpoint.write(CLAIM, json.dumps(about, indent=1))
+        known = json.loads(checkpoint.read(CLAIM))
+        check_same(checkpoint, known, about)
+        check_targets(checkpoint, known, to)
+
+
+def target_ids(to: transactional.Destination) -> dict[str, str | None]:
+    """The ids of the topics to write and of the progress: who makes one again has lost it."""
+    return to.cluster.topic_ids([*to.topics, progress.TOPIC])
+
+
+def check_targets(files: Files, known: dict[str, Any], to: transactional.Destination) -> None:
+    """PipelineError where a topic that was written to is another one now."""
+    if TARGETS not in known:
+        return
+    for name, now in target_ids(to).items():
+        if known[TARGETS].get(name) != now:
+            what = "was deleted" if now is None else "was deleted and made again"
+            raise PipelineError(
+                f"topic {name} {what} after this pipeline had written to it, and {files.root} says "
+                "that its records are there: name another path and another name to write them again"
+            )
 
 
 def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> None:

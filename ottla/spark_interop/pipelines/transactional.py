@@ -1,24 +1,25 @@
-"""Rows into a topic exactly once, from Spark tasks: each transaction carries its own progress.
+"""Rows into topics exactly once, from Spark tasks: each transaction carries its own progress.
 
 Spark's sink is at least once. Here every lane (a partition of the destination) has a transactional
-producer; the position up to which rows are written is committed as the offset of a consumer group,
-in the same transaction as the rows (KIP-98). A task that runs again, in this driver or the next,
-fences its predecessor, fetches that position and skips what is written. Readers with
-isolation.level=read_committed see every row once; others see aborted rows too.
+producer. The position up to which rows are written is a record of `progress`, in the same
+transaction as the rows. A task that runs again, in this driver or the next, fences its predecessor,
+reads that position and skips what is written. Readers with isolation.level=read_committed see every
+row once; others see aborted rows too.
 
-The metadata of these offsets says of what source they are positions. Another source under the same
-name is refused: its rows would be skipped as if they were written.
+Before each commit a lane asks for the ids of the topics. Rows of a source that was made again, or
+for a destination that was, are not committed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,25 +29,38 @@ RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0
 TRANSACTION_TIMEOUT_MS = 180_000
 QUEUED_RECORDS_MAX = 100_000
-QUEUED_KBYTES_MAX = 65_536
-SOURCE_BYTES_MAX = 2_000  # brokers take 4,096 (offset.metadata.max.bytes)
-COUNTS = ("written", "skipped", "transactions", "restamped")
+QUEUED_BYTES_MAX = 64 << 20
+COUNTS = ("written", "aside", "skipped", "transactions", "restamped")
 RESULT = f"lane INT, {', '.join(f'{name} LONG' for name in COUNTS)}, position LONG"
 TIMESTAMP_NONE = -1
-COORDINATOR_AWAY = frozenset({
-    "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
-    "_ALL_BROKERS_DOWN", "_TRANSPORT", "_WAIT_COORD", "UNSTABLE_OFFSET_COMMIT",
-})  # fmt: skip
+LIBRDKAFKA_RECORD_BYTES_MAX = 1_000_000_000  # the topic decides what is too large
+BATCH_BYTES_MAX = 1_000_000
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The topic that rows are read from, and its id when the pipeline began."""
+
+    cluster: Cluster
+    topic: str
+    topic_id: str
+
+    def check(self) -> None:
+        """PipelineError if the topic is another one now: what was read may be of either."""
+        now = self.cluster.topic_ids([self.topic])[self.topic]
+        if now != self.topic_id:
+            raise PipelineError(gone(self.topic, now))
 
 
 @dataclass(frozen=True)
 class Destination:
     """Where rows are written, and the name under which the progress is kept.
 
-    `writer` names the pipeline: it is the group whose offsets are the positions, and the beginning
-    of the transactional ids. `rate` is records a second of one task, None without a limit.
-    `map_topic` gets one record per transaction: which position is at which offset. `source` names
-    what the rows are of, up to SOURCE_BYTES_MAX in UTF-8.
+    `writer` names the pipeline. Its progress and the transactional ids belong to the writer, the
+    source's cluster and the topic. `source` names what the rows are of, and `source_cluster` is the
+    id of the cluster they come from. `aside` is a second topic, for rows whose column `aside` is
+    true. `origin` is checked before each commit. `rate` is records a second of one task, None
+    without a limit. `map_topic` gets one record per transaction: which position is at which offset.
     """
 
     cluster: Cluster
@@ -56,37 +70,87 @@ class Destination:
     map_topic: str | None = None
     map_key: str = ""
     source: str = ""
+    source_cluster: str = ""
+    aside: str | None = None
+    origin: Origin | None = None
     compression: str = "lz4"
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that rows go to."""
+        return [self.topic] if self.aside is None else [self.topic, self.aside]
 
-def positions(cluster: Cluster, topic: str, writer: str) -> dict[int, int]:
-    """The committed position of each lane, for those that have one."""
-    return check(Destination(cluster, topic, writer))
+    def transactional_id(self, lane: int) -> str:
+        """Of one lane; another source or destination has another one, and fences nobody."""
+        return f"{self.writer}-{self.source_cluster}-{self.topic}-{lane}"
 
+    def key(self, lane: int) -> str:
+        """The key of a lane's progress."""
+        return progress.key(self.writer, self.source_cluster, self.topic, lane)
 
-def check(to: Destination) -> dict[int, int]:
-    """The position of each lane that has one; PipelineError if they are of another source."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    lanes = [TopicPartition(to.topic, p) for p in to.cluster.partitions(to.topic)]
-    consumer = Consumer(to.cluster.client(**_group(to.writer)))
-    try:
-        found = _committed(consumer, lanes)
-    finally:
-        consumer.close()
-    for at in found:
-        _check_source(to, at)
-    return {at.partition: at.offset for at in found if at.offset >= 0}
+    @property
+    def partition(self) -> int:
+        """The partition of the progress."""
+        return progress.partition_of(self.writer, self.source_cluster, self.topic)
 
 
-def _check_source(to: Destination, committed: Any) -> None:
-    """Positions of an older version have no source: they are taken as this one's."""
-    there = committed.metadata if committed.offset >= 0 else None
-    if there and to.source and there != to.source:
+@dataclass(frozen=True)
+class Begun:
+    """What a driver found before it wrote: the ids of the topics, the lanes, their positions, and
+    the offset of the progress up to which it read them."""
+
+    topics: dict[str, str]
+    lanes: list[int]
+    positions: dict[int, int]
+    read_to: int
+    record_bytes_max: int
+
+
+def positions(to: Destination) -> dict[int, int]:
+    """The committed position of each lane that has one; PipelineError as for `begin`."""
+    if None in to.cluster.topic_ids([progress.TOPIC, to.topic]).values():
+        return {}
+    return begin(to).positions
+
+
+def begin(to: Destination) -> Begun:
+    """Reads the progress. PipelineError if it is of another source, or only one of two topics is
+    the one that was written to; none where the topics were made again."""
+    progress.prepare(to.cluster)
+    topics = _ids(to)
+    found, read_to = progress.read(to.cluster, to.partition)
+    lanes = to.cluster.partitions(to.topic)
+    done = {lane: _position(to, topics, found.get(to.key(lane))) for lane in lanes}
+    return Begun(
+        topics, lanes, {lane: at for lane, at in done.items() if at is not None}, read_to,
+        max(int(to.cluster.settings(name)["max.message.bytes"].value) for name in topics),
+    )  # fmt: skip
+
+
+def _ids(to: Destination) -> dict[str, str]:
+    found = to.cluster.topic_ids(to.topics)
+    for name, known in found.items():
+        if known is None:
+            raise PipelineError(f"topic {name} not found at {to.cluster.bootstrap}")
+    return {name: str(known) for name, known in found.items()}
+
+
+def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | None) -> int | None:
+    """What an entry says about the topics that there are now."""
+    if entry is None:
+        return None
+    if to.source and entry.source != to.source:
         raise PipelineError(
-            f"`{to.writer}` has written to {to.topic} from another source ({there}), not from "
-            f"{to.source}: give this pipeline a name of its own"
+            f"`{to.writer}` has written to {to.topic} from another source ({entry.source}), not "
+            f"from {to.source}: give this pipeline a name of its own"
         )
+    again = [name for name, known in topics.items() if entry.topics.get(name) != known]
+    if again and len(again) < len(topics):
+        raise PipelineError(
+            f"`{to.writer}` has written to another {again[0]}, which was deleted and made again or "
+            "has another name now: give this pipeline a name of its own and new topics"
+        )
+    return None if again else entry.position
 
 
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
@@ -95,22 +159,23 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     Columns: lane int (a partition of the destination), position bigint (grows within a lane; rows
     of one position are written in one transaction), key binary, value binary, and where there are
     headers array<struct<key, value>>, partition int (else the key decides, as Java's partitioner
-    does), timestamp_ms bigint. With `in_order` the caller's tasks already have the rows of a lane
-    together and by position; else rows are shuffled and sorted so.
+    does), timestamp_ms bigint, aside boolean. With `in_order` the caller's tasks already have the
+    rows of a lane together and by position; else rows are shuffled and sorted so.
 
-    Returns {lane: {"written", "skipped", "transactions", "restamped" (records with times up to
-    1970-01-01, which librdkafka cannot send and sends with the present time), "position"}}. Raises
-    PipelineError where a lane is no partition of the destination, the name was used for another
-    source, or the brokers refuse.
+    Returns {lane: {"written" (aside or not), "aside", "skipped", "transactions", "restamped"
+    (records with times up to 1970-01-01, which librdkafka cannot send and sends with the present
+    time), "position"}}. Raises PipelineError where a lane is no partition of the destination, the
+    name was used for another source, a topic was made again, or the brokers refuse.
     """
-    lanes = to.cluster.partitions(to.topic)
+    begun = begin(to)
+    lanes = begun.lanes
     if not in_order:
         rows = rows.repartition(min(len(lanes), 32), "lane").sortWithinPartitions(
             "lane", "position"
         )
     names = [name for name in ("lane", "position", "key", "value", "headers", "partition",
-                               "timestamp_ms") if name in rows.columns]  # fmt: skip
-    done = rows.select(*names).mapInArrow(_task(to, len(lanes)), RESULT).collect()
+                               "timestamp_ms", "aside") if name in rows.columns]  # fmt: skip
+    done = rows.select(*names).mapInArrow(_task(to, begun), RESULT).collect()
     report: dict[int, dict[str, int]] = {}
     for row in done:
         one = report.setdefault(row.lane, dict.fromkeys(COUNTS, 0))
@@ -130,15 +195,7 @@ def empty(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], "lane INT, position LONG, key BINARY, value BINARY")
 
 
-def _group(writer: str) -> dict[str, Any]:
-    return {
-        "group.id": writer,
-        "isolation.level": "read_committed",  # wait for offsets of open transactions
-        "enable.auto.commit": False,
-    }
-
-
-def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _task(to: Destination, begun: Begun) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Runs a Spark task on its Arrow batches."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -153,7 +210,7 @@ def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any
                     if lane is None or lane.number != wanted:
                         if lane is not None:
                             finished.append(lane.finish())
-                        lane = Lane(to, wanted, lanes)
+                        lane = Lane(to, begun, wanted)
                     lane.add({name: column[number] for name, column in columns.items()})
             if lane is not None:
                 finished.append(lane.finish())
@@ -174,42 +231,44 @@ def _task(to: Destination, lanes: int) -> Callable[[Iterator[Any]], Iterator[Any
 class Lane:
     """One transactional producer, from a task's first row of a lane to its last."""
 
-    def __init__(self, to: Destination, number: int, lanes: int) -> None:
-        from confluent_kafka import Consumer, Producer, TopicPartition
+    def __init__(self, to: Destination, begun: Begun, number: int) -> None:
+        from confluent_kafka import Producer
 
-        if not 0 <= number < lanes:
+        if number not in begun.lanes:
             raise PipelineError(
-                f"partition {number} does not exist in {to.topic}, which has {lanes} partitions: "
-                "make it with as many as the source has"
+                f"partition {number} does not exist in {to.topic}, which has {len(begun.lanes)} "
+                "partitions: make it with as many as the source has"
             )
-        self.number, self._to = number, to
-        self._at = TopicPartition(to.topic, number)
+        self.number, self._to, self._topics = number, to, begun.topics
+        self._queued_bytes_max = max(QUEUED_BYTES_MAX, 2 * begun.record_bytes_max)
         self._producer = Producer(
             to.cluster.client(
                 **{
-                    "transactional.id": f"{to.writer}-{number}",
+                    "transactional.id": to.transactional_id(number),
                     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                     "compression.type": to.compression,
                     "partitioner": "murmur2_random",
                     "linger.ms": 20,
+                    "batch.size": BATCH_BYTES_MAX,
+                    "message.max.bytes": LIBRDKAFKA_RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
-                    "queue.buffering.max.kbytes": QUEUED_KBYTES_MAX,
+                    "queue.buffering.max.kbytes": self._queued_bytes_max // 1024,
                 }
             )
         )
         _patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         # Only now: the previous owner of this id can no longer commit.
-        self._consumer = Consumer(to.cluster.client(**_group(to.writer)))
-        [committed] = _committed(self._consumer, [self._at])
-        _check_source(to, committed)
-        self._done = committed.offset if committed.offset >= 0 else -1
+        newer, _ = progress.read(to.cluster, to.partition, begun.read_to)
+        entry = newer.get(to.key(number))
+        done = begun.positions.get(number) if entry is None else _position(to, begun.topics, entry)
+        self._done = -1 if done is None else done
         self._position = self._done
         self._open_since: float | None = None
         self._in_transaction = 0
         self._failed: list[str] = []
         self._last: tuple[int, int] | None = None
         self._begin = time.monotonic()
-        self.written = self.skipped = self.transactions = self.restamped = 0
+        self.written = self.aside = self.skipped = self.transactions = self.restamped = 0
 
     def add(self, row: dict[str, Any]) -> None:
         """Writes a row unless it is written; commits when a transaction is large or old enough."""
@@ -224,7 +283,7 @@ class Lane:
         if position > self._position and self._is_due():
             self._commit()
         if self._open_since is None:
-            self._producer.begin_transaction()
+            _patiently(self._producer.begin_transaction)
             self._open_since = time.monotonic()
         self._position = position
         self._produce(row)
@@ -247,14 +306,15 @@ class Lane:
             self.restamped += 1
         if headers:
             more["headers"] = [(h["key"], h["value"]) for h in headers]
-        while True:
-            try:
-                self._producer.produce(
-                    self._to.topic, row["value"], row["key"], on_delivery=self._delivered, **more
-                )
-                break
-            except BufferError:
-                self._producer.poll(0.1)
+        topic = self._to.topic
+        if row.get("aside"):
+            assert self._to.aside is not None
+            topic = self._to.aside
+            self.aside += 1
+        size = len(row["value"] or b"") + len(row["key"] or b"")
+        if size > self._queued_bytes_max:
+            raise PipelineError(self._too_large(topic, size))
+        self._send(topic, row["value"], row["key"], on_delivery=self._delivered, **more)
         self._in_transaction += 1
         self.written += 1
         if self._in_transaction % 1000 == 0:
@@ -264,45 +324,95 @@ class Lane:
             if ahead > 0.05:
                 self._producer.poll(min(ahead, 5.0))
 
+    def _send(self, *record: Any, **more: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                return self._producer.produce(*record, **more)
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                code = error.args[0]
+                raise PipelineError(f"{record[0]}: {code.name()}: {code.str()}") from error
+
     def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._failed.append(error.str())
+        if error is None:
+            if message.topic() == self._to.topic:
+                self._last = (message.partition(), message.offset())
+        elif error.name() == "MSG_SIZE_TOO_LARGE":
+            size = len(message.value() or b"") + len(message.key() or b"")
+            self._failed.append(self._too_large(message.topic(), size))
         else:
-            self._last = (message.partition(), message.offset())
+            self._failed.append(f"{message.topic()}: {error.name()}: {error.str()}")
+
+    def _too_large(self, topic: str, size: int) -> str:
+        return (
+            f"{topic} does not take a record of {size} bytes from partition {self.number} at "
+            f"position {self._position} or before: raise max.message.bytes of {topic}"
+        )
 
     def _commit(self) -> None:
         """Rows, map record and position become visible together, or not at all."""
-        from confluent_kafka import TopicPartition
-
-        producer = self._producer
-        if self._to.map_topic is not None:
-            producer.flush(PATIENCE_SECONDS)
-            if self._last is not None and not self._failed:
-                text = f'{{"source_offset": {self._position - 1}, "offset": {self._last[1]}}}'
-                key = f"{self._to.map_key}/{self.number}"
-                producer.produce(self._to.map_topic, text, key, on_delivery=self._mapped)
-        at = TopicPartition(self._to.topic, self.number, self._position, self._to.source or None)
-        group = self._consumer.consumer_group_metadata()
-        _patiently(lambda: producer.send_offsets_to_transaction([at], group, 30))
-        if producer.flush(PATIENCE_SECONDS) or self._failed:
-            raise PipelineError(
-                f"{self._to.topic} did not take {len(self._failed) or 'all'} records: "
-                f"{self._failed[0] if self._failed else 'no answer in time'}"
-            )
+        to, producer = self._to, self._producer
+        self._flush()
+        self._check_topics()
+        if to.map_topic is not None and self._last is not None:
+            text = f'{{"source_offset": {self._position - 1}, "offset": {self._last[1]}}}'
+            key = f"{to.map_key}/{self.number}"
+            self._send(to.map_topic, text, key, on_delivery=self._noted)
+        self._send(
+            progress.TOPIC, progress.value(self._position, to.source, self._topics),
+            to.key(self.number), to.partition, on_delivery=self._noted,
+        )  # fmt: skip
+        self._flush()
         _patiently(lambda: producer.commit_transaction(30))
         self._done = self._position
         self._open_since, self._in_transaction = None, 0
         self.transactions += 1
 
-    def _mapped(self, error: Any, message: Any) -> None:
+    def _flush(self) -> None:
+        left = self._flushed()
+        if self._failed:
+            more = f" ({len(self._failed)} such errors)" if len(self._failed) > 1 else ""
+            raise PipelineError(self._failed[0] + more)
+        if left:
+            raise PipelineError(
+                f"{self._to.topic} at {self._to.cluster.bootstrap} did not take {left} records "
+                f"within {PATIENCE_SECONDS} s: run the same command again"
+            )
+
+    def _flushed(self) -> int:
+        """How many records are left. A fatal error may come out of a callback, in a SystemError."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return int(self._producer.flush(PATIENCE_SECONDS))
+        except (KafkaException, SystemError) as error:
+            known: BaseException | None = error
+            while known is not None and not isinstance(known, KafkaException):
+                known = known.__cause__ or known.__context__
+            if known is None:
+                raise
+            raise PipelineError(_sentence(known.args[0])) from error
+
+    def _check_topics(self) -> None:
+        """Everything that was read and written so far, was of and for the topics of these ids."""
+        if self._to.origin is not None:
+            self._to.origin.check()
+        now = self._to.cluster.topic_ids(self._to.topics)
+        for name, known in self._topics.items():
+            if now[name] != known:
+                raise PipelineError(gone(name, now[name]))
+
+    def _noted(self, error: Any, message: Any) -> None:
         if error is not None:
-            self._failed.append(error.str())
+            self._failed.append(f"{message.topic()}: {error.name()}: {error.str()}")
 
     def finish(self) -> tuple[int, ...]:
         """Commits what is open; returns a row of the report."""
         if self._open_since is not None:
             self._commit()
-        self._consumer.close()
         counts = (getattr(self, name) for name in COUNTS)
         return self.number, *counts, self._done
 
@@ -315,26 +425,17 @@ class Lane:
                 return
 
 
-def _committed(consumer: Any, lanes: list[Any]) -> list[Any]:
-    """The committed offsets. librdkafka does not mark these errors of a consumer as retriable."""
-    from confluent_kafka import KafkaException
-
-    def ask() -> list[Any]:
-        found = list(consumer.committed(lanes, PATIENCE_SECONDS))
-        for at in found:
-            if at.error is not None:    # and no offset, as where none was ever committed
-                raise KafkaException(at.error)
-        return found
-
-    answers: list[Any] = _patiently(ask, COORDINATOR_AWAY)
-    return answers
+def gone(topic: str, now: str | None) -> str:
+    """The sentence about a topic that is not the one of the beginning."""
+    what = "deleted" if now is None else "deleted and made again"
+    return (
+        f"topic {topic} was {what} while this pipeline ran: nothing more was committed. Offsets of "
+        "the new topic mean other records: begin again with a new name and path"
+    )
 
 
-def _patiently(call: Callable[[], Any], passing: Collection[str] = ()) -> Any:
-    """Retry while the broker or its coordinator is away; other errors become a PipelineError.
-
-    Errors named in `passing` are retried, too.
-    """
+def _patiently(call: Callable[[], Any]) -> Any:
+    """Retry while the broker or its coordinator is away; other errors become a PipelineError."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -343,7 +444,13 @@ def _patiently(call: Callable[[], Any], passing: Collection[str] = ()) -> Any:
             return call()
         except KafkaException as error:
             code = error.args[0]
-            waits = code.retriable() or code.name() in passing
-            if not waits or time.monotonic() > deadline:
-                raise PipelineError(f"{code.name()}: {code.str()}") from error
+            if not code.retriable() or time.monotonic() > deadline:
+                raise PipelineError(_sentence(code)) from error
             time.sleep(0.2)
+
+
+def _sentence(code: Any) -> str:
+    text = f"{code.name()}: {code.str()}"
+    if code.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+        return f"another run of this pipeline writes to the same topic: stop one of them ({text})"
+    return text

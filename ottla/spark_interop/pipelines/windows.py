@@ -7,21 +7,33 @@ group, so that a compacted topic keeps the newest figure of each. To Parquet the
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark_interop import formats
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
+from ottla.spark_interop.pipelines.table import (
+    CHECKPOINT,
+    TARGETS,
+    Table,
+    check_targets,
+    target_ids,
+)
 from ottla.spark_interop.topics import stream_topic
+from ottla.spark_interop.value_format import Format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FINAL, LANES = "final", "lanes"  # notes of the table
+AFTER_ALL_MS = 9_000_000_000_000_000  # Spark multiplies it by 1,000
 BOUNDS = ("window_start", "window_end")
 
 
@@ -44,6 +56,7 @@ def windows(
     to: str | None = None,
     name: str | None = None,
     updates: bool = False,
+    final: bool = False,
     every: str | None = None,
     records_per_batch: int = 1_000_000,
     allow_gaps: bool = False,
@@ -57,43 +70,109 @@ def windows(
     the format's columns and `_timestamp`, `_partition` and so on. `time_column` is a timestamp.
     A row that is later than `watermark` after the newest event is late: it is left out and counted.
     A window is final once the watermark passed its end; `updates` (to a topic only) also writes
-    each change before.
+    each change before. With `final` the topic has ended: all windows are closed once everything is
+    read, and `path` takes no more records.
 
     Returns {"records" (read), "bad" (not of the format), "without_time", "late" (Spark's count: of
     window-and-group rows after each task's partial sums), "written", "watermark", "seconds"}.
     Raises as `archive` does, and PipelineError for an expression or column that cannot be, and for
-    a lost checkpoint whose windows are in `to` already.
+    a lost checkpoint whose windows are in `to` already, for other options than the earlier runs'
+    on the same path, and for a path whose windows are final.
     """
-    if updates and to is None:
-        raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
+    _check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
     settings = {"window": window, "slide": slide or "", "by": list(by),
-                "aggregates": dict(aggregates), "to": to or ""}  # fmt: skip
-    loss = {"failOnDataLoss": str(not allow_gaps).lower()}
+                "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
+                "watermark": watermark, "session_gap": session_gap, "updates": updates,
+                "format": format, "schema": _schema_text(Format(format, schema, schemas)),
+                "schemas": str(schemas or "")}  # fmt: skip
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
-        records_per_batch=records_per_batch, options=loss,
+        records_per_batch=records_per_batch,
+        options={"failOnDataLoss": str(not allow_gaps).lower()},
     )  # fmt: skip
-    figures = _aggregated(
-        stream, window, slide, session_gap, time_column, by, aggregates, watermark
-    )
+    lengths = window, slide, session_gap
+    figures = _aggregated(stream, lengths, time_column, by, aggregates, watermark)
     report: dict[str, Any] = {"records": 0, "bad": 0, "without_time": 0, "late": 0, "written": 0}
-    about = cluster.identity(topic) | settings
-    with Table.writing(Files(spark, path), "windows", about) as target:
+    identity = cluster.identity(topic)
+    origin = transactional.Origin(cluster, topic, identity["topic_id"])
+    with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
+        _check_final(target, final)
         write = _to_parquet(target, report)
         if to is not None:
-            source = f"windows {target.about.get('id', '')}"
-            into = transactional.Destination(cluster, to, name or f"windows-{to}", source=source)
-            write = _to_topic(target, into, len(cluster.partitions(topic)), by, report)
+            write = _to_topic(target, to, name or f"windows-{to}", by, report)
         writer = figures.writeStream.outputMode("update" if updates else "append")
-        writer = writer.option("checkpointLocation", target.files.at(CHECKPOINT))
-        try:
-            query = writer.foreachBatch(write).trigger(**query_run.trigger_of(every)).start()
-        except Exception as error:
-            raise query_run.explained(error) from error
-        query_run.run(query, query_run.Progress(f"windows {topic}", progress), _counting(report))
+        shown = query_run.Progress(f"windows {topic}", progress)
+        _run(writer.foreachBatch(write), target, every, shown, report, final)
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
+
+
+def _run(
+    writer: Any,
+    target: Table,
+    every: str | None,
+    shown: query_run.Progress,
+    report: dict[str, Any],
+    final: bool,
+) -> None:
+    query_run.drain(writer, target.files, CHECKPOINT, every, shown, _counting(report))
+    if final and _close_all(target):
+        query_run.drain(writer, target.files, CHECKPOINT, every, shown)
+
+
+def _schema_text(given: Format) -> str:
+    """A schema as it is compared: what it says, wherever it was given."""
+    if given.schema is None:
+        return ""
+    if given.name != "json":
+        return given.text.strip()
+    return ", ".join(
+        f"{item.name} {item.dataType.simpleString()}{'' if item.nullable else ' NOT NULL'}"
+        for item in formats.struct_of(given).fields
+    )
+
+
+def _check_final(target: Table, final: bool) -> None:
+    """PipelineError where windows are closed and there is more to read, or may be."""
+    origin = target.origin
+    assert origin is not None
+    if not target.about.get(FINAL):
+        return
+    ends = {str(p): end for p, end in origin.cluster.ends(origin.topic).items()}
+    if not final or ends != read_offsets(target.files, CHECKPOINT):
+        raise PipelineError(
+            f"the windows at {target.files.root} are final, and take no records that came later: "
+            "name another path to aggregate the topic anew"
+        )
+
+
+def _close_all(target: Table) -> bool:
+    """Puts a batch without records into the checkpoint, whose watermark is after every window; the
+    next query runs it as one that a killed driver had begun. False where there is nothing to close.
+    """
+    last = query_run.newest(target.files, CHECKPOINT, "offsets")
+    if last is None:
+        return False
+    lines = target.files.read(f"{CHECKPOINT}/offsets/{last}").splitlines()
+    told = json.loads(lines[1])
+    if told["batchWatermarkMs"] == AFTER_ALL_MS:
+        return False
+    target.note({FINAL: True})
+    lines[1] = json.dumps(told | {"batchWatermarkMs": AFTER_ALL_MS})
+    target.files.write(f"{CHECKPOINT}/offsets/{last + 1}", "\n".join(lines))
+    return True
+
+
+def _check_options(
+    topic: str, to: str | None, updates: bool, final: bool, every: str | None
+) -> None:
+    if updates and to is None:
+        raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
+    if final and every is not None:
+        raise PipelineError("final windows end with the topic: leave every out")
+    if to == topic:
+        raise PipelineError(f"{topic} would be written to while it is read: name another topic")
 
 
 def _counting(report: dict[str, Any]) -> Any:
@@ -118,9 +197,7 @@ def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
 
 def _aggregated(
     stream: DataFrame,
-    window: str,
-    slide: str | None,
-    session_gap: bool,
+    lengths: tuple[str, str | None, bool],
     time_column: str,
     by: Sequence[str],
     aggregates: Mapping[str, str],
@@ -128,6 +205,7 @@ def _aggregated(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
+    window, slide, session_gap = lengths
     if not aggregates:
         raise PipelineError("name at least one aggregate, e.g. records = count(*)")
     try:
@@ -153,7 +231,7 @@ def _aggregated(
 def _same_life(target: Table, into: transactional.Destination) -> None:
     """Batch numbers are the positions: they are meaningless for a new checkpoint."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
-    if not begun and transactional.positions(into.cluster, into.topic, into.writer):
+    if not begun and transactional.positions(into):
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, and {target.files.root} has no "
             "checkpoint of it: restore that directory, or give the pipeline another name and topic"
@@ -161,15 +239,23 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
 
 
 def _to_topic(
-    target: Table,
-    into: transactional.Destination,
-    partitions: int,
-    by: Sequence[str],
-    report: dict[str, Any],
+    target: Table, to: str, name: str, by: Sequence[str], report: dict[str, Any]
 ) -> Any:
+    origin = target.origin
+    assert origin is not None
+    into = transactional.Destination(
+        origin.cluster, to, name, source=f"windows {target.about.get('id', '')}",
+        source_cluster=target.about["cluster"], origin=origin,
+    )  # fmt: skip
+    partitions = len(origin.cluster.partitions(origin.topic))
+    check_targets(target.files, target.about, into)
     into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})
     _same_life(target, into)
-    lanes = len(into.cluster.partitions(into.topic))
+    transactional.begin(into)
+    # A key stays in its partition, and in its lane when a batch is written again.
+    lanes = target.about.get(LANES) or len(into.cluster.partitions(into.topic))
+    if TARGETS not in target.about:
+        target.note({TARGETS: target_ids(into), LANES: lanes})
 
     def write(batch: DataFrame, number: int) -> None:
         from pyspark.sql import functions as f

@@ -1,0 +1,210 @@
+"""Checks before a JVM starts: brokers, topics, rights and paths of every step, in their order.
+
+A step may read what an earlier one makes: topics and paths that will be there count as there. Paths
+of other file systems than the local one are left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import targets
+from ottla.spark_interop.pipelines.steps import Step
+from ottla.spark_interop.pipelines.table import META
+from ottla.spark_interop.times import duration_ms, milliseconds
+from ottla.spark_interop.value_format import Format
+
+TABLES = {"archive", "latest", "windows"}  # steps that make one at their path
+READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
+SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
+
+
+@dataclass
+class Made:
+    """What earlier steps will have made."""
+
+    topics: dict[tuple[str, str], int] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
+
+
+def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
+    """PipelineError about the first step that cannot run, with its number if there is a file."""
+    made = Made()
+    for number, (step, given) in enumerate(todo, 1):
+        try:
+            _check_step(step, given, made)
+        except PipelineError as error:
+            if where is None:
+                raise
+            raise PipelineError(f"{where}, step {number} ({step.name}): {error}") from None
+
+
+def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
+    _check_values(given)
+    _check_files(given)
+    for name in ("bootstrap", "source", "destination"):
+        if given.get(name):
+            cluster = Cluster.of(given[name])
+            if cluster.bootstrap not in made.reached:
+                cluster.reach()
+                made.reached.add(cluster.bootstrap)
+    address = given.get("bootstrap") or given.get("source")
+    partitions = None
+    if address and given.get("topic") and step.name != "replay":
+        partitions = _check_read(Cluster.of(address), given["topic"], made)
+    _check_paths(step, given, made)
+    if address:
+        _check_written(step, given, Cluster.of(given.get("destination") or address),
+                       partitions, made)  # fmt: skip
+
+
+def _check_values(given: Mapping[str, Any]) -> None:
+    zone = given.get("time_zone") or "UTC"
+    for name in ("since", "until"):
+        if given.get(name) is not None:
+            milliseconds(given[name], zone)
+    if given.get("lateness"):
+        duration_ms(given["lateness"])
+    if given.get("format"):
+        Format(given["format"], given.get("schema"), given.get("schemas"))
+
+
+def _check_files(given: Mapping[str, Any]) -> None:
+    schema, schemas = given.get("schema"), given.get("schemas")
+    if isinstance(schema, str) and schema.endswith(SCHEMA_FILES) and not Path(schema).is_file():
+        raise PipelineError(f"the schema {schema} cannot be read: no such file")
+    if schemas is not None and "://" not in str(schemas) and not Path(schemas).is_dir():
+        raise PipelineError(f"schemas: {schemas} is no directory")
+    output = given.get("output")
+    if output not in (None, "-"):
+        if Path(output).exists():
+            raise PipelineError(f"{output} already exists")
+        _check_writable(Path(output).absolute().parent, made=False)
+    if given.get("html"):
+        _check_writable(Path(given["html"]).absolute().parent, made=False)
+
+
+def _check_read(cluster: Cluster, topic: str, made: Made) -> int:
+    """The number of its partitions."""
+    if (cluster.bootstrap, topic) in made.topics:
+        return made.topics[cluster.bootstrap, topic]
+    count = len(cluster.partitions(topic))
+    _check_right(cluster, topic, "READ")
+    return count
+
+
+def _check_right(cluster: Cluster, topic: str, wanted: str) -> None:
+    rights = cluster.rights(topic)
+    if rights and wanted not in rights:
+        raise PipelineError(
+            f"no right to {wanted.lower()} topic {topic} at {cluster.bootstrap}: allow the "
+            f"operation {wanted.capitalize()} on it"
+        )
+
+
+def _check_written(
+    step: Step, given: Mapping[str, Any], cluster: Cluster, partitions: int | None, made: Made
+) -> None:
+    """The topics that a step writes are there, large enough, and may be written; or may be made."""
+    names = [str(given[o.name]) for o in step.options if o.creates_topic and given.get(o.name)]
+    if step.name == "mirror" and not names:
+        names = [given["topic"]]
+    keeps_partitions = step.name in ("dead-letter", "mirror")
+    for name in names:
+        wanted = partitions if keeps_partitions and partitions else 1
+        if (cluster.bootstrap, name) in made.topics:
+            continue
+        if step.name == "replay":
+            wanted = _archived_partitions(given["path"])
+        if cluster.exists(name):
+            _check_right(cluster, name, "WRITE")
+            targets.check_partitions(cluster, name, wanted)
+        elif step.name == "replay" and not given.get("create"):
+            cluster.partitions(name)    # raises, with a hint at names that are near
+        elif not given.get("dry_run"):
+            cluster.create(name, wanted, check_only=True)
+        made.topics[cluster.bootstrap, name] = wanted
+
+
+def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:
+    if step.name in READERS or given.get("archive"):
+        _check_table(str(given.get("archive") or given["path"]), "archive", made)
+    if step.name == "check-history" and not Path(given["path"]).exists():
+        raise PipelineError(f"{given['path']} does not exist")
+    if step.name in TABLES:
+        place = _local(given["path"])
+        if place is not None:
+            _check_writable(place)
+            _check_own_table(place, step.name, given["topic"])
+        made.paths.add(str(given["path"]))
+    if given.get("checkpoint") and (place := _local(given["checkpoint"])) is not None:
+        _check_writable(place)
+
+
+def _local(path: Any) -> Path | None:
+    return None if "://" in str(path) else Path(path).absolute()
+
+
+def _check_writable(place: Path, made: bool = True) -> None:
+    """A directory that may be written to, or made in one."""
+    there = place
+    while made and not there.exists():
+        there = there.parent
+    if not there.exists():
+        raise PipelineError(f"{there} does not exist")
+    if not there.is_dir():
+        raise PipelineError(f"{there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PipelineError(f"{there} may not be written to")
+
+
+def _about(place: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads((place / META).read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise PipelineError(f"{place / META} cannot be read: {error}") from error
+
+
+def _check_own_table(place: Path, kind: str, topic: str) -> None:
+    about = _about(place)
+    if about is None:
+        if place.exists() and any(place.rglob("*.parquet")):
+            raise PipelineError(f"{place} is not empty and no {kind}: name another path")
+        return
+    for name, wanted in (("kind", kind), ("topic", topic)):
+        if about.get(name) != wanted:
+            raise PipelineError(
+                f"{place} is of {name} {about.get(name)}, and this run has {wanted}: name another "
+                "path"
+            )
+
+
+def _check_table(path: str, kind: str, made: Made) -> None:
+    place = _local(path)
+    if place is None or path in made.paths:
+        return
+    about = _about(place)
+    if about is None:
+        raise PipelineError(f"{place} is not a {kind}: it has no {META}")
+    if about.get("kind") != kind:
+        raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
+
+
+def _archived_partitions(path: Any) -> int:
+    """How many partitions the records of a local archive need; 1 where it is not there yet."""
+    place, most = _local(path), 0
+    commits = [] if place is None else sorted((place / "_ottla" / "commits").glob("[0-9]*.json"))
+    for commit in commits:
+        for entry in json.loads(commit.read_text())["add"].values():
+            most = max(most, *map(int, entry["ranges"] or {"0": 0}))
+    return most + 1

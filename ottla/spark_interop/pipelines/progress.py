@@ -1,0 +1,123 @@
+"""Progress: up to which position each pipeline has written, in a topic of the destination.
+
+A group's offsets would expire (offsets.retention.minutes); a compacted topic keeps the newest
+record of each key for ever. The record is written in the transaction of the rows (KIP-98):
+
+    key    {"pipeline": its name, "from": the source's cluster, "to": the topic, "lane": a number}
+    value  {"position": a number, "source": what the rows are of, "topics": {name: id} written to}
+
+All lanes of a pipeline share one partition. A reader waits until the transactions that were open
+when it began have ended: its own last record may be behind one of another pipeline.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+
+TOPIC = "ottla.pipelines.progress"
+PARTITIONS = 8  # fixed: the partition of a pipeline follows from it
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "retention.ms": "-1"}
+PATIENCE_SECONDS = 240  # longer than a transaction may be open
+RECORDS_MAX = 1000  # of one call
+POLL_SECONDS = 0.05
+FETCH_WAIT_MS_MAX = 10  # the end of the partition is known at once, behind the last marker
+_fit: set[str] = set()  # ids of topics that were looked at
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The newest position of a lane."""
+
+    position: int
+    source: str
+    topics: dict[str, str]
+
+
+def prepare(cluster: Cluster) -> str:
+    """Creates the topic if need be and returns its id; PipelineError if it is not as needed."""
+    there = cluster.topic_ids([TOPIC])[TOPIC]
+    if there in _fit:
+        return str(there)
+    if there is None:
+        cluster.create(TOPIC, PARTITIONS, CONFIG)
+    policy = cluster.settings(TOPIC)["cleanup.policy"].value
+    if len(cluster.partitions(TOPIC)) < PARTITIONS or policy != "compact":
+        raise PipelineError(
+            f"{TOPIC} at {cluster.bootstrap} keeps the progress of pipelines: it needs "
+            f"{PARTITIONS} partitions and cleanup.policy=compact. Delete it before the first run "
+            "of a pipeline, which makes it"
+        )
+    there = cluster.topic_id(TOPIC)
+    _fit.add(there)
+    return there
+
+
+def partition_of(writer: str, source_cluster: str, topic: str) -> int:
+    """The partition that holds a pipeline's progress."""
+    return zlib.crc32(f"{writer} {source_cluster} {topic}".encode()) % PARTITIONS
+
+
+def key(writer: str, source_cluster: str, topic: str, lane: int) -> str:
+    """The key of a lane's records."""
+    return json.dumps({"pipeline": writer, "from": source_cluster, "to": topic, "lane": lane})
+
+
+def value(position: int, source: str, topics: dict[str, str]) -> str:
+    """The value of a record."""
+    return json.dumps({"position": position, "source": source, "topics": topics})
+
+
+def read(cluster: Cluster, partition: int, begin: int = 0) -> tuple[dict[str, Entry], int]:
+    """The newest committed entry of each key from an offset on, and the offset after them."""
+    end = cluster.ends(TOPIC, committed=False, partitions=[partition])[partition]
+    found: dict[str, Entry] = {}
+    if begin >= end:
+        return found, begin
+    for name, text in _records(cluster, partition, begin, end):
+        given = json.loads(text)
+        found[name] = Entry(given["position"], given["source"], given["topics"])
+    return found, end
+
+
+def _records(
+    cluster: Cluster, partition: int, begin: int, end: int
+) -> Iterator[tuple[str, bytes]]:
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(cluster.client(**{
+        "group.id": TOPIC, "enable.auto.commit": False, "isolation.level": "read_committed",
+        "enable.partition.eof": True, "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": FETCH_WAIT_MS_MAX,
+    }))  # fmt: skip
+    deadline, at = time.monotonic() + PATIENCE_SECONDS, begin
+    try:
+        consumer.assign([TopicPartition(TOPIC, partition, begin)])
+        while at < end:
+            if time.monotonic() > deadline:
+                raise PipelineError(
+                    f"a transaction on {TOPIC} has been open for {PATIENCE_SECONDS} s: see `ottla "
+                    "transaction list`, and run this pipeline again when it has ended"
+                )
+            for message in consumer.consume(RECORDS_MAX, POLL_SECONDS):
+                error = message.error()
+                if error is None:
+                    at = message.offset() + 1
+                    yield message.key().decode(), message.value()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at = max(at, message.offset())
+                elif not _passes(error):
+                    raise PipelineError(f"{TOPIC} cannot be read: {error.str()}")
+    finally:
+        consumer.close()
+
+
+def _passes(error: Any) -> bool:
+    return bool(error.retriable()) or error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT")

@@ -1,0 +1,102 @@
+"""Targets: the topics that pipelines write, made like their source, or checked before a row.
+
+Records keep their timestamps. A topic that keeps records for a shorter time than they are old would
+lose them as soon as they are written, so such a topic is refused, and none is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+
+# Copied also where the source has its cluster's default: the other cluster may have another one.
+ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+NOT_COPIED = (
+    "message.timestamp.type",  # records keep their timestamps
+    "min.insync.replicas", "unclean.leader.election.enable",  # of the source's cluster
+    "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
+)  # fmt: skip
+HEADER_BYTES = 64 * 1024  # that a pipeline adds to a record which fits into its source just so
+FOR_EVER = -1
+RetentionCheck = Callable[[int], bool]
+"""Whether there are records to be written with timestamps before this one (epoch ms)."""
+
+
+def settings_like(cluster: Cluster, topic: str) -> dict[str, str]:
+    """The settings for a copy of a topic."""
+    found = cluster.settings(topic)
+    copied = {
+        name: setting.value
+        for name, setting in found.items()
+        if (setting.own or name in ALWAYS_COPIED) and name not in NOT_COPIED
+    }
+    copied["max.message.bytes"] = str(int(copied["max.message.bytes"]) + HEADER_BYTES)
+    return {name: copied[name] for name in sorted(copied)}
+
+
+def prepare(
+    cluster: Cluster,
+    topic: str,
+    partitions: int,
+    like: Mapping[str, str],
+    has_older: RetentionCheck | None,
+    *,
+    create: bool = True,
+) -> None:
+    """Creates a topic with these settings, or checks one that exists.
+
+    `has_older` is None for records that get the present time. PipelineError for too few partitions,
+    a retention that is shorter than records are old, and a topic that replaces timestamps.
+    """
+    if not cluster.exists(topic) and create:
+        config = dict(like)
+        if has_older is not None and _deletes(config, has_older):
+            config["retention.ms"] = str(FOR_EVER)
+        cluster.create(topic, partitions, config)
+        return
+    check_partitions(cluster, topic, partitions)
+    if has_older is None:
+        return
+    settings = {name: setting.value for name, setting in cluster.settings(topic).items()}
+    if settings["message.timestamp.type"] == "LogAppendTime":
+        raise PipelineError(
+            f"{topic} has message.timestamp.type=LogAppendTime, and records keep their timestamps: "
+            "set it to CreateTime, or name another topic"
+        )
+    if _deletes(settings, has_older):
+        raise PipelineError(
+            f"{topic} keeps records for {settings['retention.ms']} ms, and older ones are to be "
+            f"written: it would delete them at once. Set retention.ms of {topic} to a longer time "
+            "or to -1, or name another topic"
+        )
+
+
+def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
+    """PipelineError if a topic has fewer partitions than the records to be written."""
+    there = len(cluster.partitions(topic))
+    if there < needed:
+        raise PipelineError(
+            f"{topic} has {there} partitions, and records of partition {needed - 1} are to be "
+            f"written: partitions are kept, so it needs at least {needed}"
+        )
+
+
+def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
+    """Whether retention would take records that are to be written."""
+    retention_ms = int(settings["retention.ms"])
+    if "delete" not in settings["cleanup.policy"] or retention_ms < 0:
+        return False
+    return has_older(int(time.time() * 1000) - retention_ms)
+
+
+def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:
+    """For the records of a topic, from these offsets on or from the beginning of the log."""
+
+    def has_older(timestamp_ms: int) -> bool:
+        starts, newer = cluster.starts(topic), cluster.at_time(topic, timestamp_ms)
+        return any(newer[p] > max(start, begin.get(p, 0)) for p, start in starts.items())
+
+    return has_older

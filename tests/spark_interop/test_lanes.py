@@ -1,0 +1,195 @@
+"""Lanes: rows and progress in one transaction, of these topics and of no other ones."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import progress, transactional
+from ottla.spark_interop.pipelines.transactional import Destination, Lane, Origin
+from ottla.testing import Broker
+
+DAYS_8_HOURS = 8 * 24
+
+
+NUMBERS = itertools.count()
+
+
+def new_topic(broker: Broker, **more: Any) -> str:
+    return broker.create_topic(f"t{next(NUMBERS)}", **more)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as one:
+        yield one
+
+
+@pytest.fixture
+def to(broker: Broker) -> Destination:
+    """Two topics of the test's own."""
+    good, bad = new_topic(broker), new_topic(broker)
+    return Destination(
+        Cluster(broker.bootstrap_servers), good, f"writer-{good}", source="t 1",
+        source_cluster="c1", aside=bad,
+    )  # fmt: skip
+
+
+def row(position: int, value: bytes = b"v", aside: bool = False) -> dict[str, Any]:
+    return {"position": position, "key": b"k", "value": value, "partition": 0, "aside": aside}
+
+
+def lane(to: Destination) -> Lane:
+    return Lane(to, transactional.begin(to), 0)
+
+
+def write(to: Destination, *rows: dict[str, Any]) -> Lane:
+    one = lane(to)
+    for each in rows:
+        one.add(each)
+    one.finish()
+    return one
+
+
+def committed(to: Destination, topic: str) -> list[bytes]:
+    consumer = Consumer(to.cluster.client(**{
+        "group.id": "reader", "isolation.level": "read_committed", "enable.partition.eof": True,
+    }))  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        found.append(bytes(message.value()))
+    consumer.close()
+    return found
+
+
+def test_good_and_bad_rows_and_the_position_are_one_transaction(to: Destination) -> None:
+    first = lane(to)
+    for each in (row(1, b"good"), row(2, b"bad", aside=True)):
+        first.add(each)
+    first.abandon()
+    assert committed(to, to.topic) == committed(to, str(to.aside)) == []
+    assert transactional.positions(to) == {}
+    write(to, row(1, b"good"), row(2, b"bad", aside=True))
+    # A function that judges differently the next time changes nothing: the record is written.
+    again = write(to, row(1, b"good"), row(2, b"good after all"))
+    assert (again.written, again.skipped) == (0, 2)
+    assert (committed(to, to.topic), committed(to, str(to.aside))) == ([b"good"], [b"bad"])
+    assert transactional.positions(to) == {0: 2}
+
+
+def test_progress_outlives_the_offsets_of_groups() -> None:
+    with Broker({"offsets.retention.minutes": 60}) as broker:
+        topic = new_topic(broker, configs={"retention.ms": "-1"})
+        to = Destination(Cluster(broker.bootstrap_servers), topic, "replay", source_cluster="c")
+        write(to, row(1), row(2))
+        broker.advance(hours=DAYS_8_HOURS)
+        assert write(to, row(1), row(2)).skipped == 2
+        assert transactional.positions(to) == {0: 2}
+        assert to.cluster.settings(progress.TOPIC)["cleanup.policy"].value == "compact"
+
+
+def test_pipelines_of_two_source_clusters_do_not_fence_each_other(to: Destination) -> None:
+    other = replace(to, source_cluster="c2", source="t 2")
+    one, two = lane(to), lane(other)
+    for position in (1, 2):
+        one.add(row(position, b"one"))
+        two.add(row(position, b"two"))
+    one.finish()
+    two.finish()
+    assert sorted(committed(to, to.topic)) == [b"one", b"one", b"two", b"two"]
+    elsewhere = replace(to, topic=str(to.aside), aside=None)
+    assert len({d.transactional_id(0) for d in (to, other, elsewhere)}) == 3
+
+
+def test_a_second_run_of_the_same_pipeline_ends_the_first_with_a_sentence(to: Destination) -> None:
+    first = lane(to)
+    first.add(row(1))
+    write(to, row(1))
+    with pytest.raises(PipelineError, match="another run of this pipeline writes"):
+        first.finish()
+    assert len(committed(to, to.topic)) == 1
+
+
+def test_another_source_of_the_same_name_is_refused(to: Destination) -> None:
+    write(to, row(1))
+    with pytest.raises(PipelineError, match=r"from another source .* a name of its own"):
+        transactional.begin(replace(to, source="t 2"))
+
+
+def test_topics_that_were_made_again_have_no_progress_and_one_of_two_is_refused(
+    broker: Broker, to: Destination
+) -> None:
+    write(to, row(1), row(2, aside=True))
+    broker.delete_topic(to.topic)
+    broker.create_topic(to.topic)
+    with pytest.raises(PipelineError, match=f"another {to.topic}, which was deleted and made"):
+        transactional.begin(to)
+    broker.delete_topic(str(to.aside))
+    broker.create_topic(str(to.aside))
+    assert transactional.positions(to) == {}
+    assert write(to, row(1), row(2, aside=True)).written == 2
+
+
+@pytest.mark.parametrize("which", ["source", "target"])
+def test_nothing_is_committed_once_a_topic_was_made_again(
+    broker: Broker, to: Destination, which: str
+) -> None:
+    source = new_topic(broker)
+    origin = Origin(to.cluster, source, to.cluster.topic_id(source))
+    first = lane(replace(to, origin=origin))
+    first.add(row(1))
+    changed = source if which == "source" else str(to.aside)
+    broker.delete_topic(changed)
+    with pytest.raises(PipelineError, match=f"topic {changed} was deleted while"):
+        first.finish()
+    first.abandon()
+    broker.create_topic(changed)
+    with pytest.raises(PipelineError, match=f"topic {source} was deleted and made again"):
+        Origin(to.cluster, source, "an earlier id").check()
+    assert committed(to, to.topic) == []
+
+
+def test_a_topic_takes_records_as_large_as_it_says_and_names_what_is_too_large(
+    broker: Broker,
+) -> None:
+    topic = new_topic(broker, configs={"max.message.bytes": "3000000"})
+    to = Destination(Cluster(broker.bootstrap_servers), topic, "large", source_cluster="c")
+    large = os.urandom(2_900_000)
+    write(to, row(1, large))
+    assert committed(to, topic) == [large]
+    write(to, row(2, b"0" * 10_000_000))        # its batch is small enough, by compression
+    too_large = lane(to)
+    too_large.add(row(3, os.urandom(3_100_000)))
+    with pytest.raises(PipelineError, match=(
+        rf"^{topic} does not take a record of 31\d+ bytes .* raise max\.message\.bytes of {topic}$"
+    )):  # fmt: skip
+        too_large.finish()
+
+
+def test_progress_behind_another_pipelines_open_transaction_is_waited_for(to: Destination) -> None:
+    first = lane(to)
+    first.add(row(1))
+    blocking = Producer(to.cluster.client(**{"transactional.id": "another pipeline"}))
+    blocking.init_transactions(10)
+    blocking.begin_transaction()
+    blocking.produce(progress.TOPIC, "{}", "not ours", to.partition)
+    blocking.flush(10)
+    first.finish()
+    found: list[dict[int, int]] = []
+    reading = threading.Thread(target=lambda: found.append(transactional.positions(to)))
+    reading.start()
+    reading.join(1)
+    assert not found                            # not {}: it might be written again then
+    blocking.abort_transaction(10)
+    reading.join(30)
+    assert found == [{0: 1}]

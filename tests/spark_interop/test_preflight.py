@@ -1,0 +1,182 @@
+"""What cannot run is refused in one sentence before a JVM starts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.spark_interop.errors import DataLost
+from ottla.spark_interop.pipelines import archive, command, query_run, steps
+from ottla.spark_interop.pipelines.table import Entry
+from ottla.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as one:
+        one.create_topic("six", 6)
+        one.create_topic("one", 1)
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise AssertionError("a JVM would have started")
+
+    monkeypatch.setattr(command, "_session", refuse)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert command.main(["pipeline", *map(str, words)]) == 1
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1, told.err
+    return told.err.removeprefix("ottla pipeline: ").strip()
+
+
+def archive_at(path: Path, partitions: int) -> Path:
+    """What an archive of so many partitions says about itself."""
+    commits = path / "_ottla" / "commits"
+    commits.mkdir(parents=True)
+    about = {"kind": "archive", "layout": 1, "topic": "six"}
+    (path / "_ottla" / "table.json").write_text(json.dumps(about))
+    entry = {"bytes": 1, "ranges": {str(p): [0, 1, 2] for p in range(partitions)}}
+    commit = {"add": {"data/f": entry}, "remove": [], "batches": {}}
+    (commits / "00000000.json").write_text(json.dumps(commit))
+    return path
+
+
+def test_an_unreachable_broker_is_one_sentence_at_once(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    begin = time.monotonic()
+    said = refusal(capfd, "archive", "--bootstrap", "127.0.0.1:1", "--topic", "t",
+                   "--path", tmp_path / "a")  # fmt: skip
+    assert said.startswith("no broker answers at 127.0.0.1:1 (") and "refused" in said
+    assert time.monotonic() - begin < 5
+    said = refusal(capfd, "archive", "--bootstrap", "localhost", "--topic", "t", "--path", "a")
+    assert said == "'localhost' is not an address: write host:port"
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
+    ("archive --topic six --path {file}/a", "{file} is no directory"),
+    ("archive --topic one --path {archive}", "{archive} is of topic six, and this run has one"),
+    ("latest --topic six --path {archive}", "{archive} is of kind archive, and this run has"),
+    ("compact --path {new}", "{new} is not a archive: it has no _ottla/table.json"),
+    ("replay --path {new} --topic six", "{new} is not a archive: it has no _ottla/table.json"),
+    ("replay --path {archive} --topic sx", "topic sx not found at {at}; did you mean six?"),
+    ("replay --path {archive} --topic one", "one has 1 partitions, and records of partition 5"),
+    ("replay --path {archive} --topic six --since June", "'June' is not a time"),
+    ("dead-letter --topic six --to one --dead-letters d --checkpoint {new}", "one has 1"),
+    ("dead-letter --topic six --to a/b --dead-letters d --checkpoint {new}", "topic a/b was not"),
+    ("mirror --topic six --to one --checkpoint {new}", "one has 1 partitions"),
+    ("slice --topic six --output {file}", "{file} already exists"),
+    ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
+    ("slice --topic six --format avro --schemas {new}", "schemas: {new} is no directory"),
+    ("slice --topic six --lateness 1", "'1' is not a duration"),
+])  # fmt: skip
+def test_each_step_is_checked_before_a_jvm_starts(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    places = {"new": tmp_path / "new", "file": tmp_path / "file", "at": broker.bootstrap_servers,
+              "archive": archive_at(tmp_path / "archive", 6)}  # fmt: skip
+    (tmp_path / "file").touch()
+    more = ["--source", broker.bootstrap_servers, "--destination", broker.bootstrap_servers]
+    given = words.format(**places).split()
+    if given[0] != "compact":
+        given += more if given[0] == "mirror" else ["--bootstrap", broker.bootstrap_servers]
+    assert refusal(capfd, *given).startswith(said.format(**places))
+
+
+def test_rights_are_asked_for_before_a_jvm_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    broker: Broker,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("ottla.spark_interop.cluster.Cluster.rights", lambda *_: {"DESCRIBE"})
+    said = refusal(capfd, "latest", "--bootstrap", broker.bootstrap_servers, "--topic", "six",
+                   "--path", tmp_path / "a")  # fmt: skip
+    assert said.startswith("no right to read topic six at") and said.endswith("Read on it")
+
+
+def file_of(broker: Broker, tmp_path: Path, *rows: str) -> Path:
+    file = tmp_path / "steps.toml"
+    steps_text = "\n".join(f"[[step]]\n{row}" for row in rows)
+    file.write_text(f'bootstrap = "{broker.bootstrap_servers}"\n{steps_text}\n')
+    return file
+
+
+def test_a_file_is_checked_whole_with_what_its_steps_make(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    archive_step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"'
+    replay = f'run = "replay"\npath = "{tmp_path}/a"\ntopic = "again"'
+    latest = f'run = "latest"\ntopic = "again"\npath = "{tmp_path}/l"'
+    file = file_of(broker, tmp_path, archive_step, replay + "\ncreate = true", latest)
+    assert command.main(["pipeline", "run", str(file), "--check"]) == 0
+    assert "3 steps" in capfd.readouterr().out
+    assert not (tmp_path / "a").exists()
+    file = file_of(broker, tmp_path, archive_step, replay)
+    assert refusal(capfd, "run", file).startswith(f"{file}, step 2 (replay): topic again not found")
+
+
+def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def run(step: steps.Step, _spark: object, given: dict[str, Any]) -> dict[str, Any]:
+        if step.name == "latest":
+            raise DataLost("records are gone")
+        return {"records": 7}
+
+    monkeypatch.setattr(command, "_session", lambda _: None)
+    monkeypatch.setattr(steps.Step, "run", run)
+    file = file_of(broker, tmp_path, f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"',
+                   f'run = "latest"\ntopic = "six"\npath = "{tmp_path}/l"')  # fmt: skip
+    assert command.main(["pipeline", "run", str(file), "--quiet"]) == 1
+    told = capfd.readouterr()
+    assert json.loads(told.out) == [{"step": "archive", "records": 7}]
+    assert told.err == "ottla pipeline: step 2 of 2 (latest): records are gone\n"
+
+
+WORKER = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "worker.py", line 12, in run
+    return apply(row)
+           ^^^^^^^^^^
+cimpl.KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}
+"""
+JVM = """An error occurred while calling o79.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed
+\tat org.apache.spark.Some.thing(Some.scala:1)
+Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [t]
+\t... 20 more
+"""
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (WORKER, 'KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}'),
+    (JVM, "TopicAuthorizationException: Not authorized: [t]"),
+    (f"x\n{WORKER}\nottla.spark_interop.errors.PipelineError: t was deleted", "t was deleted"),
+    ("only this\nand that", "only this"),
+])  # fmt: skip
+def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
+    assert str(query_run.explained(RuntimeError(text))) == said
+
+
+def test_offsets_deleted_before_they_were_read_are_gaps() -> None:
+    def gaps(log_start: int, read: list[int] | None) -> dict[str, list[int]]:
+        added = {"f": Entry(1, {"0": read})} if read else {}
+        return archive.gaps_of({0: log_start}, {"0": 10}, {"0": 30}, added)
+
+    assert gaps(10, [10, 29, 20]) == {}
+    assert gaps(20, [20, 29, 10]) == {"0": [10, 20]}
+    assert gaps(40, None) == {"0": [10, 30]}
+    assert gaps(20, [10, 29, 20]) == {}         # deleted once they had been read
+    assert gaps(20, [10, 29, 12]) == {"0": [10, 20]}    # deleted while they were read
+    assert gaps(20, [12, 29, 18]) == {"0": [10, 12]}

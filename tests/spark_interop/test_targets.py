@@ -1,0 +1,90 @@
+"""Topics that pipelines write are like their source, and keep what is written to them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import targets
+from ottla.testing import Broker
+
+OWN = {"retention.ms": "3600000", "cleanup.policy": "compact,delete", "segment.ms": "600000",
+       "message.timestamp.type": "LogAppendTime", "max.message.bytes": "2000000"}  # fmt: skip
+
+
+NUMBERS = itertools.count()
+
+
+def new_topic(broker: Broker, **more: Any) -> str:
+    return broker.create_topic(f"t{next(NUMBERS)}", **more)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as one:
+        yield one
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Cluster:
+    return Cluster(broker.bootstrap_servers)
+
+
+def old_records(broker: Broker, cluster: Cluster) -> str:
+    """A topic with records of 1970."""
+    topic = new_topic(broker, configs={"retention.ms": "-1"})
+    producer = Producer(cluster.client())
+    for n in range(3):
+        producer.produce(topic, b"v", timestamp=1_000 + n)
+    assert producer.flush(30) == 0
+    return topic
+
+
+def made(cluster: Cluster, topic: str) -> dict[str, str]:
+    return {name: setting.value for name, setting in cluster.settings(topic).items()}
+
+
+def test_a_copy_has_the_settings_of_its_source_but_keeps_timestamps(
+    broker: Broker, cluster: Cluster
+) -> None:
+    source, copy = new_topic(broker, configs=OWN), f"{new_topic(broker)}-copy"
+    like = targets.settings_like(cluster, source)
+    targets.prepare(cluster, copy, 3, like, lambda _: False)
+    found = made(cluster, copy)
+    assert {name: found[name] for name in OWN} == OWN | {
+        "message.timestamp.type": "CreateTime",
+        "max.message.bytes": str(2_000_000 + targets.HEADER_BYTES),
+    }
+    assert len(cluster.partitions(copy)) == 3
+
+
+def test_old_records_go_to_topics_that_keep_them(broker: Broker, cluster: Cluster) -> None:
+    source, young = old_records(broker, cluster), new_topic(broker)
+    older = targets.older_in_topic(cluster, source, {})
+    like = targets.settings_like(cluster, young)
+    assert like["retention.ms"] == "604800000"
+    targets.prepare(cluster, f"{source}-copy", 1, like, older)
+    assert made(cluster, f"{source}-copy")["retention.ms"] == "-1"
+    with pytest.raises(PipelineError, match=rf"{young} keeps records for 604800000 ms, and older"):
+        targets.prepare(cluster, young, 1, like, older)
+    # What was written before is no reason: only records to be written count.
+    targets.prepare(cluster, young, 1, like, targets.older_in_topic(cluster, source, {0: 3}))
+
+
+def test_a_topic_that_cannot_hold_the_records_is_refused(
+    broker: Broker, cluster: Cluster
+) -> None:
+    stamping = new_topic(broker, configs={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(PipelineError, match="set it to CreateTime"):
+        targets.prepare(cluster, stamping, 1, {}, lambda _: False)
+    with pytest.raises(PipelineError, match="needs at least 2"):
+        targets.prepare(cluster, stamping, 2, {}, None)
+    targets.prepare(cluster, stamping, 1, {}, None)     # records get the present time anyway
+    with pytest.raises(PipelineError, match="not found"):
+        targets.prepare(cluster, "nothing", 1, {}, None, create=False)

@@ -22,6 +22,7 @@ from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines.archive import UTC_SQL
+from ottla.testing import Broker as TestBroker
 
 CHECKPOINT = "_ottla/checkpoint"
 
@@ -92,6 +93,13 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
     done = {name: run(topic, allow_gaps=True) for name, run in runs.items()}
     assert {name: report[counts.get(name, "records")] for name, report in done.items()} == (
         dict.fromkeys(runs, 10))
+    lost = si.verify(spark, tmp_path / "archive", broker.bootstrap)
+    assert (lost["ok"], lost["lost"], lost["partitions"]["0"]["gaps"]) == (True, 10, [[10, 20]])
+    assert lost["partitions"]["0"]["unreadable_or_gone"] == 0
+    for name, target in (("mirror", f"{topic}-copy"), ("dead_letter", f"{topic}-bad")):
+        remake(broker, target, 1)           # empty, while the checkpoint says that all is there
+        with pytest.raises(PipelineError, match=f"{target} was deleted and made again after"):
+            runs[name](topic)
     remake(broker, topic, 1)
     produce(broker.bootstrap, topic, "none", numbered(100, 200))     # more than there had been
     for run in runs.values():
@@ -100,7 +108,7 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
                 run(topic, allow_gaps=gaps)
     verdict = si.verify(spark, tmp_path / "archive", broker.bootstrap)
     assert not verdict["ok"] and "made again" in verdict["problems"][0]
-    # A mirror that lost its checkpoint as well: the group's offsets are of the earlier topic.
+    # A mirror that lost its checkpoint as well: its progress is of the earlier topic.
     with pytest.raises(PipelineError, match="from another source"):
         si.mirror(spark, broker.bootstrap, topic, broker.bootstrap, tmp_path / "new",
                   to=f"{topic}-copy")  # fmt: skip
@@ -155,6 +163,32 @@ def test_transactions_new_partitions_and_nulls_are_archived_and_replayed_as_they
     assert was == now and len(was) == 60
 
 
+def test_a_key_whose_tombstone_compaction_removed_leaves_the_latest_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    config = {"cleanup.policy": "compact", "segment.ms": "1000", "retention.ms": "-1",
+              "min.cleanable.dirty.ratio": "0.01"}  # fmt: skip
+    with TestBroker() as broker:                # its clock can be set forward
+        topic, at = broker.create_topic("deleted", 1, config), broker.bootstrap_servers
+
+        def put(**values: str | None) -> None:
+            producer = Producer({"bootstrap.servers": at})
+            for key, value in values.items():
+                producer.produce(topic, value, key)
+            assert producer.flush(60) == 0
+
+        put(gone="1", stays="1")
+        assert si.latest(spark, at, topic, tmp_path / "t")["keys"] == 2
+        put(gone=None, new="1")
+        for number, hours in enumerate((1, 1, 30, 30)):
+            broker.advance(hours=hours)
+            put(**{f"later{number}": "1"})
+        there = {bytes(r._key) for r in si.read_topic(spark, at, topic).collect()}
+        assert b"gone" not in there and b"stays" in there
+        si.latest(spark, at, topic, tmp_path / "t")
+        assert {bytes(r.key) for r in si.read_latest(spark, tmp_path / "t").collect()} == there
+
+
 def test_a_topic_without_records_is_no_trouble(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -206,6 +240,35 @@ def test_a_second_writer_is_refused_while_the_first_goes_on(
     assert si.verify(spark, path, at)["ok"]
 
 
+def test_an_archive_that_runs_for_ever_takes_nothing_of_a_topic_made_again(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, at, path = new_topic("two-lives", 1), broker.bootstrap, tmp_path / "a"
+    produce(at, topic, "none", numbered(0, 20))
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            si.archive(spark, at, topic, path, every="100 milliseconds", allow_gaps=True)
+        except PipelineError as error:
+            errors.append(str(error))
+
+    first = threading.Thread(target=run)
+    first.start()
+    try:
+        commits = path / "_ottla" / "commits"
+        wait_until(lambda: list(commits.glob("0*.json")), "a batch", 60)
+        remake(broker, topic, 1)
+        produce(at, topic, "none", numbered(100, 150))
+        first.join(60)
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        first.join(60)
+    assert len(errors) == 1 and "was deleted" in errors[0] and "nothing more was" in errors[0]
+    assert si.read_archive(spark, path).count() == 20
+
+
 @pytest.mark.parametrize("after", ["the commit", "the rename", "the write"])
 def test_a_driver_killed_in_the_middle_of_a_batch_has_neither_lost_nor_doubled_it(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path, after: str
@@ -227,6 +290,8 @@ def test_a_driver_killed_in_the_middle_of_a_batch_has_neither_lost_nor_doubled_i
             staged.write_bytes(content)
             file.unlink()
     assert written
+    admin = AdminClient({"bootstrap.servers": at})      # with an open batch Spark alone would stop
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     again = si.archive(spark, at, topic, path, records_per_batch=10)
     assert (again["batches"] == 0) == (after == "the commit")
     verdict = si.verify(spark, path, at)

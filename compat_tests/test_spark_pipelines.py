@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -163,7 +164,7 @@ def test_an_archive_refuses_another_topic_and_says_when_retention_was_faster(
         si.archive(spark, broker.bootstrap, topic, tmp_path / "a", allow_gaps=True)["records"] == 10
     )
     verdict = si.verify(spark, tmp_path / "a", broker.bootstrap)
-    assert verdict["partitions"]["0"]["unreadable_or_gone"] == 10
+    assert verdict["partitions"]["0"]["gaps"] == [[10, 20]]
 
 
 def test_the_latest_table_is_a_dict_of_the_topic(
@@ -211,6 +212,17 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
     closed = {k: tuple(v) for k, v in expected.items() if k[0] < "2013-01-03"}
     rows = si.read_windows(spark, tmp_path / "w").collect()
     assert {(str(r.window_start)[:10], r.carrier): (r.flights, r.minutes) for r in rows} == closed
+    for more in ({"watermark": "3 days"}, {"time_column": "_timestamp"}, {"session_gap": True}):
+        with pytest.raises(PipelineError, match="name another path"):
+            si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", **(options | more))
+    for _ in range(2):      # the topic has ended: its last windows are closed, once
+        si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", final=True, **options)
+        rows = si.read_windows(spark, tmp_path / "w").collect()
+        assert {(str(r.window_start)[:10], r.carrier): (r.flights, r.minutes) for r in rows} == {
+            k: tuple(v) for k, v in expected.items()}  # fmt: skip
+        assert len(rows) == len(expected)
+    with pytest.raises(PipelineError, match="are final, and take no records"):
+        si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", **options)
     to = new_topic("daily", 3, cleanup_policy="compact")
     for _ in range(2):
         si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "u", to=to, updates=True,
@@ -274,10 +286,29 @@ def test_two_mirrors_keep_partitions_and_run_in_no_circle(
     assert Counter(committed_lines(broker, left)) == both == Counter(committed_lines(broker, right))
     maps = [json.loads(value) for *_, value in committed_lines(broker, f"{right}.offsets")]
     assert {m["source_offset"] for m in maps} <= set(range(40))
-    # A mirror that lost its checkpoint continues from its group's offsets.
+    # A mirror that lost its checkpoint continues from its progress in the destination.
     assert (
         si.mirror(spark, at, left, at, tmp_path / "new", to=right, names=("L", "R"))["written"] == 0
     )
+
+
+def test_a_slice_has_the_records_of_its_time_wherever_they_are(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, chance = new_topic("out-of-order", 2), random.Random(1)
+    times = [1_000_000 + 100 * n + chance.randrange(-60_000, 60_000) for n in range(2_000)]
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n, time_ms in enumerate(times):
+        producer.produce(topic, b"%d" % n, partition=n % 2, timestamp=time_ms)
+    assert producer.flush(60) == 0
+    since, until = 1_050_000, 1_150_000
+    expected = {str(n) for n, time_ms in enumerate(times) if since <= time_ms < until}
+    for number, lateness in enumerate((None, "2m")):
+        file = tmp_path / f"{number}.jsonl"
+        report = si.slice_topic(spark, broker.bootstrap, topic, since=since, until=until,
+                                lateness=lateness, output=file)  # fmt: skip
+        found = [json.loads(line)["value"] for line in file.read_text().splitlines()]
+        assert set(found) == expected and len(found) == report["records"] == len(expected)
 
 
 def test_a_querys_progress_is_a_groups_offsets_and_metrics(

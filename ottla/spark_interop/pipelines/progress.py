@@ -29,6 +29,8 @@ PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # the end of the partition is known at once, behind the last marker
+# Errors that pass, and one about the coordinator, which an assigned consumer does not need.
+PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of topics that were looked at
 
 
@@ -120,4 +122,4 @@ def _records(
 
 
 def _passes(error: Any) -> bool:
-    return bool(error.retriable()) or error.name() in ("_ALL_BROKERS_DOWN", "_TRANSPORT")
+    return bool(error.retriable()) or error.name() in PASSING

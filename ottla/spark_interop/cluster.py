@@ -68,7 +68,10 @@ class Cluster:
     @classmethod
     def from_file(cls, bootstrap: str, path: str | Path) -> Cluster:
         """With the properties of a file: `key=value` lines, # for comments."""
-        lines = [line.strip() for line in Path(path).read_text().splitlines()]
+        try:
+            lines = [line.strip() for line in Path(path).read_text().splitlines()]
+        except OSError as error:
+            raise PipelineError(f"{path} cannot be read: {error.strerror}") from error
         pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
         return cls(bootstrap, {key.strip(): value.strip() for key, _, value in pairs})
 
@@ -97,6 +100,11 @@ class Cluster:
             options["kafka.ssl.truststore.type"] = "PEM"
         if "sasl.username" in self.security:
             mechanism = self.security.get("sasl.mechanism", "PLAIN")
+            if mechanism not in LOGIN_MODULES:
+                raise PipelineError(
+                    f"sasl.mechanism={mechanism} is unknown to pipelines; "
+                    f"known: {', '.join(LOGIN_MODULES)}"
+                )
             user, password = (
                 self.security.get(name, "").replace("\\", "\\\\").replace('"', '\\"')
                 for name in ("sasl.username", "sasl.password")
@@ -107,10 +115,10 @@ class Cluster:
         return options
 
     def admin(self) -> Any:
-        """A confluent-kafka AdminClient."""
+        """A confluent-kafka AdminClient; PipelineError for security properties that cannot be."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self.client())
+        return self._asked(lambda: AdminClient(self.client()), "a client")
 
     def _asked(self, call: Callable[[], Any], what: str = "") -> Any:
         """What a call of the admin client returns; its errors become one sentence."""

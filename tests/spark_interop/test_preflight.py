@@ -14,6 +14,11 @@ from ottla.spark_interop.errors import DataLost
 from ottla.spark_interop.pipelines import archive, command, query_run, steps
 from ottla.spark_interop.pipelines.table import Entry
 from ottla.testing import Broker
+from ottla.wire.messages import CreateAclsRequest
+
+TOPIC, LITERAL, ALLOW, DESCRIBE = 2, 3, 3, 8  # in Kafka's requests about ACLs
+ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +84,9 @@ def test_an_unreachable_broker_is_one_sentence_at_once(
     ("slice --topic six --output {file}", "{file} already exists"),
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
     ("slice --topic six --format avro --schemas {new}", "schemas: {new} is no directory"),
+    ("windows --topic six --path {new} --window 1h --aggregates n=count(*)", "the format json"),
+    ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
+     "updates go to a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
 ])  # fmt: skip
 def test_each_step_is_checked_before_a_jvm_starts(
@@ -95,13 +103,39 @@ def test_each_step_is_checked_before_a_jvm_starts(
 
 
 def test_rights_are_asked_for_before_a_jvm_starts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    broker: Broker,
-) -> None:  # fmt: skip
-    monkeypatch.setattr("ottla.spark_interop.cluster.Cluster.rights", lambda *_: {"DESCRIBE"})
-    said = refusal(capfd, "latest", "--bootstrap", broker.bootstrap_servers, "--topic", "six",
-                   "--path", tmp_path / "a")  # fmt: skip
-    assert said.startswith("no right to read topic six at") and said.endswith("Read on it")
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Broker(ACLS) as broker:
+        at = broker.bootstrap_servers
+        for name in ("seen-only", "free"):
+            broker.create_topic(name)
+            if name == "seen-only":
+                allowed = CreateAclsRequest.Creation(
+                    resource_type=TOPIC, resource_name=name, resource_pattern_type=LITERAL,
+                    principal="User:ANONYMOUS", host="*", operation=DESCRIBE,
+                    permission_type=ALLOW,
+                )  # fmt: skip
+                made = broker.request(CreateAclsRequest(creations=[allowed]))
+                assert made.results[0].error_code == 0
+        words = ("--bootstrap", at, "--topic")
+        said = refusal(capfd, "latest", *words, "seen-only", "--path", tmp_path / "a")
+        assert said.startswith("no right to read topic seen-only at"), said
+        assert said.endswith("allow the operation Read on it")
+        said = refusal(capfd, "dead-letter", *words, "free", "--to", "seen-only", "--dead-letters",
+                       "d", "--checkpoint", tmp_path / "c")  # fmt: skip
+        assert said.startswith("no right to write topic seen-only at")
+
+
+def test_security_properties_that_cannot_be_are_one_sentence(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config, words = tmp_path / "p", ("latest", "--bootstrap", broker.bootstrap_servers, "--topic",
+                                     "six", "--path", "a", "--command-config")  # fmt: skip
+    assert refusal(capfd, *words, config).endswith("cannot be read: No such file or directory")
+    config.write_text("sasl.username=me\nsasl.mechanism=NONE\n")
+    assert refusal(capfd, *words, config).startswith("sasl.mechanism=NONE is unknown")
+    config.write_text("security.protocol=NONE\n")
+    assert "security.protocol" in refusal(capfd, *words, config)
 
 
 def file_of(broker: Broker, tmp_path: Path, *rows: str) -> Path:

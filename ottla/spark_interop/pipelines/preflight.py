@@ -15,7 +15,7 @@ from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import targets
+from ottla.spark_interop.pipelines import targets, windows
 from ottla.spark_interop.pipelines.steps import Step
 from ottla.spark_interop.pipelines.table import META
 from ottla.spark_interop.times import duration_ms, milliseconds
@@ -48,12 +48,13 @@ def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> 
 
 
 def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
-    _check_values(given)
+    _check_values(step, given)
     _check_files(given)
     for name in ("bootstrap", "source", "destination"):
         if given.get(name):
             cluster = Cluster.of(given[name])
             if cluster.bootstrap not in made.reached:
+                cluster.spark_options()     # the security properties
                 cluster.reach()
                 made.reached.add(cluster.bootstrap)
     address = given.get("bootstrap") or given.get("source")
@@ -66,15 +67,19 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
                        partitions, made)  # fmt: skip
 
 
-def _check_values(given: Mapping[str, Any]) -> None:
+def _check_values(step: Step, given: Mapping[str, Any]) -> None:
     zone = given.get("time_zone") or "UTC"
     for name in ("since", "until"):
         if given.get(name) is not None:
             milliseconds(given[name], zone)
     if given.get("lateness"):
         duration_ms(given["lateness"])
-    if given.get("format"):
-        Format(given["format"], given.get("schema"), given.get("schemas"))
+    is_windows = step.name == "windows"
+    if is_windows:
+        options = (given.get(name) for name in ("to", "updates", "final", "every"))
+        windows.check_options(given["topic"], *options)
+    if given.get("format") or is_windows:
+        Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
 
 
 def _check_files(given: Mapping[str, Any]) -> None:

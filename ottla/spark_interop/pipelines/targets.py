@@ -89,7 +89,8 @@ def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
     retention_ms = int(settings["retention.ms"])
     if "delete" not in settings["cleanup.policy"] or retention_ms < 0:
         return False
-    return has_older(int(time.time() * 1000) - retention_ms)
+    oldest_ms = int(time.time() * 1000) - retention_ms
+    return oldest_ms > 0 and has_older(oldest_ms)
 
 
 def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:

@@ -79,7 +79,7 @@ def windows(
     a lost checkpoint whose windows are in `to` already, for other options than the earlier runs'
     on the same path, and for a path whose windows are final.
     """
-    _check_options(topic, to, updates, final, every)
+    check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.of(bootstrap), time.monotonic()
     settings = {"window": window, "slide": slide or "", "by": list(by),
                 "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
@@ -164,9 +164,10 @@ def _close_all(target: Table) -> bool:
     return True
 
 
-def _check_options(
+def check_options(
     topic: str, to: str | None, updates: bool, final: bool, every: str | None
 ) -> None:
+    """PipelineError for options that do not go together."""
     if updates and to is None:
         raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
     if final and every is not None:

@@ -167,7 +167,7 @@ def test_a_key_whose_tombstone_compaction_removed_leaves_the_latest_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     config = {"cleanup.policy": "compact", "segment.ms": "1000", "retention.ms": "-1",
-              "min.cleanable.dirty.ratio": "0.01"}  # fmt: skip
+              "min.cleanable.dirty.ratio": "0.01", "message.timestamp.type": "LogAppendTime"}
     with TestBroker() as broker:                # its clock can be set forward
         topic, at = broker.create_topic("deleted", 1, config), broker.bootstrap_servers
 
@@ -180,7 +180,7 @@ def test_a_key_whose_tombstone_compaction_removed_leaves_the_latest_table(
         put(gone="1", stays="1")
         assert si.latest(spark, at, topic, tmp_path / "t")["keys"] == 2
         put(gone=None, new="1")
-        for number, hours in enumerate((1, 1, 30, 30)):
+        for number, hours in enumerate((1, 30, 30)):
             broker.advance(hours=hours)
             put(**{f"later{number}": "1"})
         there = {bytes(r._key) for r in si.read_topic(spark, at, topic).collect()}

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from compat_tests.brokers import free_port
-from compat_tests.jvms import JavaProgram
+from compat_tests.jvms import JavaProgram, maven_jars
 
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 
@@ -54,7 +54,8 @@ class Worker:
             **more,
         }
         file = properties(directory / "worker.properties", settings)
-        self.program = JavaProgram(directory, DISTRIBUTED, str(file))
+        libraries = maven_jars("connect")
+        self.program = JavaProgram(directory, DISTRIBUTED, str(file), libraries=libraries)
 
     def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
         """The worker's answer; None if it is empty, or the worker does not respond."""

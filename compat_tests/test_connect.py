@@ -15,7 +15,7 @@ from compat_tests.connect_worker import (
     committed_values,
     properties,
 )
-from compat_tests.jvms import JavaProgram
+from compat_tests.jvms import JavaProgram, maven_jars
 
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 LINES_A_ROUND = 5_000
@@ -128,7 +128,9 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
         "plugin.discovery": "service_load",
     }
     file = properties(tmp_path / "mirror.properties", settings)
-    mirror = JavaProgram(tmp_path / "mirror", MIRROR_MAKER, str(file))
+    mirror = JavaProgram(
+        tmp_path / "mirror", MIRROR_MAKER, str(file), libraries=maven_jars("connect")
+    )
     mirror.start()
     try:
         copy = f"here.{topic}"

@@ -10,6 +10,7 @@ from ottla.broker.settings.topic import TopicConfig, check_topic_configs, log_co
 from ottla.log.config import LogConfig
 from ottla.wire.errors import ErrorCode, InvalidConfig
 
+
 def test_every_topic_setting_of_kafka_is_declared() -> None:
     assert set(TopicConfig.declared) == set(kafka_settings("topic"))
 

@@ -150,8 +150,7 @@ async def register(coordination: Coordination, registration: Registration) -> in
                 where = ", ".join(f"{e.host}:{e.port}" for e in former.endpoints)
                 raise DuplicateBroker(
                     f"another broker with node.id={registration.node_id} is registered, at {where},"
-                    " with other log directories. Give this one another node.id; if that one has"
-                    " just been stopped for good, wait for its session to end"
+                    " with other log directories. Give this one another node.id if that one runs"
                 )
             if former == registration and stat.owner == coordination.session_id:
                 return stat.czxid

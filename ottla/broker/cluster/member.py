@@ -209,7 +209,7 @@ class Member:
             self.adopts,
         )
         try:
-            await register(self.coordination, self.registration)
+            await self._register_once_free(self.registration)
         except (
             DuplicateBroker, UnreadableRegistration, UnreadableMetadata, CoordinationError
         ) as error:
@@ -222,6 +222,33 @@ class Member:
         self.registration = replace(self.registration, adopts=False)
         with suppress(CoordinationError):
             await self._remember()
+
+    async def _register_once_free(self, registration: Registration) -> None:
+        """Register, and wait for the end of the session that a former process of this node has had
+        on other log directories: a replaced disk looks like another broker.
+
+        Raises DuplicateBroker if that is still there when each session of a dead process has
+        ended.
+        """
+        timeout_ms = self.coordination.session_timeout_ms
+        seconds = max(
+            self.config.initial_broker_registration_timeout_ms, timeout_ms * SESSION_LASTS
+        ) / 1000
+        deadline = self.loop.time() + seconds
+        waits = False
+        while True:
+            try:
+                await register(self.coordination, registration)
+                return
+            except DuplicateBroker as error:
+                if self.loop.time() >= deadline:
+                    raise
+                if not waits:
+                    log.warning(
+                        "%s. Waiting up to %.0f s for the end of its session, in case this broker"
+                        " replaces it", error, seconds)
+                waits = True
+            await asyncio.sleep(REGISTER_AGAIN_SECONDS)
 
     async def _outlast_others(self) -> None:
         """Wait until the sessions of brokers have ended whose machines lost power with this one.

@@ -499,8 +499,45 @@ def test_of_two_brokers_with_one_id_the_second_is_refused(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
     with pytest.raises(StorageRefused, match=r"node\.id=2 is registered"):
-        cluster.start(2, log_dirs=tmp_path / "other", listeners="PLAINTEXT://127.0.0.1:0")
+        cluster.start(
+            2, log_dirs=tmp_path / "other", listeners="PLAINTEXT://127.0.0.1:0",
+            initial_broker_registration_timeout_ms=1,
+        )
     assert sorted(cluster.servers[1].metadata_log.image.brokers) == [1, 2, 3]
+
+
+def test_a_broker_with_an_empty_disk_waits_for_the_end_of_its_former_session(
+    cluster: RunningCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its former process was killed, and its session has not timed out yet."""
+    assert create(cluster, 1, "t", 3, 3) == 0
+    former = cluster.servers.pop(2)
+    incarnation = former.member.incarnation if former.member is not None else ""
+
+    async def stopped_without_a_word() -> None:
+        former.member.coordination.stop = nothing       # type: ignore[union-attr,method-assign]
+        await former.stop()
+
+    async def nothing() -> None:
+        """The session stays."""
+
+    async def expires_later() -> None:
+        session_id = cluster.sessions[2].session_id
+        cluster.loop.call_later(1.5, cluster.zookeeper.expire, session_id)
+
+    cluster.run(stopped_without_a_word())
+    cluster.run(expires_later())
+    again = cluster.start(2, log_dirs=tmp_path / "empty disk")
+    assert again.metadata_log.image.brokers[2].incarnation != incarnation
+    told = [each for each in caplog.messages if "Waiting up to" in each]
+    assert len(told) == 1 and "node.id=2 is registered" in told[0]
+    cluster.until(
+        lambda: all(
+            set(state.isr) == {1, 2, 3}
+            for state in cluster.servers[1].metadata_log.image.topics["t"].partitions
+        ),
+        "it has copied everything",
+    )
 
 
 def test_a_directory_of_another_cluster_or_of_a_broker_alone_is_refused(tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ class ClusterMachine(Machine):
 
     @property
     def excused_end(self) -> str | None:
-        if self.wiped:
-            return "with other disks it may not start before its old session has ended"
         return self.excuse
 
     def look(self) -> None:

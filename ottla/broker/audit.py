@@ -1,6 +1,6 @@
 """Logs each administrative request: who sent it, from where, what it changed, the values before and
-after, and the outcome. Requests that the authorizer refused are logged too. The logger is
-`ottla.audit`.
+after, and the outcome. Requests that the authorizer refused are logged too. What brokers ask each
+other in their own name is logged only if it is refused. The logger is `ottla.audit`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.broker.security.decisions import asks_as_a_broker, client_id_of
 from ottla.broker.settings.broker import BrokerSettings
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import bare_name
@@ -101,6 +102,8 @@ class Act:
         self.request, self.context = request, context
         self.before = dict(_values_before(request, context))
         self.token = _token_of(request, context)
+        self.is_routine = _asks_for_itself(context)
+        """Whether a broker asks, as for markers of transactions: no administrative act."""
 
     def ended(self, response: object) -> None:
         """Log the outcome; `response` is a message or an exception. At level WARNING there are
@@ -164,7 +167,7 @@ class Act:
 
     def _line(self, fields: dict[str, Any], what: str, outcome: str) -> None:
         level = logging.INFO if outcome in ("done", "tried", NOT_LISTED) else logging.WARNING
-        if not log.isEnabledFor(level):
+        if not log.isEnabledFor(level) or (self.is_routine and level == logging.INFO):
             return
         text = (
             f"{fields['principal']} from {fields['address']}, client {fields['client_id']!r}: "
@@ -175,6 +178,14 @@ class Act:
             log.name, level, __file__, 0, text, (), None,
             extra={"fields": fields | {"what": what, "outcome": outcome}},
         ))
+
+
+def _asks_for_itself(context: RequestContext) -> bool:
+    """Whether a registered broker sends a request of its own. Tools that have the rights of a
+    broker and use its listener have other client ids."""
+    brokers = context.broker.image.brokers
+    return context.client.client_id in {client_id_of(node_id) for node_id in brokers} and (
+        asks_as_a_broker(context))
 
 
 async def _the_rest(lines: Iterator[None]) -> None:

@@ -18,6 +18,7 @@ from ottla.broker.network.transport import Transport
 from ottla.broker.peers.network import Network
 from ottla.broker.peers.peer_connection import PeerConnection as PeerConnection
 from ottla.broker.peers.peer_connection import PeerUnavailable as PeerUnavailable
+from ottla.broker.security.decisions import client_id_of
 from ottla.replication.metadata import Endpoint, MetadataImage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ApiVersionsRequest
@@ -62,7 +63,7 @@ class Peers:
     ) -> None:
         self.node_id, self.image, self.listener = node_id, image, listener
         self.network, self.loop = network, loop
-        self.client_id = f"broker-{node_id}"
+        self.client_id = client_id_of(node_id)
         self.lines: dict[tuple[int, str], Line] = {}
         self.on_refused: Callable[[int], None] | None = None
         """Called with a node whose kept connection broke and who refused two new ones: its

@@ -55,6 +55,11 @@ def on_transaction(operation: int) -> Decision:
     return decide
 
 
+def client_id_of(node_id: int) -> str:
+    """The client id with which a broker sends requests to others."""
+    return f"broker-{node_id}"
+
+
 def asks_as_a_broker(context: RequestContext) -> bool:
     """Whether another broker of a cluster asks in its own name: it has CLUSTER_ACTION, on the
     listener of brokers. Who has that may forward requests in anybody's name anyhow."""

@@ -47,7 +47,8 @@ def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
                 raise StorageRefused(f"{path} has no {META}: no broker has run on it")
             opened.append(LogDirectory(disk, path))
         _check_complete(disk, opened)
-        begun(opened)
+        if not is_finished(opened):
+            begun(opened)
         for directory in opened:
             if not directory.clean:
                 raise StorageRefused(
@@ -80,6 +81,15 @@ def _check_complete(disk: Disk, opened: Sequence[LogDirectory]) -> None:
     for each, path in known_directories.remembered(disk, opened).items():
         if each not in here:
             raise StorageRefused(f"the log directory {path} ({each}) is missing")
+
+
+def is_finished(directories: Sequence[LogDirectory]) -> bool:
+    """Whether an earlier creation has made all of these a member's: one of them has the metadata
+    log that was put aside."""
+    known = [directory.known_ids() for directory in directories]
+    return any(ASIDE in each.names for each in directories) and all(
+        each.get(MODE) == IN_ZOOKEEPER and UNFINISHED not in each for each in known
+    )
 
 
 def begun(directories: Sequence[LogDirectory]) -> str | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,7 +81,12 @@ def create(options: Namespace) -> None:
             member_marks.close_all(directories)
     except REFUSALS as error:
         raise ClientError(str(error)) from error
-    done(options, f"made broker {node_id} the first one of cluster {creation.cluster_id}")
+    if creation.is_finished:
+        print(
+            f"broker {node_id} is the first one of cluster {creation.cluster_id} already: nothing"
+            " is left to do", file=sys.stderr)
+    else:
+        done(options, f"made broker {node_id} the first one of cluster {creation.cluster_id}")
     if not options.dry_run:
         print(f"start it with zookeeper.connect={address} and node.id={node_id} in its settings")
 
@@ -133,7 +139,9 @@ class Creation:
         self.dry_run = dry_run
         self.config, self.disk, self.directories = config, disk, directories
         self.cluster_id = directories[0].known_ids()["cluster.id"]
-        self.begun = member_marks.begun(directories)
+        self.is_finished = member_marks.is_finished(directories)
+        """Whether an earlier run has done everything."""
+        self.begun = None if self.is_finished else member_marks.begun(directories)
         self.image: MetadataImage | None = None
         """What ZooKeeper is to have; None once it has it."""
         if self.begun not in (None, config.zookeeper_connect):
@@ -146,6 +154,9 @@ class Creation:
         """Do what is left to do, if `agreed` says so. Raises what is in REFUSALS, or OSError."""
         store = ClusterStore(coordination)
         first = FirstSnapshot(store, self.cluster_id)
+        if self.is_finished:
+            await self._require_cluster(first)
+            return
         await self._look(first)
         if not agreed():
             return
@@ -172,6 +183,17 @@ class Creation:
         for directory in self.directories:
             member_marks.put_aside(directory, METADATA)
         member_marks.finish(self.directories)
+
+    async def _require_cluster(self, first: FirstSnapshot) -> None:
+        """Raise ClusterRefused if ZooKeeper does not have this broker's cluster."""
+        where = f"{self.directories[0].path} belongs to a broker of the cluster {self.cluster_id}"
+        place = f"ZooKeeper at {self.config.zookeeper_connect}"
+        try:
+            root = await first.look()
+        except ClusterRefused as error:
+            raise ClusterRefused(f"{where}, and {place}: {error}. Nothing was changed") from error
+        if root is not Root.TAKEN_OVER:
+            raise ClusterRefused(f"{where}, which {place} does not have. Nothing was changed")
 
     async def _look(self, first: FirstSnapshot) -> None:
         """Find out what is left to do; sets `image`."""

@@ -28,6 +28,7 @@ from ottla.replication.coordination import (
     Coordination,
     CoordinationError,
     Create,
+    Delete,
 )
 from ottla.replication.first_snapshot import FirstSnapshot, as_first_member
 from ottla.replication.metadata import (
@@ -132,11 +133,10 @@ def check_cut(disk: FaultyDisk, server: ZooKeeperServer, before: MetadataImage) 
     assert now in (None, before)
     assert not (taken_over(server) and now), "ZooKeeper has its metadata: it starts no more alone"
     assert member is None or taken_over(server)
-    if member is not None:
-        with pytest.raises(StorageRefused, match="belongs to a broker of a cluster already"):
-            created(disk, MemoryCoordination(server))
-    else:
-        created(disk, MemoryCoordination(server))
+    files = contents(disk)
+    again = created(disk, MemoryCoordination(server))
+    assert again.is_finished == (member is not None)
+    assert member is None or contents(disk) == files, "there is nothing left to do"
     check_done(disk, server, before)
 
 
@@ -445,6 +445,14 @@ def test_the_command_line(in_memory: ZooKeeperServer, tmp_path: Path) -> None:
     assert ottla(f"log verify {data}").status == 0
     with pytest.raises(StorageRefused, match="belongs to a broker of a cluster, whose metadata"):
         RunningBroker(data)
+    done = ottla(f"{line} --yes")
+    assert done.status == 0 and done.err.startswith("broker 4 is the first one of cluster")
+    assert "already: nothing is left to do" in done.err
+    assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
+    in_memory.multi(0, [Delete(CLUSTER_ID)])
+    done = ottla(f"{line} --yes")
+    assert done.status == 1 and "zk:2181/ottla" in done.err and "Nothing was changed" in done.err
+    (data / ASIDE).rename(data / "elsewhere")
     done = ottla(f"{line} --yes")
     assert done.status == 1 and "belongs to a broker of a cluster already" in done.err
 

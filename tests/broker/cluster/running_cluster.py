@@ -82,6 +82,9 @@ class RunningCluster:
                 begun.append(server)
             await server.start()
             self.sessions[node_id] = session
+            # Where replicas are placed depends on the number of records before.
+            if (keeping := server.broker.producer_ids.keeping) is not None:
+                await asyncio.wait([keeping], timeout=1)
             return server
 
         server = self.servers[node_id] = self.run(started())

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.log.directories.checkpoints import Partition
     from ottla.log.directories.log_directory import LogDirectory
     from ottla.replication.coordination import Coordination
+    from ottla.replication.metadata import Held
 
 log = logging.getLogger("ottla.server")
 
@@ -267,7 +268,29 @@ class Server:
             damaged=self._damaged_logs(image),
             offline={name for name, (topic, index) in wanted.items()
                      if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
+            held=self._held_by_logs(),
         )
+
+    def _held_by_logs(self) -> Held | None:
+        """What the logs have, if this broker adopts a backup. Raises StorageRefused."""
+        if self.member is None or not self.member.adopts:
+            return None
+        from ottla.broker.cluster.held_by_logs import held_by_logs
+
+        for directory in self.storage.directories:
+            if directory.offline is not None:
+                raise StorageRefused(
+                    f"{directory.offline}. This broker goes on with a restored ZooKeeper, and that"
+                    " directory's logs may have leader epochs and producer ids which must not be"
+                    " given again. Repair it, or if it is lost for good, take it out of log.dirs"
+                )
+        try:
+            return held_by_logs(self.disk, self.replicas)
+        except OSError as error:
+            raise StorageRefused(
+                f"the producer ids in the logs could not be read: {error}. Without them they would"
+                " be given again"
+            ) from error
 
     def _damaged_logs(self, image: MetadataImage) -> dict[str, bool]:
         """Those of several replicas whose logs end before damage, or are gone, and whether that was

@@ -193,6 +193,27 @@ class FeatureSet(NamedTuple):
     level: int
 
 
+class Held(NamedTuple):
+    """What a broker's logs have: producer ids below `next_id`, and leader epochs below `epoch`."""
+
+    next_id: int = 0
+    epoch: int = 0
+
+
+class BackupAdopting(NamedTuple):
+    """ZooKeeper was restored from a backup: nobody leads and no producer ids are taken before the
+    brokers `awaited` have reported what their logs have. The others have reported the rest
+    (`Held`)."""
+
+    awaited: tuple[int, ...] = ()
+    next_id: int = 0
+    epoch: int = 0
+
+
+class BackupAdopted(NamedTuple):
+    """Leader epochs and producer ids are above those of all logs again."""
+
+
 class EpochsRaised(NamedTuple):
     """Every existing partition has a new leader epoch, since the broker has restarted."""
 
@@ -213,6 +234,8 @@ MetadataRecord = (
     | ProducerIdsTaken
     | FeatureSet
     | EpochsRaised
+    | BackupAdopting
+    | BackupAdopted
     | ScramSet
     | QuotaSet
     | RuleSet
@@ -240,8 +263,8 @@ class MetadataImage:
 
     In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
     `leaving` are the brokers that are shutting down, `former` the last registrations of those
-    that are gone, and `company` who was gone shortly before them. A standalone broker has no
-    controller.
+    that are gone, and `company` who was gone shortly before them; `adopting` is there while a
+    restored backup is being adopted. A standalone broker has no controller.
     """
 
     cluster_id: str = ""
@@ -259,6 +282,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
     raised: int = 0
+    adopting: BackupAdopting | None = None
     credentials: Mapping[Identity, ScramCredential] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     rules: Mapping[AccessRule, None] = field(default_factory=dict)
@@ -328,6 +352,7 @@ class _Draft:
         self.configs: dict[Resource, Mapping[str, str]] | None = None
         self.features: dict[str, int] | None = None
         self.next_producer_id, self.raised = base.next_producer_id, base.raised
+        self.adopting = base.adopting
         self.credentials: dict[Identity, ScramCredential] | None = None
         self.quotas: dict[Entity, Mapping[str, float]] | None = None
         self.rules: dict[AccessRule, None] | None = None
@@ -378,6 +403,10 @@ class _Draft:
                 self.features[record.name] = record.level
             case EpochsRaised():
                 self.raised += record.by
+            case BackupAdopting():
+                self.adopting = record
+            case BackupAdopted():
+                self.adopting = None
             case ScramSet():
                 self._set_credential(record)
             case TokenSet():
@@ -481,6 +510,7 @@ class _Draft:
             features=base.features if self.features is None else self.features,
             next_producer_id=self.next_producer_id,
             raised=self.raised,
+            adopting=self.adopting,
             credentials=base.credentials if self.credentials is None else self.credentials,
             quotas=base.quotas if self.quotas is None else self.quotas,
             rules=base.rules if self.rules is None else self.rules,

@@ -18,6 +18,8 @@ from itertools import chain, groupby, repeat
 from typing import Any
 
 from ottla.replication.metadata import (
+    BackupAdopted,
+    BackupAdopting,
     BrokerGone,
     BrokerImage,
     BrokerLeaving,
@@ -63,6 +65,8 @@ KINDS: dict[str, type[Any]] = {
         ProducerIdsTaken,
         FeatureSet,
         EpochsRaised,
+        BackupAdopting,
+        BackupAdopted,
         ScramSet,
         QuotaSet,
         RuleSet,
@@ -171,7 +175,7 @@ def _from_json(name: str, value: Any) -> Any:
             return _partition(value)
         case "rows":
             return tuple((_plain(NUMBER, index), _partition(state)) for index, *state in value)
-        case "company":
+        case "company" | "awaited":
             return _nodes(value)
         case "broker":
             return _broker(*value)

@@ -24,8 +24,8 @@ from ottla.replication.coordination import (
     Operation,
 )
 from ottla.replication.election import CONTROLLER, Election
-from ottla.replication.metadata import BrokerImage, Endpoint
-from ottla.replication.records import GARBAGE, NODE_MAX
+from ottla.replication.metadata import BrokerImage, Endpoint, Held
+from ottla.replication.records import GARBAGE, NODE_MAX, NUMBER_MAX
 
 IDS = "/brokers/ids"
 PORT_MAX = 65535
@@ -46,8 +46,8 @@ class UnreadableRegistration(ValueError):
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
     how its last run ended (`log/directories/run_record`), and `lost` the partitions whose logs are
-    missing. With `adopts` it takes ZooKeeper's metadata for the truth without knowing that they are
-    as new as its logs: a backup may have been restored."""
+    missing. With `held`, which says what its logs have, it takes ZooKeeper's metadata for the truth
+    without knowing that they are as new as its logs: a backup may have been restored."""
 
     node_id: int
     incarnation: str
@@ -57,7 +57,7 @@ class Registration:
     stop: str = "clean"
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
-    adopts: bool = False
+    held: Held | None = None
 
     def image(self, epoch: int) -> BrokerImage:
         """The broker in the image, with the broker epoch of its node."""
@@ -88,7 +88,7 @@ def encode(registration: Registration) -> bytes:
             "stop": registration.stop,
             "lost": list(registration.lost),
             "features": {name: list(levels) for name, levels in registration.features.items()},
-            **({"adopts": True} if registration.adopts else {}),
+            **({} if registration.held is None else {"held": registration.held._asdict()}),
         },
     }
     return json.dumps(body, separators=(",", ":")).encode()
@@ -117,12 +117,21 @@ def decode(node_id: int, data: bytes) -> Registration:
             node_id, str(own["incarnation"]), tuple(endpoints),
             tuple(str(each) for each in own["directories"]), rack, stop,
             {name: (int(low), int(high)) for name, (low, high) in own["features"].items()},
-            tuple(str(each) for each in own.get("lost", ())), own.get("adopts", False) is True,
+            tuple(str(each) for each in own.get("lost", ())), _held(own.get("held")),
         )
     except GARBAGE as error:
         raise UnreadableRegistration(
             f"{path_of(node_id)} in ZooKeeper is not a broker of Ottla: {data[:200]!r}: {error!r}"
         ) from error
+
+
+def _held(found: Mapping[str, int] | None) -> Held | None:
+    if found is None:
+        return None
+    held = Held(**found)
+    if any(type(each) is not int or not 0 <= each <= NUMBER_MAX for each in held):
+        raise ValueError(f"{found} is not what logs can have")
+    return held
 
 
 def can_list(lost: Collection[str]) -> bool:

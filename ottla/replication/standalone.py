@@ -314,3 +314,5 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
     for token_id, token in image.tokens.items():
         yield TokenSet(token_id, token)
     yield ProducerIdsTaken(image.next_producer_id)
+    if image.adopting is not None:
+        yield image.adopting

@@ -46,14 +46,16 @@ class Node:
     children: set[str] = field(default_factory=set)
 
 
+Backup = tuple[dict[str, Node], int]
+
+
 def parent_of(path: str) -> str:
     """`/a/b` → `/a`."""
     return path.rpartition("/")[0] or "/"
 
 
 class ZooKeeperServer:
-    """The ensemble: one server that loses nothing. `nodes` may be read, and copied for a
-    backup."""
+    """The ensemble: one server that loses nothing. `nodes` may be read."""
 
     def __init__(self) -> None:
         self.zxid = 0
@@ -79,6 +81,25 @@ class ZooKeeperServer:
         if gone:
             self.multi(session, [Delete(path) for path in gone])
         client.session_ended(session)
+
+    def backup(self) -> Backup:
+        """What there is, without the nodes of sessions."""
+        owned = {path for path, node in self.nodes.items() if node.stat.owner}
+        nodes = {
+            path: replace(node, children=node.children - {
+                child for child in node.children if f"{path.rstrip('/')}/{child}" in owned
+            })
+            for path, node in self.nodes.items() if path not in owned
+        }
+        return nodes, self.zxid
+
+    def restore(self, backup: Backup) -> None:
+        """Begin anew with that. All sessions are gone without a word."""
+        nodes, self.zxid = backup
+        self.nodes = {path: replace(node) for path, node in nodes.items()}
+        self.sessions.clear()
+        self.data_watches.clear()
+        self.child_watches.clear()
 
     def forget_watches(self, session: int, client: MemoryCoordination) -> None:
         """Drop a watch: the client has to read again itself."""

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from ottla.broker.cluster.cluster_log import ClusterLog
 from ottla.broker.cluster.continuity import lasting
@@ -21,6 +22,7 @@ from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
+from ottla.replication.controller.adoption import end_adoption, outdo_logs, report
 from ottla.replication.controller.brokers import (
     PARTITIONS_AT_A_TIME,
     broker_registered,
@@ -28,10 +30,8 @@ from ottla.replication.controller.brokers import (
     controller_elected,
     distrust,
     in_sync_everywhere,
-    outdo_logs,
     preferred_leaders,
     repair,
-    skip_producer_ids,
 )
 from ottla.replication.controller.configs import adopt_min_isr
 from ottla.replication.controller.elections import unclean_elections
@@ -45,7 +45,7 @@ from ottla.replication.coordination import (
     each,
 )
 from ottla.replication.election import Election, Term
-from ottla.replication.metadata import BrokerImage, Decision, MetadataImage
+from ottla.replication.metadata import BackupAdopting, BrokerImage, Decision, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
     IDS,
@@ -63,6 +63,18 @@ RETURN_LOOK_SECONDS = 5.0
 NODE_DIGITS_MAX = 10
 LOOK_AGAIN_SECONDS = 1.0
 """The delay after a failed look while ZooKeeper is connected."""
+
+
+Registered = dict[int, tuple[BrokerImage, Registration]]
+"""Brokers by their node ids: as they are in the image, and what ZooKeeper has of them."""
+
+
+def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
+    """The brokers of the image whose registration has ended, with their epochs."""
+    return {
+        node_id: known.epoch for node_id, known in image.brokers.items()
+        if node_id not in there or there[node_id][0].incarnation != known.incarnation
+    }
 
 
 class Controller:
@@ -100,6 +112,8 @@ class Controller:
         """Brokers that have registered, and are not known to be in sync yet."""
         self.features: Mapping[int, Levels] = {}
         """The levels of features that each registered broker's code supports."""
+        self.told_adopting: BackupAdopting | None = None
+        """The adoption of a backup that the log has named last."""
         self.deposing = 0
         """The epoch of a controller that refuses connections: this broker takes its place. 0 for
         none."""
@@ -171,7 +185,7 @@ class Controller:
             while await self.metadata.decide_first(repair):
                 pass
             # Known before clients ask: a level that is raised above what a broker supports ends it.
-            await self._registered()
+            await self._take_reports(await self._registered(), self.metadata.decide_first)
         except BaseException:
             if self.metadata.term is term:
                 self.metadata.end_term()            # and the next look resigns
@@ -180,6 +194,49 @@ class Controller:
         if self.metadata.is_controller:
             log.info("broker %d is the controller, in epoch %d", node_id, term.epoch)
             self._begin_upkeep()
+
+    async def _take_reports(self, there: Registered, decide: Callable[..., Any]) -> None:
+        """Take the reports of brokers that adopt a restored backup: before this controller serves
+        anybody, and before they are registered."""
+        image = self.metadata.decided
+        new = {
+            node_id: found.held for node_id, (broker, found) in sorted(there.items())
+            if (known := image.last_known(node_id)) is None or known.epoch != broker.epoch
+        }
+        if image.adopting is None and not any(held is not None for held in new.values()):
+            return
+        # Those that the backup has as live neither lead nor count as such.
+        await decide(self._brokers_gone, not_there(image, there))
+        while await decide(repair):
+            pass
+        for node_id, held in new.items():
+            await decide(report, node_id, held)
+
+    async def _end_adoption(self) -> None:
+        """Go on above all logs, once all brokers have reported what theirs have."""
+        adopting = self.metadata.decided.adopting
+        if adopting is None:
+            return
+        if adopting.awaited:
+            if adopting == self.told_adopting:
+                return
+            self.told_adopting = adopting
+            log.warning(
+                "ZooKeeper was restored from a backup: nothing is served until brokers %s have"
+                " started, whose logs may have later leader epochs and producer ids. One that will"
+                " not come back is given up with `kafka-cluster unregister --id N`",
+                list(adopting.awaited),
+            )
+            return
+        for name in list(self.metadata.decided.topics):
+            first = 0
+            while await self.metadata.decide(outdo_logs, name, first):
+                first += PARTITIONS_AT_A_TIME
+        await self.metadata.decide(end_adoption)
+        await self._repair()
+        log.warning(
+            "the restored backup is adopted: leader epochs and producer ids continue above all logs"
+        )
 
     def deposed(self) -> None:
         """This broker is no longer the controller, or does not know whether it is."""
@@ -197,14 +254,12 @@ class Controller:
             self.looking = None
         self.look()
 
-    async def _registered(
-        self, watch: Watch | None = None
-    ) -> dict[int, tuple[BrokerImage, Registration]]:
+    async def _registered(self, watch: Watch | None = None) -> Registered:
         """The brokers that ZooKeeper has, and what their code supports."""
         found_there = await self.coordination.children(IDS, watch)
         names = [n for n in found_there if len(n) <= NODE_DIGITS_MAX and n.isdecimal()]
         answers = await each([self.coordination.get(path_of(int(name))) for name in names])
-        there: dict[int, tuple[BrokerImage, Registration]] = {}
+        there: Registered = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, NoNode):
                 continue                            # it has gone since: the watch was called
@@ -221,11 +276,10 @@ class Controller:
 
     async def _look_at_brokers(self) -> None:
         there = await self._registered(self.look)
-        image = self.metadata.decided
-        await self._gone({
-            node_id: known.epoch for node_id, known in image.brokers.items()
-            if node_id not in there or there[node_id][0].incarnation != known.incarnation
-        }, "its session with ZooKeeper has ended")
+        gone = not_there(self.metadata.decided, there)
+        await self._gone(gone, "its session with ZooKeeper has ended")
+        await self._take_reports(there, self.metadata.decide)
+        await self._end_adoption()
         for node_id, (broker, found) in sorted(there.items()):
             known = self.metadata.decided.last_known(node_id)
             if known is not None and known.epoch == broker.epoch:
@@ -234,13 +288,7 @@ class Controller:
                 # The former process's end may have been dealt with in part: this one would lead
                 # the rest in the same leader epoch.
                 await self._repair()
-            if found.adopts:
-                await self.metadata.decide(skip_producer_ids)
-                for name in list(self.metadata.decided.topics):
-                    first = 0
-                    while await self.metadata.decide(outdo_logs, name, first):
-                        first += PARTITIONS_AT_A_TIME
-            trust = found.stop, found.lost, found.adopts
+            trust = found.stop, found.lost, found.held is not None
             while await self.metadata.decide(distrust, broker, *trust):
                 pass
             if await self.metadata.decide(broker_registered, broker, *trust):
@@ -303,6 +351,10 @@ class Controller:
         """Keep a connection to the controller, so that its failure is noticed."""
         if self.metadata.is_controller:
             self.unclean_elections += unclean_elections(old, new, topics)
+            if new.adopting is not None and not new.adopting.awaited and (
+                old.adopting is not None and old.adopting.awaited
+            ):
+                self.look()                         # who was awaited last is given up
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):

@@ -144,4 +144,5 @@ def _same(one: MetadataImage, other: MetadataImage) -> bool:
     return (
         one.topics is other.topics and one.brokers is other.brokers
         and one.configs is other.configs and one.leaving == other.leaving
+        and one.adopting == other.adopting
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ottla.log.directories import run_record
 from ottla.log.disk import Disk
-from ottla.replication.metadata import BrokerImage
+from ottla.replication.metadata import BrokerImage, Held
 from ottla.replication.registration import can_list
 
 log = logging.getLogger("ottla.member")
@@ -28,7 +28,8 @@ class FoundLogs:
     ids of those that are remembered and could not be opened. `missing` are the partitions whose
     logs are in no directory, `homes` the paths of the directories that the others are in, `offline`
     those that the image has as offline, which are doubtful in any case, and `damaged` those whose
-    logs end before damage, and whether that was durable once."""
+    logs end before damage, and whether that was durable once. `held` is what the logs have, if the
+    broker adopts a backup."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()
@@ -36,6 +37,7 @@ class FoundLogs:
     homes: Mapping[str, str] = field(default_factory=dict)
     damaged: Mapping[str, bool] = field(default_factory=dict)
     offline: Collection[str] = ()
+    held: Held | None = None
 
     def trusts_in(self, path: str) -> bool:
         """Whether the image trusts a log in this directory."""

@@ -106,7 +106,8 @@ class Member:
         self.session_changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.adopts = False
-        """Whether the mark was removed, so as to go on with a restored ZooKeeper."""
+        """Whether the mark was removed, so as to go on with a restored ZooKeeper, or the cluster
+        waits for what this broker's logs have."""
         self.was_seen = False
         """Whether the image has had this process at some time."""
         self.stopping = self.broken = False
@@ -155,8 +156,10 @@ class Member:
         # One that the metadata do not know has none of their logs: its first start was killed.
         if known is not None and self.mark is None and image.last_known(self.node_id) is not None:
             log.warning(
-                "%s is missing in the log directories: what ZooKeeper has is taken as it is, and"
-                " goes on with leader epochs and producer ids that no log has", MARK)
+                "%s is missing in the log directories: what ZooKeeper has is taken as it is, with"
+                " leader epochs and producer ids above those of all brokers' logs", MARK)
+            self.adopts = True
+        if image.adopting is not None and self.node_id in image.adopting.awaited:
             self.adopts = True
         self.metadata = ClusterLog(self.store, image, self.node_id, self.new_id, self.loop)
         self.metadata.failed = self._fail
@@ -206,7 +209,7 @@ class Member:
         self.registration = Registration(
             self.node_id, self.incarnation, tuple(Endpoint(*each) for each in endpoints),
             tuple(found.directories), self.config.broker_rack, last.stop, self.features, last.lost,
-            self.adopts,
+            found.held,
         )
         try:
             await self._register_once_free(self.registration)
@@ -219,7 +222,7 @@ class Member:
         await self.metadata.until(
             lambda image: image.is_registered(self.node_id, self.incarnation)
         )
-        self.registration = replace(self.registration, adopts=False)
+        self.registration = replace(self.registration, held=None)
         with suppress(CoordinationError):
             await self._remember()
 

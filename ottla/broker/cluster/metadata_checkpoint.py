@@ -2,7 +2,8 @@
 has read.
 
 At its start a broker refuses a ZooKeeper that does not have this entry. Without the file it takes
-what ZooKeeper has, which is how an operator accepts a restored backup.
+what ZooKeeper has, and reports what its logs have (`held_by_logs`), which is how an operator
+accepts a restored backup.
 """
 
 from __future__ import annotations

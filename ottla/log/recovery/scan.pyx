@@ -274,6 +274,17 @@ cdef str contradiction_of(
     return None
 
 
+def producer_id_max(BatchScan scan not None):
+    """The highest producer id of the batches, -1 if none has one."""
+    cdef const uint8_t *batch
+    cdef int64_t highest = -1
+    while True:
+        batch = scan.next()
+        if batch is NULL:
+            return highest
+        highest = max(highest, fields.producer_id(batch))
+
+
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
     """The position of a batch with a valid checksum, at any byte from `position` on, or None.
 

@@ -41,15 +41,11 @@ from ottla.replication.metadata import (
     MetadataRecord,
     PartitionsChanged,
     PartitionState,
-    ProducerIdsTaken,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 
 PARTITIONS_AT_A_TIME = 1000
 """Partitions that one decision changes at most."""
-
-EPOCHS_SKIPPED, PRODUCER_IDS_SKIPPED = 10_000, 1_000_000_000
-"""More elections, and more producers, than there are between a backup and its return."""
 
 Change = tuple[str, int, PartitionState]
 
@@ -88,6 +84,9 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
         ]
         changes = list(islice(_not_awaited(image, node_id), PARTITIONS_AT_A_TIME + 1))
         records += by_topic(changes[:PARTITIONS_AT_A_TIME])
+        if image.adopting is not None and node_id in image.adopting.awaited:
+            left = tuple(node for node in image.adopting.awaited if node != node_id)
+            records.append(image.adopting._replace(awaited=left))
         former = image.former[node_id]
         if former.endpoints:
             records += [
@@ -121,29 +120,6 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
         raise Deposed(f"broker {image.controller_id} has been elected in epoch"
                       f" {image.controller_epoch}, after epoch {epoch}")
     return Decision([ControllerElected(node_id, epoch)], None)
-
-
-def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
-    """Give partitions of a topic, from `first` on, leader epochs that no log can have, where the
-    metadata may be older than the logs: these refuse to be led in an earlier epoch than their last.
-    Returns whether there are more."""
-    topic = image.topics.get(name)
-    end = first + PARTITIONS_AT_A_TIME
-    rows = () if topic is None else tuple(
-        (index, state._replace(
-            leader_epoch=state.leader_epoch + EPOCHS_SKIPPED,
-            partition_epoch=state.partition_epoch + 1,
-        ))
-        for index, state in enumerate(topic.partitions[first:end], first)
-    )
-    more = topic is not None and len(topic.partitions) > end
-    return Decision([PartitionsChanged(name, rows)] if rows else (), more)
-
-
-def skip_producer_ids(image: MetadataImage) -> Decision[None]:
-    """The same for producer ids: with one that a log has, a new producer's first records would be
-    taken for retries of the former one's, and dropped."""
-    return Decision([ProducerIdsTaken(image.next_producer_id + PRODUCER_IDS_SKIPPED)], None)
 
 
 def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:

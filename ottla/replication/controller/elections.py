@@ -85,7 +85,10 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that are registered and whose log directory works, in their order."""
+    """Those of `nodes` that are registered and whose log directory works, in their order. Nobody
+    is while a backup is being adopted: its leader epochs may be those of other records."""
+    if image.adopting is not None:
+        return ()
     offline = (state.extra or NONE).offline
     return tuple(node for node in nodes if node in image.brokers and node not in offline)
 

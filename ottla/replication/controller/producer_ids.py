@@ -15,8 +15,19 @@ class StaleBrokerEpoch(ProtocolError):
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
+class BackupBeingAdopted(ProtocolError):
+    """The metadata are those of a backup, and it is not known yet which ids were used since."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def take_producer_ids(image: MetadataImage) -> Decision[range]:
     """Allocates a block of producer ids that was never used and will not be used again."""
+    if image.adopting is not None:
+        raise BackupBeingAdopted(
+            "ZooKeeper was restored from a backup: the logs of brokers"
+            f" {list(image.adopting.awaited)} may have later producer ids"
+        )
     first = image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_IDS_PER_BLOCK:
         raise ProtocolError("producer ids are used up", ErrorCode.UNKNOWN_SERVER_ERROR)

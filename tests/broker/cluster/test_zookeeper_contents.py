@@ -16,11 +16,15 @@ from ottla.replication.cluster_store import CONTROLLER_EPOCH, NEWEST, entry_path
 from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.replication.election import CONTROLLER
 from ottla.replication.entries import Header, decode_entry
-from ottla.replication.metadata import PartitionState
 from ottla.replication.registration import path_of
-from ottla.tools.command import main
 from ottla.wire.compression import Codec, compress
-from ottla.wire.messages import InitProducerIdRequest
+from tests.broker.cluster.backups import (
+    Backup,
+    accept_backup,
+    in_sync,
+    new_producer_id,
+    states,
+)
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 from tests.broker.produce_fetch import batch, fetch, produce, values
 
@@ -228,33 +232,6 @@ def test_a_controllers_epoch_that_was_set_back_is_counted_up_again(
     assert create(cluster, former, "u", 3, 1) == 0
 
 
-class Backup:
-    """What ZooKeeper had at some time, without the nodes of sessions."""
-
-    def __init__(self, cluster: RunningCluster) -> None:
-        nodes = cluster.zookeeper.nodes
-        gone = {path for path, node in nodes.items() if node.stat.owner}
-        self.nodes = {path: node for path, node in nodes.items() if path not in gone}
-        ids = self.nodes["/brokers/ids"]
-        self.nodes["/brokers/ids"] = type(ids)(ids.data, ids.stat)
-        self.zxid = cluster.zookeeper.zxid
-
-    def restore(self, cluster: RunningCluster, nodes: list[int]) -> None:
-        """ZooKeeper is stopped and begins anew with it; these brokers notice nothing but a
-        connection that breaks."""
-
-        async def restored() -> None:
-            for node in nodes:
-                cluster.sessions[node].cut()
-            server = cluster.zookeeper
-            server.nodes, server.zxid = dict(self.nodes), self.zxid
-            server.sessions.clear()
-            server.data_watches.clear()
-            server.child_watches.clear()
-
-        cluster.run(restored())
-
-
 def joined(cluster: RunningCluster, nodes: list[int]) -> None:
     async def join() -> None:
         for node in nodes:
@@ -311,11 +288,6 @@ def test_a_restored_zookeeper_that_has_gone_on_is_not_taken_for_the_former_one(
 
 def vars_of(header: Header) -> dict[str, Any]:
     return {name: getattr(header, name) for name in header.__match_args__}
-
-
-def accept_backup(directories: list[Path]) -> None:
-    """The command that the refusal names."""
-    assert main(["cluster", "accept-backup", *map(str, directories), "--yes"]) == 0
 
 
 def remove_by_hand(directories: list[Path]) -> None:
@@ -389,33 +361,11 @@ def test_who_was_in_sync_at_the_time_of_a_backup_does_not_lead_without_what_came
         assert found == [b"first", b"without broker 3"]
 
 
-def new_producer_id(cluster: RunningCluster) -> int:
-    with cluster.client(1) as client:
-        answer = client.call(InitProducerIdRequest(transactional_id=None), 4)
-    assert answer.error_code == 0
-    return int(answer.producer_id)
-
-
 def write_to(cluster: RunningCluster, value: bytes) -> None:
     """One record with acks=all in each partition."""
     for index in range(3):
         with cluster.client(states(cluster)[index].leader) as client:
             assert produce(client, "t", batch(value), partition=index).error_code == 0
-
-
-def states(cluster: RunningCluster) -> tuple[PartitionState, ...]:
-    image = next(iter(cluster.servers.values())).metadata_log.image
-    return image.topics["t"].partitions
-
-
-def in_sync(cluster: RunningCluster) -> None:
-    for server in cluster.servers.values():
-        cluster.until(
-            lambda s=server: all(
-                len(state.isr) == 3 and state.leader > 0
-                for state in s.metadata_log.image.topics["t"].partitions
-            ), "all are in sync",
-        )
 
 
 def test_a_connection_that_breaks_for_a_while_is_no_backup(cluster: RunningCluster) -> None:

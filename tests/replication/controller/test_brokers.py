@@ -15,7 +15,6 @@ from ottla.replication.controller.brokers import (
     brokers_gone,
     controlled_shutdown,
     controller_elected,
-    outdo_logs,
     preferred_leaders,
     repair,
 )
@@ -88,21 +87,6 @@ def test_preferred_leaders_are_counted_as_they_are_elected(monkeypatch: pytest.M
         moved.append(decision.result)
         image = image.apply(decision.records)
     assert moved == [2, 2, 1]
-
-
-def test_a_large_topic_outdoes_older_logs_in_several_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One of it all would not fit, and the broker that waits for it would never be registered."""
-    monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
-    image, more = cluster(*[THREE] * 5), []
-    for first in (0, 2, 4):
-        decision = outdo_logs(image, "t", first)
-        more.append(decision.result)
-        image = image.apply(decision.records)
-    assert more == [True, True, False]
-    assert partitions(image) == [(1, 10_005, (1, 2, 3), 8)] * 5
-    assert outdo_logs(image, "missing").records == ()
 
 
 def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:

@@ -41,6 +41,8 @@ SETTINGS_SHARE = 0.25
 """How many seeds have topics' settings changed, and records deleted."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for such seeds, and how many of them have it."""
+RESTORED, RESTORED_SHARE = "restored backup", 0.05
+"""A sequence, and how many seeds have it, of those that change neither settings nor directories."""
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 PREPARED = ("missing directory", "damaged bytes")
 """Those that need other settings."""
@@ -86,6 +88,7 @@ class ClusterOptions(Options):
         life = random.Random(f"cluster life {seed}")
         drawn = life.random() < LONG_SHARE
         options = cls.draw_long(seed, brokers)
+        options.draw_restores(random.Random(f"cluster backups {seed}"))
         if not (drawn if long is None else long):
             options.cut_short(life)
         return options
@@ -166,6 +169,14 @@ class ClusterOptions(Options):
         if len(options.directories) > 1:
             options.draw_moves(random.Random(f"cluster directory moves {seed}"))
         return options
+
+    def draw_restores(self, restores: random.Random) -> None:
+        """Have ZooKeeper restored from a backup, or not."""
+        unsteady = self.settings_change or self.directory_moves or any(
+            each in fault for each in PREPARED for fault in self.faults
+        )
+        if restores.random() < RESTORED_SHARE and not unsteady:
+            self.have(RESTORED, restores.randrange(len(self.faults)))
 
     def draw_moves(self, moves: random.Random) -> None:
         """Have replicas moved between the log directories of their brokers, or not."""

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.backups import restored_backup
+
 if TYPE_CHECKING:
     from ottla.replication.metadata import PartitionState
     from tests.simulation.cluster.story import ClusterStory
@@ -276,5 +278,5 @@ SEQUENCES: dict[str, Sequence] = {
     "successor ahead": successor_ahead, "killed at its return": killed_at_its_return,
     "back one by one": back_one_by_one, "two leaders die": two_leaders_die,
     "leader dies as one joins": leader_dies_as_one_joins, "power cut of two": power_cut_of_two,
-    "cut while it moves": cut_while_it_moves,
+    "cut while it moves": cut_while_it_moves, "restored backup": restored_backup,
 }

@@ -1,0 +1,75 @@
+"""The highest producer id and leader epoch in a broker's logs, for the adoption of a backup."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ottla.groups.transactions.records import decode_record
+from ottla.log.disk import Disk
+from ottla.log.recovery.scan import BatchScan, producer_id_max
+from ottla.log.snapshots import decode
+from ottla.replication.metadata import Held
+from ottla.replication.topic_names import TRANSACTIONS_TOPIC
+from ottla.wire.batch import BatchView
+from ottla.wire.errors import MalformedMessage, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
+
+log = logging.getLogger("ottla.member")
+
+HEADERS_CHUNK = 4096
+"""Bytes that are read for the header of a batch, and those behind it that are small."""
+
+
+def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:
+    """The lowest producer id and leader epoch that are above all of these logs. The logs have been
+    recovered. Raises OSError."""
+    highest_id = highest_epoch = -1
+    for partition in partitions:
+        highest_epoch = max(highest_epoch, partition.log.latest_epoch)
+        ids = producer_ids(disk, partition.log.directory, partition.topic == TRANSACTIONS_TOPIC)
+        highest_id = max(highest_id, max(ids, default=-1))
+    log.info(
+        "the logs have producer ids up to %d and leader epochs up to %d", highest_id, highest_epoch
+    )
+    return Held(highest_id + 1, highest_epoch + 1)
+
+
+def producer_ids(disk: Disk, directory: str, transactions: bool) -> Iterator[int]:
+    """The producer ids of a log: those of its batches, of its snapshots, and in a partition of
+    `__transaction_state` of its records. Raises OSError."""
+    if not disk.exists(directory):
+        return
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name.endswith(".snapshot"):
+            with suppress(ValueError):          # its batches are read, too
+                yield from (state.producer_id for state in decode(disk.read_bytes(path)).values())
+        elif name.endswith(".log"):
+            yield from _of_segment(disk, path, transactions)
+
+
+def _of_segment(disk: Disk, path: str, transactions: bool) -> Iterator[int]:
+    file = disk.open(path)
+    try:
+        yield producer_id_max(BatchScan(file, 0, file.size(), HEADERS_CHUNK, headers_only=True))
+        if transactions:
+            scan = BatchScan(file, 0, file.size())
+            while (data := scan.batch()) is not None:
+                yield from _recorded(BatchView(data))
+    finally:
+        file.close()
+
+
+def _recorded(batch: BatchView) -> Iterator[int]:
+    try:
+        for record in () if batch.control else batch.records():
+            known = decode_record(record.key or b"", record.value)
+            if known is not None and (value := known.value) is not None:
+                yield from (value.producer_id, value.previous_producer_id, value.next_producer_id)
+    except (MalformedMessage, ProtocolError) as error:
+        log.error("a record of %s is not readable: %s", TRANSACTIONS_TOPIC, error)

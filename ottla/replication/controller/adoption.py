@@ -1,0 +1,76 @@
+"""The adoption of a ZooKeeper that was restored from a backup.
+
+Brokers' logs have later leader epochs and producer ids than the backup's metadata. An epoch that is
+given a second time would make different records look the same, and a producer id that is given a
+second time makes new records look like repeated ones. Each broker that starts with the backup
+reports what its logs have. Nobody leads and no producer id is given until all brokers that the
+metadata know have reported, or are given up; then epochs and ids continue above all of them.
+
+    first report ──► BackupAdopting, which awaits the others
+    last report, or the last of the others is unregistered ──► leader epochs, topic after topic
+                 ──► ProducerIdsTaken and BackupAdopted
+
+A broker that registers without a report has not read more than the metadata have. Where one is live
+already, the metadata are those that it serves by, and nobody is waited for.
+"""
+
+from __future__ import annotations
+
+from ottla.replication.controller.brokers import PARTITIONS_AT_A_TIME
+from ottla.replication.controller.producer_ids import PRODUCER_ID_MAX
+from ottla.replication.metadata import (
+    BackupAdopted,
+    BackupAdopting,
+    Decision,
+    Held,
+    MetadataImage,
+    PartitionsChanged,
+    ProducerIdsTaken,
+)
+
+EPOCHS_SKIPPED, PRODUCER_IDS_SKIPPED = 10_000, 1_000_000_000
+"""What was given after the backup without a trace in any log: clients may remember it."""
+
+LEADER_EPOCH_MAX = 2**31 - 1
+
+
+def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[None]:
+    """A broker is about to be registered; `held` is its report, None without one."""
+    adopting = image.adopting
+    if adopting is None:
+        if held is None:
+            return Decision((), None)
+        away = (node for node, broker in image.former.items() if broker.endpoints)
+        adopting = BackupAdopting(() if image.brokers else tuple(sorted(away)))
+    after = adopting._replace(awaited=tuple(n for n in adopting.awaited if n != node_id))
+    if held is not None:
+        after = after._replace(
+            next_id=max(after.next_id, held.next_id), epoch=max(after.epoch, held.epoch)
+        )
+    return Decision((), None) if after == image.adopting else Decision([after], None)
+
+
+def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
+    """Give partitions of a topic, from `first` on, leader epochs above those that were reported.
+    Returns whether the topic has more."""
+    adopting, topic = image.adopting, image.topics.get(name)
+    if adopting is None or topic is None:
+        return Decision((), False)
+    end = first + PARTITIONS_AT_A_TIME
+    lowest = min(adopting.epoch + EPOCHS_SKIPPED, LEADER_EPOCH_MAX)
+    rows = tuple(
+        (index, state._replace(leader_epoch=lowest, partition_epoch=state.partition_epoch + 1))
+        for index, state in enumerate(topic.partitions[first:end], first)
+        if state.leader_epoch < lowest
+    )
+    more = len(topic.partitions) > end
+    return Decision([PartitionsChanged(name, rows)] if rows else (), more)
+
+
+def end_adoption(image: MetadataImage) -> Decision[None]:
+    """Give producer ids above those that were reported, and serve."""
+    adopting = image.adopting
+    if adopting is None:
+        return Decision((), None)
+    next_id = max(image.next_producer_id, adopting.next_id) + PRODUCER_IDS_SKIPPED
+    return Decision([ProducerIdsTaken(min(next_id, PRODUCER_ID_MAX)), BackupAdopted()], None)

@@ -1,0 +1,75 @@
+"""ZooKeeper is restored from a backup, which the operator has all brokers accept.
+
+The brokers' logs have what was acknowledged since, with later leader epochs and producer ids than
+the backup. A backup that does not know a topic, or where replicas are now, cannot keep that: then
+nothing is restored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.metadata_checkpoint import MARK, remove_mark
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.cluster.world import ClusterMachine
+
+
+ADMIN = "admin-"
+
+
+def places(image: MetadataImage) -> set[tuple[bytes, int, tuple[int, ...], bool]]:
+    """Which partitions there are, where their replicas are, and whether they move; without the
+    topics that an administrator creates amid everything else, which nobody writes to."""
+    return {
+        (topic.topic_id, index, tuple(sorted(state.replicas)),
+         state.extra is not None and bool(state.extra.adding or state.extra.removing))
+        for topic in image.topics.values() if not topic.name.startswith(ADMIN)
+        for index, state in enumerate(topic.partitions)
+    }
+
+
+def accept_backup(story: ClusterStory, machine: ClusterMachine) -> None:
+    """What `ottla cluster accept-backup` does to the log directories of a stopped broker."""
+    machine.disk = machine.disk.reopened()
+    for directory in story.options.directories:
+        if machine.disk.exists(f"{directory}/{MARK}"):
+            remove_mark(machine.disk, directory)
+
+
+async def restored_backup(story: ClusterStory) -> None:
+    """The same backup is restored once or several times, each time after elections."""
+    chance, world = story.random, story.world
+    await story.until_in_sync()
+    before = story.truth.now()
+    backup = world.zookeeper.backup()
+    for _ in range(chance.choice((1, 2, 3))):
+        for _ in range(chance.choice((0, 1, 2))):
+            machine = story.some_machine()
+            if machine is not None:
+                machine.kill()
+                await story.wait(chance.choice((0.0, 8.0)))
+                if machine.loop is None:
+                    machine.begin_broker()
+                await story.until_up(machine)
+        await story.wait(chance.choice((0.1, 0.5, 3.0)))
+        end = world.now + 30
+        while story.admin.busy and world.now < end:     # it looks for the topic that it has created
+            await story.pass_time(0.1)
+        if story.admin.busy or places(story.truth.now()) != places(before):
+            return
+        for machine in world.brokers:
+            machine.kill()
+        world.note("ZooKeeper is restored from a backup")
+        world.zookeeper.restore(backup)
+        story.truth.image = before
+        for machine in world.brokers:
+            accept_backup(story, machine)
+        for machine in chance.sample(world.brokers, len(world.brokers)):
+            machine.begin_broker()
+            await story.wait(chance.choice((0.0, 0.01, 0.5, 8.0)))
+        for machine in world.brokers:
+            await story.insist(machine)
+        await story.wait(chance.choice((0.5, 8.0)))

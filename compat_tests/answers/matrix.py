@@ -4,7 +4,8 @@
     python -m compat_tests.answers.matrix --record   # keeps Kafka's answers, for tests/broker
 
 For each resource type and each operation that Kafka has for it there is a user who may do only
-that, and one who may do all but that; others have prefixed rules, rules for another host, none; one
+that, one who may do all but that, and one who may do all but that and nothing on the cluster, so
+that an operation that needs two rights meets a user with one of them; others have prefixed rules, rules for another host, none; one
 is a super user. Every API is asked by each of them, in its newest version about what exists and in
 its oldest about what does not (`guarded`), and in both with requests about several things at once
 that are generated from the schema (`generated`). Of the answers only what access decides is
@@ -45,9 +46,7 @@ PASSWORD = "secret"
 KAFKA_SILENT_AFTER_SECONDS = 0.5
 """Apache Kafka never answers some of the questions."""
 ACCEPTED = {
-    "*, alter_configs of a broker, *": "Kafka looks at the broker's id first: 42, here 31.",
-    "*, alter_configs of a logger, *": "The same.",
-    "*, incremental_alter_configs of a broker, *": "The same.",
+    "*, alter_configs of a logger, *": "Kafka looks at the broker's id first: 42, here 31.",
     "*, sync_group, *": "Kafka looks at the protocol's name first: 23, here 30.",
     "several, SyncGroup v5, *": "The same.",
     "*, describe_user_scram_credentials, *": "Kafka does not answer the refused.",
@@ -112,6 +111,13 @@ def rules_of_users() -> dict[str, list[Body]]:
             denied = [rule(user, kind, name, operation, permission_type=DENY)
                       for name in NAMES[kind]]
             found[user] = everything(user) + denied
+            if kind in (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID):
+                # Without rights on the cluster, which stand for many on topics and groups.
+                user = f"local-{user}"
+                found[user] = [
+                    {**each, "principal": f"User:{user}"} for each in found[user[6:]]
+                    if each["resource_type"] != Resource.CLUSTER
+                ]
     found["root"] = []              # a super user
     found["anything"] = everything("anything")
     found["elsewhere"] = everything("elsewhere", host="10.0.0.1")

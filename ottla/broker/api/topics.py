@@ -188,8 +188,8 @@ async def delete_topics_api(
 ) -> DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on.
 
-    DELETE of the cluster or of each topic. The name of a topic that was given by its id is shown
-    to clients that may describe it.
+    DELETE of the cluster or of each topic, and DESCRIBE of topics that are given by name. The name
+    of a topic that was given by its id is shown to clients that may describe it.
     """
     access, made = context.access, DeleteTopicsResponse.Response
     named: list[tuple[str | None, bytes]]
@@ -227,11 +227,14 @@ async def delete_topics_api(
 
 
 def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
-    """DELETE. Missing topics pass with DESCRIBE, too: the answer is that they do not exist."""
-    name = name or access.name_of(topic_id)
-    if name is None or access.topic(Operation.DELETE, name):
-        return True
-    return name not in access.image.topics and access.topic(Operation.DESCRIBE, name)
+    """DESCRIBE of a name, and DELETE if there is such a topic. DELETE of an id, as in Kafka: a
+    client that knows it learns no more; unknown ones pass."""
+    if not name:
+        found = access.name_of(topic_id)
+        return found is None or access.topic(Operation.DELETE, found)
+    return access.topic(Operation.DESCRIBE, name) and (
+        name not in access.image.topics or access.topic(Operation.DELETE, name)
+    )
 
 
 def _shown(access: Access, name: str | None, topic_id: bytes) -> str | None:

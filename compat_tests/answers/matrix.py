@@ -5,11 +5,11 @@
 
 For each resource type and each operation that Kafka has for it there is a user who may do only
 that, one who may do all but that, and one who may do all but that and nothing on the cluster, so
-that an operation that needs two rights meets a user with one of them; others have prefixed rules, rules for another host, none; one
-is a super user. Every API is asked by each of them, in its newest version about what exists and in
-its oldest about what does not (`guarded`), and in both with requests about several things at once
-that are generated from the schema (`generated`). Of the answers only what access decides is
-compared: codes, names, operations.
+that an operation that needs two rights meets a user with one of them; others have prefixed rules,
+rules for another host, none; one is a super user. Every API is asked by each of them, in its newest
+version about what exists and in its oldest about what does not (`guarded`), and in both with
+requests about several things at once that are generated from the schema (`generated`). Of the
+answers only what access decides is compared: codes, names, operations.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterator
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +17,10 @@ from ottla.broker.settings.broker import BrokerSettings
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import bare_name
 from ottla.broker.threads.slices import in_slices
+from ottla.replication.controller.access import Operation, Pattern, Permission, Resource
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import DeleteAclsRequest
 from ottla.wire.parts import EncodedInParts
 from ottla.wire.structs import Message, Struct
 
@@ -54,6 +57,14 @@ OF_TOKENS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 BROKER = 4
 KINDS = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
 """Kafka's types of config resources, with the names used by the metadata."""
+OF_ACLS = {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
+NUMBERS = {
+    "resource_type": {number: name.upper() for number, name in KINDS.items()},
+    "mechanism": {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"},
+    "election_type": {0: "PREFERRED", 1: "UNCLEAN"},
+    "upgrade_type": {1: "UPGRADE", 2: "SAFE_DOWNGRADE", 3: "UNSAFE_DOWNGRADE"},
+}
+"""Fields whose numbers have names; those of ACLs are enumerations."""
 
 AUDITED = frozenset({
     ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS,
@@ -249,10 +260,31 @@ def _token_of(request: Any, context: RequestContext) -> str:
 
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield the requested change of each item as text with the item's name; "" for no name."""
+    of_acls = request.API_KEY in OF_ACLS
     for field in _shape(request).arrays:
         for item in (getattr(request, field) or ())[:ITEMS_MAX]:
             if isinstance(item, Struct):
-                yield _name_of(item), _text(item, before)
+                yield ("", _acl(item)) if of_acls else (_name_of(item), _text(item, before))
+
+
+def _acl(item: Any) -> str:
+    """An ACL, or a filter of ACLs: `GROUP x WRITE ALLOW User:alice from *`."""
+    if isinstance(item, DeleteAclsRequest.Filter):
+        kind, pattern = item.resource_type_filter, item.pattern_type_filter
+        who = item.resource_name_filter, item.principal_filter, item.host_filter
+    else:
+        kind, pattern = item.resource_type, item.resource_pattern_type
+        who = item.resource_name, item.principal, item.host
+    name, principal, host = ("(any)" if each is None else each[:VALUE_SIZE_MAX] for each in who)
+    return " ".join(filter(None, (
+        _named(Resource, kind), "" if pattern == Pattern.LITERAL else _named(Pattern, pattern),
+        name, _named(Operation, item.operation), _named(Permission, item.permission_type),
+        principal, "from", host,
+    )))  # fmt: skip
+
+
+def _named(kind: type[IntEnum], number: int) -> str:
+    return kind(number).name if number in tuple(kind) else str(number)
 
 
 def _text(item: Any, before: dict[tuple[str, str], str]) -> str:
@@ -299,6 +331,8 @@ def _fields(item: Struct, without: Collection[str]) -> str:
                 continue
         elif isinstance(value, Struct):
             value = _fields(value, ())
+        elif name in NUMBERS:
+            value = NUMBERS[name].get(value, value)
         parts.append(f"{name}={value!s:.{VALUE_SIZE_MAX}}")
     return " ".join(parts)
 

@@ -18,6 +18,7 @@ from ottla.wire.messages import (
     CreateAclsRequest,
     CreateDelegationTokenRequest,
     CreateTopicsRequest,
+    DeleteAclsRequest,
     DeleteTopicsRequest,
     ExpireDelegationTokenRequest,
     IncrementalAlterConfigsRequest,
@@ -83,7 +84,7 @@ def test_what_was_made_changed_and_deleted_is_said_with_old_and_new_values(
         " Topic 'audited' already exists.",
         f"{WHO}CreateTopics tried {made}: tried",
     ]
-    assert printed[4].endswith("audited resource_type=2 retention.ms: 1000 → 2000: done")
+    assert printed[4].endswith("audited resource_type=TOPIC retention.ms: 1000 → 2000: done")
     assert "retention.ms: 2000 → soon: refused, INVALID_CONFIG: " in printed[5]
     assert printed[6:] == [
         f"{WHO}DeleteTopics audited: done",
@@ -99,7 +100,8 @@ def test_secrets_are_not_in_the_log(client: WireClient, lines: pytest.LogCapture
     )
     client.call(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)
     [line] = said(lines)
-    assert line == f"{WHO}AlterUserScramCredentials ann mechanism=1 iterations=4096: done"
+    what = "AlterUserScramCredentials ann mechanism=SCRAM-SHA-256 iterations=4096"
+    assert line == f"{WHO}{what}: done"
 
 
 def test_a_refusal_by_access_rules_is_a_line_too(
@@ -249,11 +251,51 @@ def test_the_line_says_what_was_changed_where_the_answer_has_no_names(
         secret = bytes(token.hmac)
         client.call(ExpireDelegationTokenRequest(hmac=secret, expiry_time_period_ms=-1), 2)
     made, gone, issued, ended = said(lines)
-    assert "CreateAcls r resource_type=2 principal=User:eve host=*" in made
+    assert made.endswith("CreateAcls TOPIC r READ ALLOW User:eve from *: done")
     assert "UnregisterBroker broker_id=77: refused, BROKER_ID_NOT_REGISTERED" in gone
     assert f"CreateDelegationToken {token.token_id} " in issued and "name=app" in issued
     assert f"ExpireDelegationToken {token.token_id} " in ended
     assert secret.hex() not in "".join(said(lines))
+
+
+def test_a_line_has_names_instead_of_numbers(
+    tmp_path: Path, lines: pytest.LogCaptureFixture
+) -> None:
+    """`CreateAcls x resource_type=3 operation=3` said nothing of what the ACL allows."""
+    with RunningBroker(tmp_path, **{
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }) as broker, WireClient(broker.address) as client:  # fmt: skip
+        rule = {"resource_type": 3, "resource_name": "x", "principal": "User:alice", "host": "*"}
+        made = CreateAclsRequest.Creation
+        client.call(CreateAclsRequest(creations=[
+            made(**rule, operation=4, permission_type=3),
+            made(**rule | {"host": "10.0.0.0/8"}, operation=2, permission_type=2,
+                 resource_pattern_type=4),
+            made(**rule, operation=99, permission_type=3),
+        ]), 3)  # fmt: skip
+        wanted = DeleteAclsRequest.Filter
+        filters = [
+            wanted(resource_type_filter=3, resource_name_filter="x", pattern_type_filter=2,
+                   principal_filter=None, host_filter=None, operation=1, permission_type=1),
+            wanted(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=3,
+                   principal_filter="User:alice", host_filter="*", operation=4, permission_type=3),
+        ]  # fmt: skip
+        client.call(DeleteAclsRequest(filters=filters), 3)
+        upsert = AlterUserScramCredentialsRequest.Upsertion
+        client.call(AlterUserScramCredentialsRequest(deletions=[], upsertions=[
+            upsert(name="bob", mechanism=2, iterations=4096, salt=b"s", salted_password=b"p" * 64)
+        ]), 0)  # fmt: skip
+    *acls, scram = [line.removeprefix(WHO) for line in said(lines)]
+    assert acls == [
+        "CreateAcls GROUP x WRITE ALLOW User:alice from *: done",
+        "CreateAcls GROUP PREFIXED x ALL DENY User:alice from 10.0.0.0/8: done",
+        "CreateAcls GROUP x 99 ALLOW User:alice from *: refused, INVALID_REQUEST:"
+        " Invalid operation UNKNOWN",
+        "DeleteAcls GROUP MATCH x ANY ANY (any) from (any): done",
+        "DeleteAcls ANY (any) WRITE ALLOW User:alice from *: done",
+    ]
+    assert scram == "AlterUserScramCredentials bob mechanism=SCRAM-SHA-512 iterations=4096: done"
 
 
 def test_an_act_whose_client_has_gone_is_a_line_too(

@@ -16,9 +16,10 @@ from ottla.replication.controller.access import (
     Resource,
     create_rules,
 )
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import FeatureSet, MetadataImage
 from ottla.replication.networks import is_inside, parse_network
 from ottla.replication.principals import AccessRule, RuleSet
+from ottla.wire.errors import ErrorCode
 
 V4 = (
     "127.0.0.1", "127.255.255.255", "127.0.0.0", "10.0.0.0", "10.0.0.1", "10.0.0.255",
@@ -60,6 +61,22 @@ def test_networks_are_those_of_kafka(host: str) -> None:
         assert error is not None and error.message.startswith(f"Invalid CIDR notation '{host}': ")
     else:
         assert error is None
+
+
+@pytest.mark.parametrize("level", [30, 31, 32, 33])
+def test_networks_need_the_metadata_version_of_kafka_4_4(level: int) -> None:
+    """Brokers of an older version, which hold the level down, would ignore a denial."""
+    image = MetadataImage.empty().apply([FeatureSet("metadata.version", level)])
+    made = [
+        AccessRule(
+            Resource.TOPIC, Pattern.LITERAL, "t", "User:a", host, Operation.READ, Permission.DENY
+        )
+        for host in ("10.0.0.0/8", "10.0.0.1")
+    ]
+    network, address = create_rules(image, made).result
+    assert address is None
+    assert (network is None) == (level >= 32)
+    assert network is None or network.code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_host_that_cannot_be_read_is_inside_of_nothing() -> None:

@@ -11,11 +11,13 @@ from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.networks import parse_network
 from ottla.replication.principals import AccessRule, RuleSet
 from ottla.replication.steps import Steps, Stepwise
-from ottla.wire.errors import InvalidRequest, ProtocolError
+from ottla.wire.errors import InvalidRequest, ProtocolError, UnsupportedVersion
 
 CLUSTER_NAME = "kafka-cluster"
 EVERYTHING = "*"
 """The literal resource name that stands for all."""
+NETWORKS_FROM = 32
+"""The level of metadata.version, 4.4-IV1, from which ACLs may have networks as hosts."""
 
 
 class Resource(IntEnum):
@@ -90,6 +92,8 @@ def create_rules(
         yield
         try:
             _check(rule)
+            if "/" in rule.host:
+                _check_network(rule.host, image.features.get("metadata.version", NETWORKS_FROM))
             errors.append(None)
         except ProtocolError as error:
             errors.append(error.kept())
@@ -113,18 +117,21 @@ def _check(rule: AccessRule) -> None:
             f"Could not parse principal from `{rule.principal}` (no colon is present separating the"
             " principal type from the principal name)"
         )
-    _check_host(rule.host)
-
-
-def _check_host(host: str) -> None:
-    """Refuse a host that no client could ever have: its ACL would protect nobody."""
-    if not host:
+    if not rule.host:
         raise InvalidRequest("Host pattern cannot be null or empty")
-    if "/" in host:
-        try:
-            parse_network(host)
-        except ValueError as error:
-            raise InvalidRequest(f"Invalid CIDR notation '{host}': {error}") from error
+
+
+def _check_network(host: str, level: int) -> None:
+    """Refuse a network that no client could be in, or that brokers of an older version, which hold
+    the level down, would ignore: its ACL would protect nobody."""
+    if level < NETWORKS_FROM:
+        raise UnsupportedVersion(
+            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        )
+    try:
+        parse_network(host)
+    except ValueError as error:
+        raise InvalidRequest(f"Invalid CIDR notation '{host}': {error}") from error
 
 
 def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]) -> None:

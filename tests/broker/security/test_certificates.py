@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import ssl
 from pathlib import Path
 
@@ -10,13 +12,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from ottla.broker.security.tls.certificate import Certificate, chain_of
 from ottla.broker.security.tls.ciphers import openssl_name
 from ottla.broker.security.tls.context import TlsSettings
 from ottla.broker.security.tls.names import PrincipalRules, subject_of
 from ottla.broker.security.tls.zookeeper import zookeeper_context
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import ListenerSettings
-from tests.broker.security.authority import Authority
+from tests.broker.security.authority import DAY, Authority
+
+PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]+)")
 
 ORG, CN, EMAIL = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.EMAIL_ADDRESS
 
@@ -189,3 +194,42 @@ def test_what_is_wrong_with_zookeepers_settings_is_said_by_their_names(
     }
     with pytest.raises(SettingsError, match=rf"^{name}: "):
         zookeeper_context(texts | {name: text})
+
+
+@pytest.mark.parametrize("years", [1, 40])
+def test_a_certificates_names_and_end_are_read(tmp_path: Path, years: int) -> None:
+    """From 2050 on an end has another form in DER."""
+    authority = Authority(tmp_path)
+    path = authority.issue("a", ends=years * 365 * DAY, hosts=["localhost", "*.example.org"])
+    [found] = chain_of(path.read_text())
+    _, made = authority.newest
+    assert found.ends == made.not_valid_after_utc
+    assert found.subject == "CN=a,O=Tests\\, Inc,C=SI"
+    assert found.names == {"DNS:localhost", "DNS:*.example.org", "IP:127.0.0.1"}
+    for left, said in ((31 * DAY, None), (29.5 * DAY, "expires in 29 days"), (-DAY, "has expired")):
+        warning = found.warning(found.ends - left)
+        assert warning is None if said is None else said in (warning or "")
+
+
+@pytest.mark.parametrize("size", range(0, 120, 7))
+def test_a_cut_certificate_is_refused(tmp_path: Path, size: int) -> None:
+    [match] = PEM.findall(Authority(tmp_path).file.read_text())
+    with pytest.raises(ValueError):
+        Certificate.parse(base64.b64decode(match)[:size])
+
+
+def test_the_end_of_the_certificate_for_zookeeper_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    texts = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": str(authority.issue("broker", ends=40 * DAY)),
+        "zookeeper.ssl.truststore.location": str(authority.file),
+    }
+    zookeeper_context(texts)
+    assert "expire" not in caplog.text
+    authority.issue("broker", ends=3.5 * DAY)
+    zookeeper_context(texts)
+    assert "connecting to ZooKeeper: the certificate CN=broker" in caplog.text
+    assert "expires in 3 days" in caplog.text

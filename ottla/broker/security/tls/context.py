@@ -149,6 +149,13 @@ def context_of_client(settings: ListenerSettings) -> ssl.SSLContext:
     return context
 
 
+def chain_of_client(settings: ListenerSettings) -> list[Certificate]:
+    """The certificates that such a client presents, its own first. Raises SettingsError."""
+    if settings.ssl_keystore_location is None and settings.ssl_keystore_key is None:
+        return []
+    return _chain(*_key(settings))
+
+
 def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     versions = settings.ssl_enabled_protocols
     if unknown := [each for each in versions if each not in VERSIONS]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
-from ottla.broker.security.tls.context import context_of_client
+from ottla.broker.security.tls.context import chain_of_client, context_of_client
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import ListenerSettings
 
@@ -35,8 +36,13 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
     # ZooKeeper's clients have one password, of the store or of the key in it.
     if "ssl.keystore.password" in own:
         own["ssl.key.password"] = own["ssl.keystore.password"]
+    settings = ListenerSettings(own)
     try:
-        return context_of_client(ListenerSettings(own))
+        context = context_of_client(settings)
+        for certificate in chain_of_client(settings):
+            if text := certificate.warning(datetime.now(UTC)):
+                log.warning("connecting to ZooKeeper: %s", text)
+        return context
     except SettingsError as error:
         problem = str(error).removeprefix(f"{error.name}: ")
         raise SettingsError(PREFIX + error.name, problem) from error

@@ -16,12 +16,13 @@ import os
 import re
 import threading
 from collections import deque
+from datetime import datetime
 
 LINES_MAX = 10_000
 FLUSH_SECONDS = 1.0
 GATHER_SECONDS = 0.01
 """How long a line waits for those after it: they share a wake-up of the thread and a write."""
-TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+TEXT = "%(moment)s %(levelname)s %(name)s: %(message)s"
 MESSAGE_SIZE_MAX = 8192
 """Characters of a message; a client's name for something may have 32,767."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -73,7 +74,8 @@ class Output(logging.Handler):
                 self.lines.clear()
                 dropped, self.dropped = self.dropped, 0
             if dropped:
-                text += f"ottla: {dropped} lines of the log were dropped: its output was blocked\n"
+                lost = f"ottla: {dropped} lines of the log were dropped: its output was blocked"
+                text += self.shown(lost, logging.WARNING) + "\n"
             self._write(text.encode(errors="backslashreplace"))
 
     def _write(self, data: bytes) -> None:
@@ -82,6 +84,14 @@ class Output(logging.Handler):
                 data = data[os.write(self.fd, data) :]
             except OSError:
                 return                  # the terminal is closed or the disk full: keep serving
+
+    def shown(self, text: str, level: int) -> str:
+        """A line that no part of the broker has logged, such as its ready line: as it is, or as
+        JSON."""
+        if not isinstance(self.formatter, JsonLines):
+            return text
+        line = logging.LogRecord("ottla.server", level, "", 0, "%s", (text,), None)
+        return self.formatter.format(line)
 
     def flush(self) -> None:
         """Wait until everything is written, for a bounded time."""
@@ -95,6 +105,11 @@ class Output(logging.Handler):
 def printable(text: str) -> str:
     """The text as a part of one line."""
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def moment(record: logging.LogRecord) -> str:
+    """The time of a record by RFC 3339, with the zone's offset."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 
 def shortened(text: str) -> str:
@@ -111,6 +126,7 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line of a record, without its traceback."""
+        record.moment = moment(record)
         if not getattr(record, "block", False):
             record.message = printable(shortened(record.message))
         return super().formatMessage(record)
@@ -122,11 +138,10 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
         shown = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}"
-            + self.formatTime(record, "%z"),
+            "time": moment(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": shortened(record.getMessage()),
+            "message": shortened(getattr(record, "plain", None) or record.getMessage()),
             **{
                 name: shortened(value) if isinstance(value, str) else value
                 for name, value in getattr(record, "fields", {}).items()
@@ -149,10 +164,18 @@ def start_logging(level: str, form: str) -> None:
     atexit.register(output.flush)
 
 
+def shown(text: str, level: int = logging.INFO) -> str:
+    """A line beside the log, in the log's form."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Output):
+            return handler.shown(text, level)
+    return text
+
+
 def say(text: str) -> None:
     """Print a line on standard output, if it can be written."""
     try:
-        print(text, flush=True)
+        print(shown(text), flush=True)
     except OSError:
         # The rest of its buffer would fail again at the exit of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -309,11 +309,13 @@ class Server:
         recovered = recover(self.storage, self.replicas.wanted(image), threads)
         if recovered:
             log.info(
-                "recovery: the last stop was not clean, %d logs were checked in %.2f s",
+                "recovery: the last stop was not clean, logs checked: %d, in %.2f s",
                 recovered, self.clock.monotonic() - began,
             )
-        else:
+        elif all(each.clean for each in self.storage.directories if each.offline is None):
             log.info("recovery: the last stop was clean, nothing had to be checked")
+        else:
+            log.info("recovery: no log had to be checked")
 
     async def _open_http(self, address: str, loop: BrokerLoop) -> None:
         from ottla.broker.http.monitor import Monitor

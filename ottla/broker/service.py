@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ottla import __version__
-from ottla.broker.log_output import say
+from ottla.broker.log_output import say, shown
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.service_manager import notify, reloading
@@ -70,7 +70,7 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
         return
     addresses = _advertised(server)
     log.info(
-        "cluster %s, %d topics; serving after %.2f s", server.storage.cluster_id,
+        "cluster %s, topics: %d; serving after %.2f s", server.storage.cluster_id,
         len(server.metadata_log.image.topics), loop.time() - began,
     )
     directories = ",".join(str(path) for path in config.log_directories())
@@ -117,7 +117,8 @@ def _tell_what_starts(config: BrokerConfig) -> None:
     sources = config.sources
     read = [str(sources.path)] if sources.path else ["no file"]
     read += ["the environment"] if sources.environment is not None else []
-    read += [f"{len(sources.overrides)} overrides"] if sources.overrides else []
+    count = len(sources.overrides)
+    read += [f"{count} override{'s' * (count > 1)}"] if count else []
     directories = ", ".join(str(path.absolute()) for path in config.log_directories())
     log.info(
         "Ottla %s starts as node %d; settings from %s; data in %s",
@@ -148,7 +149,8 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     for warning in config.warnings:
         log.warning("%s", warning)
     if risks := list(hazards(config)):
-        log.warning("%s", framed(risks), extra={"block": True})
+        plain = "ATTENTION: " + " ATTENTION: ".join(risks)
+        log.warning("%s", framed(risks), extra={"block": True, "plain": plain})
     _raise_descriptor_limit()
     keep_freed_memory()
     try:
@@ -168,7 +170,7 @@ def _complain(text: str) -> None:
     for handler in logging.getLogger().handlers:
         handler.flush()                 # the log is written by a thread
     with contextlib.suppress(OSError):
-        print(f"ottla: {text}", file=sys.stderr, flush=True)
+        print(shown(f"ottla: {text}", logging.ERROR), file=sys.stderr, flush=True)
 
 
 def _hint(config: BrokerConfig) -> str:

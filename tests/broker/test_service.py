@@ -18,6 +18,9 @@ from tests.waiting import until
 F_SETPIPE_SZ = 1031
 
 
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d")
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     started = Service(tmp_path)
@@ -33,9 +36,9 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
     text = service.text()
     for expected in (
         r"Ottla \d+\.\d+\.\d+ starts as node 4; settings from .*server\.properties; data in /.*",
-        r"recovery: the last stop was clean, nothing had to be checked",
+        r"recovery: no log had to be checked",
         rf"listening on 127\.0\.0\.1:{port}, clients are sent to PLAINTEXT://{host}:{port}",
-        r"cluster [\w-]{22}, 0 topics; serving after \d+\.\d\d s",
+        r"cluster [\w-]{22}, topics: 0; serving after \d+\.\d\d s",
     ):
         assert re.search(expected, text), text
     assert service.stop() == 0
@@ -127,12 +130,45 @@ def test_a_log_on_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_logs_in_json_are_one_object_a_line(tmp_path: Path) -> None:
+    """Warnings that have a frame as text, and the ready line, too."""
     service = Service(tmp_path, "--log-format", "json")
-    service.ready()
+    assert service.process.stdout is not None
+    ready = json.loads(service.process.stdout.readline())
+    assert ready["message"].startswith("ottla ready: node 4 on PLAINTEXT://")
     assert service.stop() == 0
     lines = [json.loads(line) for line in service.text().splitlines()]
-    assert {"time", "level", "logger", "message"} <= lines[0].keys()
+    for line in (ready, *lines):
+        assert {"time", "level", "logger", "message"} <= line.keys()
+        assert RFC_3339.fullmatch(line["time"]), line
+        assert "****" not in line["message"]
+    [warned] = [line for line in lines if line["message"].startswith("ATTENTION: log.dirs: ")]
+    assert warned["level"] == "WARNING"
     assert lines[-1]["message"] == "stopped: all data are on disk"
+
+
+def test_the_reason_of_a_failed_start_is_in_the_logs_form(tmp_path: Path) -> None:
+    service = Service(tmp_path, "--log-format", "json", "--override", "num.partitions=none")
+    assert service.process.wait(30) == 2
+    said = json.loads(service.text().splitlines()[-1])
+    assert said["level"] == "ERROR" and said["message"].startswith("ottla: num.partitions")
+
+
+def test_lines_of_text_have_a_time_with_a_zone(service: Service) -> None:
+    service.ready()
+    lines = [line for line in service.text().splitlines() if " ottla.server: " in line]
+    assert lines and all(RFC_3339.fullmatch(line.split()[0]) for line in lines)
+
+
+def test_an_empty_directory_has_no_last_stop(tmp_path: Path) -> None:
+    first = Service(tmp_path, "--override", "num.partitions=1")
+    first.ready()
+    assert "settings from" in first.text() and ", 1 override;" in first.text()
+    assert "recovery: no log had to be checked" in first.text()
+    assert first.stop() == 0
+    second = Service(tmp_path)
+    second.ready()
+    assert "recovery: the last stop was clean" in second.text()
+    assert second.stop() == 0
 
 
 def test_ipv6_addresses_stand_in_brackets(tmp_path: Path) -> None:

@@ -294,8 +294,10 @@ class Controller:
             if await self.metadata.decide(broker_registered, broker, *trust):
                 await self._repair()
             log.info(
-                "broker %d is registered, with epoch %d; its last run ended as %r",
-                node_id, broker.epoch, found.stop,
+                "broker %d is registered, with epoch %d; %s",
+                node_id, broker.epoch,
+                f"logs that it has lost: {len(found.lost)}" if found.lost
+                else f"its last run ended as {found.stop!r}",
             )
             self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))

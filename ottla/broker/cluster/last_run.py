@@ -93,10 +93,14 @@ def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool)
     lost = tuple(dict.fromkeys([*lost, *harmed]))       # one whose directory has vanished is both
     if not can_list(lost):
         stop, lost = run_record.LOST, ()
-    if stop not in (run_record.CLEAN, run_record.CRASH) or lost:
+    if stop not in (run_record.CLEAN, run_record.CRASH):
         log.warning(
-            "the last run ended as %r, %d logs are missing, damaged, or of an earlier time: these"
-            " replicas are not trusted to have everything until they have caught up with others",
-            stop, len(lost),
+            "the last run ended as %r: no replica here is trusted to have everything until it has"
+            " caught up with others", stop,
+        )
+    if lost:
+        log.warning(
+            "logs that are missing, damaged, or of an earlier time: %d; these replicas are not"
+            " trusted to have everything until they have caught up with others", len(lost),
         )
     return LastRun(stop, lost, tuple(sorted(away)))

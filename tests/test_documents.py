@@ -54,6 +54,20 @@ def test_nothing_tells_to_install_from_an_index_that_has_no_ottla() -> None:
     assert not wrong, "docs/install.md has what works"
 
 
+def test_every_logger_of_the_broker_is_in_the_table_of_operations() -> None:
+    table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"`(ottla\.[a-z_]+)`", "".join(
+        line for line in table.splitlines() if line.startswith("| `ottla."))))
+    made = {
+        found
+        for folder in ("broker", "log", "replication", "groups")
+        for path in (ROOT / "ottla" / folder).rglob("*.py*") if path.suffix in (".py", ".pyx")
+        for found in re.findall(r'getLogger\("(ottla\.[a-z_]+)"\)', path.read_text())
+    }
+    assert made - described == set(), "what does it say?"
+    assert described - made == set(), "nobody logs there"
+
+
 def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:
     first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:24]
     typed = [line.split()[:2] for line in first_screen]

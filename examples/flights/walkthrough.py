@@ -131,8 +131,8 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # %% [markdown]
 # ## Windows: departures and delays by day and carrier
 #
-# The windows are of event time. The records come back nearly in order here, so that a watermark
-# of two days loses none.
+# The windows are of event time. Records of different partitions do not come in the order
+# of their times: a watermark longer than the year loses none.
 
 # %%
 summary = pipeline.windows(

@@ -8,7 +8,7 @@ from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
-from ottla.broker.coordination.transaction_coordinator import GENERIC_ERRORS_FROM, IMPLICIT_FROM
+from ottla.broker.coordination.produce_errors import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.answers import begin_answer
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
+from ottla.broker.coordination.produce_errors import IMPLICIT_FROM, as_produce_error
 from ottla.broker.coordination.transaction_verifier import later_marker
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
@@ -35,16 +36,6 @@ from ottla.wire.records import ControlType
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
     from ottla.broker.coordination.marker_sender import MarkerSender
-
-GENERIC_ERRORS_FROM = 11
-"""First Produce whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
-IMPLICIT_FROM = 12
-"""First Produce that adds its partitions to the transaction by itself (KIP-890)."""
-_AWAY = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 
 class TransactionCoordinator(LogCoordinator[TransactionShard]):
@@ -222,21 +213,6 @@ def _refuse_late(partition: Partition, marker: TransactionMarker) -> None:
             f"the marker of an earlier transaction: {partition!r} has one with its epoch"
             f" {marker.epoch} open"
         )
-
-
-def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
-    """A coordinator's error as a code that producers with this Produce version understand."""
-    code = error.code
-    if code is ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    elif code is ErrorCode.TRANSACTION_ABORTABLE and version < GENERIC_ERRORS_FROM:
-        code = ErrorCode.INVALID_TXN_STATE
-    elif code in _AWAY or (
-        code is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM
-    ):
-        # Every client retries this, without a refresh of its metadata.
-        code = ErrorCode.NOT_ENOUGH_REPLICAS
-    return ProtocolError(error.message, code)
 
 
 def settings_from(config: object) -> TransactionSettings:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.produce_errors import IMPLICIT_FROM, as_produce_error
 from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.groups.records import Producer
 from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
 LANE = "transactions"
-IMPLICIT_FROM = 12
-"""First Produce that adds its partitions to the transaction by itself."""
 VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -183,8 +182,6 @@ def later_marker(
 
 
 def _verdicts(guards: Verdicts, refusals: Refusals, version: int) -> Verdicts:
-    from ottla.broker.coordination.transaction_coordinator import as_produce_error
-
     verdicts: Verdicts = {}
     for each, guard in guards.items():
         refusal = refusals.get((each.topic, each.index))

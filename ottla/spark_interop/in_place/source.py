@@ -68,8 +68,10 @@ def read_in_place(
 
     `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
     1 append), headers; by default all but headers. `since` (included) and `until` (excluded) go by
-    the first offset not older, as Spark's startingTimestamp does. Raises PipelineError for a
-    missing topic, an unknown column, or log directories of another cluster's topic.
+    the first offset not older, as Spark's startingTimestamp does. Raises PipelineError for an
+    unknown column at once, and for a missing topic or log directories of another cluster's topic
+    when the rows are read. That query ends with DataLost where records have been deleted meanwhile,
+    and with CorruptMessage where a segment is damaged, or an aborted transaction lacks its entry.
     """
     spark.dataSource.register(OttlaDataSource)
     unknown = [name for name in columns or () if name not in FIELDS]

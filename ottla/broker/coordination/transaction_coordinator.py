@@ -25,7 +25,6 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
 from ottla.wire.errors import (
-    ErrorCode,
     InvalidProducerEpoch,
     NotLeaderOrFollower,
     ProtocolError,

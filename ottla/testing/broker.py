@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
+from ottla.testing.names import api_key_of, error_of, settings_of
 
 if TYPE_CHECKING:
     from ottla.testing.faults import Fault
@@ -63,7 +64,7 @@ class Broker:
         directory: str | os.PathLike[str] | None = None,
         log_level: str = "info",
     ) -> None:
-        self.settings = {**TEST_SETTINGS, **{k: str(v) for k, v in (settings or {}).items()}}
+        self.settings = {**TEST_SETTINGS, **settings_of(settings)}
         self.log_level = log_level
         self._kept = None if directory is None else Path(directory)
         self._path: Path | None = None
@@ -338,11 +339,9 @@ class Broker:
         `count` None means all until `Fault.end`; `client_id` None means all clients.
         """
         from ottla.testing.faults import ANSWER
-        from ottla.wire.errors import ErrorCode
 
-        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
         return self._fault(
-            ANSWER, api, code=int(code), count=count, after=after, client_id=client_id
+            ANSWER, api, code=int(error_of(error)), count=count, after=after, client_id=client_id
         )
 
     def delay(
@@ -427,19 +426,3 @@ class Broker:
         self._proxied().ask("record", path=str(path))
         self._recording = Recording(path, lambda: self._proxied().ask("stop_recording"))
         return self._recording
-
-
-def api_key_of(name: str | None) -> int | None:
-    """The key of an API by Kafka's name for it, None for all. Raises ValueError."""
-    from ottla.wire.apis import APIS
-
-    if name is None:
-        return None
-    for key, api in APIS.items():
-        if api.name.lower() == name.lower().replace("_", ""):
-            return key
-    import difflib
-
-    near = difflib.get_close_matches(name, [api.name for api in APIS.values()], 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"{name!r} is no API of Kafka's protocol{hint}")

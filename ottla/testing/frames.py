@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ottla.testing.names import api_key_of
 from ottla.wire.apis import APIS
 from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
@@ -179,16 +180,18 @@ class Recording:
 
     def requests(self, api: str | None = None) -> list[Frame]:
         """The requests so far, of one API if it is named ("Produce")."""
-        return [
-            frame for frame in self.frames
-            if frame.direction == "request" and api in (None, frame.api)
-        ]
+        return self._of("request", api)
 
     def responses(self, api: str | None = None) -> list[Frame]:
         """The responses so far, of one API if it is named."""
+        return self._of("response", api)
+
+    def _of(self, direction: str, api: str | None) -> list[Frame]:
+        key = api_key_of(api)
+        wanted = None if key is None else APIS[key].name
         return [
             frame for frame in self.frames
-            if frame.direction == "response" and api in (None, frame.api)
+            if frame.direction == direction and wanted in (None, frame.api)
         ]
 
     def stop(self) -> None:

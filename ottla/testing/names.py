@@ -1,0 +1,71 @@
+"""Names of APIs, errors and settings as a test writes them; similar ones answer a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.wire.errors import ErrorCode
+
+
+def plain(name: str) -> str:
+    """A name without what differs between spellings: NotLeaderOrFollowerException is
+    NOT_LEADER_OR_FOLLOWER."""
+    return name.lower().replace("_", "").removesuffix("exception")
+
+
+def similar(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: those it may have been meant for."""
+    import difflib
+
+    names = {plain(each): each for each in known}
+    wanted = plain(name)
+    begin = [each for short, each in names.items() if wanted and short.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, names, 3)
+    near = list(dict.fromkeys([*begin, *(names[each] for each in close)]))[:3]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def api_key_of(name: str | None) -> int | None:
+    """The key of an API by Kafka's name for it, None for all. Raises ValueError."""
+    from ottla.wire.apis import APIS
+
+    if name is None:
+        return None
+    for key, api in APIS.items():
+        if plain(api.name) == plain(name):
+            return key
+    known = (api.name for api in APIS.values())
+    raise ValueError(f"{name!r} is no API of Kafka's protocol{similar(name, known)}")
+
+
+def error_of(error: ErrorCode | str | int) -> ErrorCode:
+    """An error by Kafka's name for it, or its code. Raises ValueError."""
+    from ottla.wire.errors import ErrorCode
+
+    if not isinstance(error, str):
+        return ErrorCode(error)
+    for code in ErrorCode:
+        if plain(code.name) == plain(error):
+            return code
+    known = (code.name for code in ErrorCode)
+    raise ValueError(f"{error!r} is no error of Kafka's protocol{similar(error, known)}")
+
+
+def settings_of(given: object) -> dict[str, str]:
+    """The settings of a broker. Raises TypeError for what is no mapping, such as an image."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return {str(name): str(value) for name, value in given.items()}
+    hint = ""
+    if isinstance(given, str):
+        hint = ". There is no image to name, and none is needed"
+        if "=" in given:
+            name, _, value = given.partition("=")
+            hint = f"; did you mean Broker({{{name.strip()!r}: {value.strip()!r}}})?"
+    raise TypeError(
+        f"Broker({given!r}): the first argument is a mapping of settings, such as"
+        f' {{"num.partitions": 3}}{hint}'
+    )

@@ -1,0 +1,51 @@
+"""A mistake in a test's names is answered by similar ones, before anything is started."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ottla.testing import Broker
+from ottla.testing.names import api_key_of, error_of, settings_of
+from ottla.wire.errors import ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("NOT_LEADER", "NOT_LEADER_OR_FOLLOWER"),
+        ("NOT_LEADER_FOR_PARTITION", "NOT_LEADER_OR_FOLLOWER"),
+        ("REQUEST_TIMEOUT", "REQUEST_TIMED_OUT"),
+        ("UnknownTopic", "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_mistyped_error_is_answered_by_similar_ones(written: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"{written}' is no error .* did you mean .*{meant}"):
+        error_of(written)
+
+
+def test_an_error_may_have_javas_name_or_its_code() -> None:
+    for written in ("NOT_LEADER_OR_FOLLOWER", "NotLeaderOrFollowerException", 6):
+        assert error_of(written) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(ValueError, match="999 is not a valid ErrorCode"):
+        error_of(999)
+
+
+def test_a_mistyped_api_is_answered_by_similar_ones() -> None:
+    assert api_key_of("create_topics") == api_key_of("CreateTopics") == 19
+    with pytest.raises(ValueError, match=r"'Produced' is no API .* did you mean Produce"):
+        api_key_of("Produced")
+    with Broker() as broker, broker.record() as recording:
+        with pytest.raises(ValueError, match=r"'Fetched' is no API"):
+            recording.requests("Fetched")
+
+
+def test_a_broker_refuses_what_is_no_settings() -> None:
+    """`KafkaContainer("image")` is what a project had before."""
+    with pytest.raises(TypeError, match=r"the first argument is a mapping.*There is no image"):
+        Broker("confluentinc/cp-kafka:7.6.0")       # type: ignore[arg-type]
+    wanted = re.escape("""did you mean Broker({'num.partitions': '3'})?""")
+    with pytest.raises(TypeError, match=wanted):
+        Broker("num.partitions=3")                  # type: ignore[arg-type]
+    assert settings_of({"num.partitions": 3}) == {"num.partitions": "3"}

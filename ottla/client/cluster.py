@@ -2,7 +2,7 @@
 
 Connections are made when needed and kept until a broker closes them. A request that was sent to the
 wrong broker, or too early (a coordinator that is loading, a leader that is being elected), is
-retried until `request_seconds` have passed.
+retried until `patience_seconds` have passed.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Cluster:
         client_id: str | None = CLIENT_ID,
         connect_seconds: float = 5.0,
         request_seconds: float = 30.0,
+        patience_seconds: float | None = None,
         security: Security = UNPROTECTED,
         retry_refused: bool = True,
     ) -> None:
@@ -70,6 +71,7 @@ class Cluster:
         self.client_id = client_id
         self.connect_seconds = connect_seconds
         self.request_seconds = request_seconds
+        self.patience_seconds = request_seconds if patience_seconds is None else patience_seconds
         self.security = security
         self.retry_refused = retry_refused
         self.brokers: dict[int, Address] = {}
@@ -244,7 +246,7 @@ class Cluster:
         With `again` it may be done twice: it is retried as well where a connection breaks, and
         nobody knows whether it was done. Raises NoBroker once no broker can be reached.
         """
-        deadline = time.monotonic() + self.request_seconds
+        deadline = time.monotonic() + self.patience_seconds
         moved = False
         while True:
             try:
@@ -266,6 +268,11 @@ class Cluster:
                     raise
                 moved = True
             time.sleep(BACKOFF_SECONDS)
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a broker shall wait for the controller; the `timeout_ms` of a request."""
+        return int(self.patience_seconds * 1000)
 
     def supports(self, key: int, version: int = 0) -> bool:
         """Whether the first broker serves an API, in this version or a newer one."""

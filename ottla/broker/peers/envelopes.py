@@ -39,6 +39,8 @@ REQUEST_SECONDS = 30.0
 """Kafka's request.timeout.ms."""
 ATTEMPT_SECONDS = 10.0
 """The timeout for one controller; a client's request may take long."""
+PATIENCE_SECONDS_MIN = 1.0
+"""A client that waits for less gives an election no time."""
 PAUSE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 """How often it is looked whether who was asked is the controller still."""
@@ -97,7 +99,8 @@ class Forwarding:
             request_principal=encode_principal(client.principal),
             client_host_address=encode_address(client.host),
         )
-        deadline = self.loop.time() + REQUEST_SECONDS
+        began = self.loop.time()
+        deadline, patient = began + REQUEST_SECONDS, False
         while True:
             if self.deciding():
                 from ottla.broker.dispatch import serve_inside
@@ -106,6 +109,8 @@ class Forwarding:
             answer = await self._attempt(envelope, ENVELOPE_VERSION, deadline, FORWARD)
             if answer is not None:
                 break
+            if not patient:
+                deadline, patient = min(deadline, began + patience(context, body)), True
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
             # It is this broker that was refused, not its client: as in Apache Kafka.
@@ -175,6 +180,15 @@ class Forwarding:
         if self.loop.time() >= deadline:
             raise RequestTimedOut(f"no controller answered {what} in time; ask again")
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+def patience(context: RequestContext, body: bytes) -> float:
+    """The seconds that a client waits for a controller, by its request's own timeout."""
+    request = APIS[context.api_key].request.decode(body, context.version)
+    timeout_ms = getattr(request, "timeout_ms", None)
+    if not isinstance(timeout_ms, int):
+        return REQUEST_SECONDS
+    return min(max(timeout_ms / 1000, PATIENCE_SECONDS_MIN), REQUEST_SECONDS)
 
 
 async def names_code(struct: Struct, code: int, slices: Slices) -> bool:

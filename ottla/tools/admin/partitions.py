@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import NotConnected, check
-from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     AlterReplicaLogDirsRequest,
@@ -77,7 +76,8 @@ def reassign(
             )
         topics.append(kind(name=topic, partitions=parts))
     request = AlterPartitionReassignmentsRequest(
-        timeout_ms=TIMEOUT_MS, topics=topics, allow_replication_factor_change=allow_factor_change
+        timeout_ms=cluster.timeout_ms, topics=topics,
+        allow_replication_factor_change=allow_factor_change,
     )
     response = cluster.controller().call(request)
     check(response.error_code, response.error_message)
@@ -90,7 +90,7 @@ def reassign(
 
 def reassignments(cluster: Cluster) -> dict[Place, Moving]:
     """All partitions that are being moved."""
-    request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
+    request = ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None)
     response = cluster.controller().call(request)
     check(response.error_code, response.error_message)
     return {
@@ -113,7 +113,7 @@ def elect(
             kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
         ]
     request = ElectLeadersRequest(
-        election_type=election, topic_partitions=asked, timeout_ms=TIMEOUT_MS
+        election_type=election, topic_partitions=asked, timeout_ms=cluster.timeout_ms
     )
     response = cluster.controller().call(request)
     check(response.error_code)

@@ -215,7 +215,8 @@ def create(
         assignments=placed,
         configs=[kind.Config(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
+    request = CreateTopicsRequest(
+        topics=[topic], timeout_ms=cluster.timeout_ms, validate_only=dry_run)
 
     def ask() -> Any:
         [made] = cluster.controller().call(request).topics
@@ -239,7 +240,8 @@ def grow(
     if assignments is not None:
         placed = [kind.Assignment(broker_ids=list(replicas)) for replicas in assignments]
     topic = kind(name=name, count=count, assignments=placed)
-    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=dry_run)
+    request = CreatePartitionsRequest(
+        topics=[topic], timeout_ms=cluster.timeout_ms, validate_only=dry_run)
 
     def ask() -> None:
         [done] = cluster.controller().call(request).results
@@ -253,9 +255,9 @@ def delete(cluster: Cluster, wanted: Sequence[str]) -> dict[str, tuple[int, str 
     connection = cluster.controller()
     if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:
         topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]
-        request = DeleteTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+        request = DeleteTopicsRequest(topics=topics, timeout_ms=cluster.timeout_ms)
     else:
-        request = DeleteTopicsRequest(topic_names=list(wanted), timeout_ms=TIMEOUT_MS)
+        request = DeleteTopicsRequest(topic_names=list(wanted), timeout_ms=cluster.timeout_ms)
     return {
         item.name or "": (item.error_code, item.error_message)
         for item in connection.call(request).responses

@@ -37,10 +37,12 @@ def address_of(options: Namespace, properties: dict[str, str]) -> str:
 def connect(options: Namespace, *, retry: bool = True) -> Cluster:
     """The cluster of the flags that every command has."""
     properties = properties_of(options)
+    patience = options.timeout if options.timeout is not None else 5.0
     return Cluster(
         address_of(options, properties),
         client_id=properties.get("client.id", "ottla"),
-        connect_seconds=options.timeout if options.timeout is not None else 5.0,
+        connect_seconds=patience,
+        patience_seconds=patience,
         security=Security.from_properties(properties),
         retry_refused=retry,
     )

@@ -84,12 +84,13 @@ def quorum(options: Namespace) -> None:
     rows = []
     for role, replicas in (("voter", part.current_voters), ("observer", part.observers)):
         for one in replicas:
+            known = one.log_end_offset >= 0
             rows.append(
                 {
                     "node": one.replica_id,
                     "role": "leader" if one.replica_id == part.leader_id else role,
-                    "offset": one.log_end_offset,
-                    "lag": part.high_watermark - one.log_end_offset,
+                    "offset": one.log_end_offset if known else None,
+                    "lag": max(part.high_watermark - one.log_end_offset, 0) if known else None,
                     "directory": show_uuid(one.replica_directory_id),
                 }
             )

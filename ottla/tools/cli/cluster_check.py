@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, NotSupported
@@ -53,11 +54,32 @@ def check(options: Namespace) -> int:
     if rows or options.output not in (None, "table", "wide"):
         show(options, ("topic", "partition", "problem", "leader", "replicas", "isr"), rows)
     if rows:
+        for line in summary([part for topic in found for part in topic.partitions], alive):
+            print(line, file=sys.stderr)
         return 1
     count = sum(len(topic.partitions) for topic in found)
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
     print(f"{count} partitions have a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
+
+
+def summary(partitions: list[Partition], alive: set[int]) -> list[str]:
+    """What is wrong, in a few lines: who is away, and how many partitions lack what."""
+    lines = []
+    assigned = {node for part in partitions for node in part.replicas}
+    if away := sorted(assigned - alive):
+        brokers = "broker" if len(away) == 1 else "brokers"
+        lines.append(f"{brokers} {', '.join(map(str, away))}: away")
+    lacking = Counter(
+        sum(node not in part.isr for node in part.replicas) for part in partitions)
+    count = len(partitions)
+    lines += [
+        f"{lacking[lack]} of {count} partitions lack {lack} replica{'s' * (lack > 1)} in sync"
+        for lack in sorted(lacking) if lack
+    ]
+    if leaderless := sum(part.leader not in alive for part in partitions):
+        lines.append(f"{leaderless} of {count} partitions have no leader")
+    return lines
 
 
 def active_controller(cluster: Cluster) -> Connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -286,11 +287,27 @@ def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningC
     ottla.ok("cluster check --without 2")
     for session in cluster.sessions.values():
         cluster.run(calling(session.cut))
-    done = ottla("cluster check --without 2")
+    begin = time.monotonic()
+    done = ottla("cluster check --without 2 --timeout 1")
+    refused = ottla("topic create more --timeout 1")
+    took = time.monotonic() - begin
     for session in cluster.sessions.values():
         cluster.run(calling(session.join))
     assert done.status == 1 and "does not reach ZooKeeper: nobody decides" in done.err, done
+    assert refused.status == 1 and took < 15, (refused, took)
     cluster.until(
         lambda: sum(s.metadata_log.is_controller for s in cluster.servers.values()) == 1, "one is"
     )
     ottla.ok("cluster check --without 2")
+
+
+def test_the_quorum_shows_how_far_every_broker_is(cluster: RunningCluster) -> None:
+    """A broker of a cluster knows its own offset only: each is asked."""
+    ottla = commands(cluster)
+    ottla.ok("topic create orders --partitions 3")
+    in_order(cluster)
+    rows = json.loads(ottla.ok("cluster quorum -o json"))
+    assert len(rows) == 3 and all(row["offset"] > 0 and row["lag"] < 5 for row in rows), rows
+    address = f"--bootstrap-server {ottla.address}"
+    shown = ottla.ok(f"kafka-metadata-quorum {address} describe --replication").splitlines()[1:]
+    assert all(int(line.split()[2]) > 0 and int(line.split()[3]) < 5 for line in shown), shown

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.cluster_check import problems
+from ottla.tools.cli.cluster_check import problems, summary
 from tests.tools.cli.ottla_command import Ottla
 
 ALIVE = {1, 2, 3}
@@ -33,6 +33,15 @@ def test_what_is_not_in_order_is_named(
     part: Partition, leaving: int | None, minimum: int, said: list[str]
 ) -> None:
     assert problems(part, ALIVE, leaving, minimum) == said
+
+
+def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> None:
+    parts = [partition(1, [1, 2, 4], [1, 2])] * 56 + [partition(1, [1, 2, 3], [1, 2, 3])] * 5
+    parts.append(partition(-1, [4], [4]))
+    assert summary(parts, ALIVE) == [
+        "broker 4: away", "56 of 62 partitions lack 1 replica in sync",
+        "1 of 62 partitions have no leader",
+    ]
 
 
 def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:

@@ -150,6 +150,7 @@ def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> Know
         directory.offsets[LOG_STARTS].get(key),
         key in directory.offsets[CLEANED] or key[0] in COMPACTED,
         online,
+        os.path.exists(f"{directory.path}/{CLEAN_MARKER}"),
     )
 
 

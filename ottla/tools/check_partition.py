@@ -13,7 +13,7 @@ from ottla.log.recovery.rebuild import COPIED_GAPS, REREAD_MAX
 from ottla.log.snapshots import decode
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
-from ottla.tools.findings import REBUILD, RESTORE, Finding, Report, size_text
+from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, size_text
 
 SEGMENT = re.compile(r"(\d{20})\.log")
 SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
@@ -29,6 +29,13 @@ class Known:
     cleaned: bool = False
     online: bool = False
     """A broker may have it open: only sealed and durable segments are to be checked."""
+    clean: bool = True
+    """Whether the last stop was clean, so that the next start reads nothing again."""
+
+    @property
+    def reread_from(self) -> int | None:
+        """From where the next start reads the log again, None if it does not."""
+        return None if self.clean or self.online else self.recovery_point or 0
 
 
 @dataclass(slots=True)
@@ -58,6 +65,7 @@ def check_partition(path: str, known: Known, deep: bool, report: Report) -> Chec
     topic_id = check.read_topic_id()
     check.read_epochs()
     check.segments()
+    check.repeats.tell(report)
     checked = Checked(
         max(bases[0] if bases else 0, known.log_start or 0),
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
@@ -88,6 +96,7 @@ class PartitionCheck:
         self.path, self.names, self.bases, self.known = path, names, bases, known
         self.deep, self.report = deep, report
         self.epochs: LeaderEpochs | None = None
+        self.repeats = Repeats()
         self.end_offset = known.log_start or 0
         self.size = self.batches = self.gaps_below = 0
         self.epoch_starts: list[tuple[int, int]] = []
@@ -207,8 +216,9 @@ class PartitionCheck:
         size = os.stat(path).st_size
         self.size += size
         check = SegmentCheck(
-            path, base, size, producers, self.epochs, self.known.cleaned, self.deep, self.report
-        )
+            path, base, size, producers, self.epochs, self.known.cleaned, self.deep,
+            self.known.reread_from, self.repeats, self.report,
+        )  # fmt: skip
         sound = check.run()
         self.end_offset = check.end_offset
         self.batches += check.batches

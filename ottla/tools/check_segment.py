@@ -14,7 +14,7 @@ from ottla.log.index.transaction_index import ENTRY as TRANSACTION
 from ottla.log.recovery.rebuild import REREAD_MAX
 from ottla.log.recovery.scan import BatchScan, find_valid_batch
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
-from ottla.tools.findings import REBUILD, RESTORE, Finding, Report
+from ottla.tools.findings import READ_AGAIN, REBUILD, RESTORE, Finding, Repeats, Report
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import ProtocolError
 
@@ -45,9 +45,13 @@ class SegmentCheck:
         epochs: LeaderEpochs | None,
         cleaned: bool,
         deep: bool,
+        reread_from: int | None,
+        repeats: Repeats,
         report: Report,
     ) -> None:
+        """The next start reads the log again from the offset `reread_from` on, if that is given."""
         self.path, self.base_offset, self.size = path, base_offset, size
+        self.reread_from, self.repeats = reread_from, repeats
         self.producers, self.epochs = producers, epochs
         self.cleaned, self.deep, self.report = cleaned, deep, report
         self.end_offset, self.epoch, self.batches = base_offset, -1, 0
@@ -58,9 +62,20 @@ class SegmentCheck:
         self.producer_id_max = -1
         self.fault: tuple[int, str] | None = None
 
-    def tell(self, what: str, position: int, advice: str = RESTORE, note: bool = False) -> None:
-        """Report something about the batch at `position`."""
-        self.report.add(Finding(self.path, what, advice, position, self.end_offset, note))
+    def tell(
+        self, what: str, position: int, advice: str = RESTORE, *, note: bool = False, kind: str = ""
+    ) -> None:
+        """Report something about the batch at `position`; with a kind, once for the partition."""
+        finding = Finding(self.path, what, advice, position, self.end_offset, note)
+        if kind:
+            self.repeats.add(kind, finding)
+        else:
+            self.report.add(finding)
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether the next start reads the end of this segment again, and makes its indexes."""
+        return self.reread_from is not None and self.end_offset > self.reread_from
 
     def run(self) -> bool:
         """Whether every batch is sound; `fault` is the first one that is not."""
@@ -82,8 +97,8 @@ class SegmentCheck:
             if self.fault is None:
                 # A segment with few batches has no index: both files are missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
-                    offsets.end()
-                    times.end()
+                    for index in (offsets, times):
+                        index.end(read_again=self.is_read_again)
                 self.check_transactions()
             return self.fault is None
         finally:
@@ -127,6 +142,7 @@ class SegmentCheck:
             self.tell(
                 f"offsets {self.end_offset} to {batch.base_offset - 1} are missing before it",
                 position, "only compaction leaves gaps, and this log was never compacted",
+                kind="gap",
             )  # fmt: skip
         self.batches += 1
         if batch.leader_epoch > self.epoch:
@@ -135,11 +151,16 @@ class SegmentCheck:
         if self.epochs is not None and self.epochs.entries:
             known = self.epochs.of_offset(batch.base_offset)
             if known not in (batch.leader_epoch, -1):
+                lags = batch.leader_epoch > self.epochs.latest
+                repaired = lags and self.reread_from is not None and (
+                    batch.base_offset >= self.reread_from)
                 self.tell(
                     f"it is of leader epoch {batch.leader_epoch}, leader-epoch-checkpoint says "
                     f"{known}", position,
+                    READ_AGAIN if repaired else
                     "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
                     " anew",
+                    note=repaired, kind="epoch that is repaired" if repaired else "epoch",
                 )  # fmt: skip
         if batch.producer_id >= 0:
             if not self.cleaned:
@@ -167,6 +188,7 @@ class SegmentCheck:
                 f"producer {batch.producer_id} goes on with epoch {batch.producer_epoch}, sequence "
                 f"{batch.base_sequence}; epoch {state.epoch}, sequence {due} was due",
                 position, "records may be missing or duplicated; compare with what was sent",
+                kind="sequence",
             )  # fmt: skip
 
     def check_records(self, batch: BatchView, position: int) -> None:
@@ -174,13 +196,14 @@ class SegmentCheck:
         try:
             records = batch.records()
         except ProtocolError as error:
-            self.tell(f"its records cannot be read: {error}", position)
+            self.tell(f"its records cannot be read: {error}", position, kind="records")
             return
         newest = max((record.timestamp for record in records), default=-1)
         if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
             self.tell(
                 f"its newest record is of {newest}, its header says {batch.max_timestamp}",
                 position, "searches by time may miss it; nothing else is affected", note=True,
+                kind="timestamp",
             )  # fmt: skip
 
     def check_transactions(self) -> None:
@@ -197,7 +220,8 @@ class SegmentCheck:
             self.report.add(Finding(path, "it ends with an incomplete entry", REBUILD))
         for producer_id, first, last in self.aborted:
             if (producer_id, first, last) not in listed:
-                self.report.add(
+                self.repeats.add(
+                    "aborted transaction",
                     Finding(
                         path,
                         f"the transaction of producer {producer_id}, offsets {first} to {last}, was"
@@ -205,7 +229,7 @@ class SegmentCheck:
                         "remove the clean-shutdown marker and the recovery point of this partition:"
                         " the next start rebuilds the index",
                         offset=first,
-                    )
+                    ),
                 )
 
 
@@ -263,11 +287,12 @@ class IndexWalk:
                 )
             self.next = next(self.entries, None)
 
-    def end(self) -> None:
+    def end(self, *, read_again: bool) -> None:
         """Called after the last batch of the segment."""
         if self.next is not None:
             self.wrong = self.wrong or f"its entry {self.next} is after the end of the segment"
         if self.wrong is not None:
-            self.report.add(Finding(self.path, self.wrong, REBUILD))
+            advice = READ_AGAIN if read_again else REBUILD
+            self.report.add(Finding(self.path, self.wrong, advice, note=read_again))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.tools.progress_line import ProgressLine
 
@@ -13,6 +14,7 @@ RESTORE = (
     "restore the file from a copy or another replica; without one, only the records before the"
     " damage can be read"
 )
+READ_AGAIN = "nothing to do: the last stop was not clean, and the next start makes it anew"
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 PROGRESS_SECONDS = 5.0
 
@@ -40,6 +42,33 @@ class Finding:
             where += f" (offset {self.offset})"
         line = f"{'note: ' if self.note else ''}{where}: {self.what}"
         return f"{line}\n    {self.advice}" if self.advice else line
+
+
+class Repeats:
+    """Findings of one partition that each of its batches may have: the first of each kind is
+    reported, with the number of the others."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Finding] = {}
+        self._more: Counter[str] = Counter()
+        self._last: dict[str, int | None] = {}
+
+    def add(self, kind: str, finding: Finding) -> None:
+        """Count one; a note and an error are two kinds."""
+        if kind in self._first:
+            self._more[kind] += 1
+            self._last[kind] = finding.offset
+        else:
+            self._first[kind] = finding
+
+    def tell(self, report: Report) -> None:
+        """Report what was found."""
+        for kind, finding in self._first.items():
+            if more := self._more[kind]:
+                others = f"{more} others like this" if more > 1 else "one other like this"
+                finding = replace(
+                    finding, what=f"{finding.what}; {others} up to offset {self._last[kind]}")
+            report.add(finding)
 
 
 @dataclass(slots=True)

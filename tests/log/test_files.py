@@ -138,7 +138,8 @@ def test_offset_checkpoints_round_trip_and_a_damaged_one_counts_as_missing() -> 
     disk = FaultyDisk()
     assert checkpoints.read_offsets(disk, "/none") == {}
     one_short, no_offset = b"0\n2\na 1 2\n", b"0\n1\na 1\n"
-    for wrong in (b"", b"0", b"0\n", b"1\n0\n", one_short, no_offset, b"0\nx\n", b"\xff"):
+    assert checkpoints.decode_offsets(b"") == {}, "as Kafka creates it"
+    for wrong in (b"0", b"0\n", b"1\n0\n", one_short, no_offset, b"0\nx\n", b"\xff"):
         with pytest.raises(ValueError):
             checkpoints.decode_offsets(wrong)
 

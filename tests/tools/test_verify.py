@@ -10,6 +10,7 @@ import pytest
 
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
+from ottla.log.directories.log_directory import CLEAN_MARKER
 from ottla.log.disk import Disk
 from ottla.log.storage import Storage
 from ottla.tools.findings import Report, size_text
@@ -237,3 +238,48 @@ def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:
     report.moved(500_000_000)
     assert capsys.readouterr().err == "… 50 % of 2.0 GB\n"
     assert [size_text(n) for n in (5, 1500, 2_000_000)] == ["5 B", "1.5 kB", "2.0 MB"]
+
+
+def several_epochs(data: Path) -> Path:
+    """A partition of 40 batches, the last 30 of an epoch that its checkpoint does not have."""
+    log = open_log(data, "e-0")
+    for number in range(40):
+        log.append_bytes(some(b"x" * 400), 0 if number < 10 else 1)
+    log.close()
+    (data / "e-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for suffix in (".index", ".timeindex"):
+        (data / "e-0" / f"{FIRST}{suffix}").unlink()
+    return data
+
+
+def test_what_the_next_start_repairs_after_a_kill_is_one_note_and_no_error(
+    data: Path, capsys: Capture
+) -> None:
+    several_epochs(data)
+    (data / CLEAN_MARKER).unlink(missing_ok=True)
+    status, printed = verified(capsys, data, "--partition", "e-0")
+    assert status == 0 and "0 errors, 3 notes" in printed, printed
+    assert printed.count("leader epoch") == 1 and "29 others like this up to offset 39" in printed
+    status, printed = verified(capsys, data, "--partition", "e-0", "--quiet")
+    assert (status, printed) == (0, "")
+    storage = Storage.open(Disk(), Clock(), [str(data)])
+    storage.get_or_create("e", 0, bytes(range(16)), LogConfig())
+    storage.close()
+    status, printed = verified(capsys, data, "--partition", "e-0")
+    assert status == 0 and "0 errors, 0 notes" in printed, printed
+
+
+def test_epochs_that_nothing_repairs_are_one_error_of_the_partition(
+    data: Path, capsys: Capture
+) -> None:
+    several_epochs(data)
+    (data / CLEAN_MARKER).touch()
+    status, printed = verified(capsys, data, "--partition", "e-0")
+    assert status == 1 and printed.count("leader epoch 1") == 1, printed
+    assert "29 others like this up to offset 39" in printed
+
+
+def test_a_checkpoint_that_kafka_has_just_created_is_empty(data: Path, capsys: Capture) -> None:
+    (data / "cleaner-offset-checkpoint").touch()
+    status, printed = verified(capsys, data)
+    assert status == 0 and "0 errors, 0 notes" in printed

@@ -49,7 +49,9 @@ def join_lines(lines: list[str]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int]:
-    """Parses an offset checkpoint's text. Raises ValueError."""
+    """Parses an offset checkpoint's text; Kafka leaves a new one empty. Raises ValueError."""
+    if not data:
+        return {}
     lines = data.decode().split("\n")
     if lines[0] != "0":
         raise ValueError(f"version {lines[0]!r} of an offset checkpoint is unknown, expected 0")

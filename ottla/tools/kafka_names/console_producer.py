@@ -11,6 +11,7 @@ from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs, read_properties
+from ottla.tools.stream.client_settings import acks_of
 from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
 
@@ -115,6 +116,7 @@ def producer_settings(options: Options) -> dict[str, str]:
         found["compression.type"] = codec
     for flag in ("producer-property", "command-property"):
         found.update(pairs(options.all(flag), f"--{flag}"))
+    acks_of(found.get("acks", "all"))
     return found
 
 

@@ -7,11 +7,15 @@ depend on is the same for both: which flags exist, and exit status 1 for wrong o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
+
+
+NUMBERS = {"N", "MS"}
+"""Names of values that are numbers."""
 
 
 class UsageError(Exception):
@@ -83,16 +87,27 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
         if not flag.metavar:
             if equals:
                 raise UsageError(f"Option {name} does not take a value")
-        elif equals:
-            values.append(value)
         else:
-            values.extend(_values(flag, left))
+            given = [value] if equals else _values(flag, left)
+            for one in given:
+                check_number(flag, one)
+            values.extend(given)
     return options
 
 
-def _values(flag: Flag, left: list[str]) -> Iterable[str]:
+def check_number(flag: Flag, value: str) -> None:
+    """UsageError for a number that is none, also where the tool would not look at it."""
+    if flag.metavar not in NUMBERS:
+        return
+    try:
+        float(value)
+    except ValueError:
+        raise UsageError(f"Cannot parse argument '{value}' of option {flag.name}") from None
+
+
+def _values(flag: Flag, left: list[str]) -> list[str]:
     if flag.optional and (not left or left[0].startswith("--")):
-        return ()
+        return []
     if not left:
         raise UsageError(f"Option {flag.name} requires an argument")
     if flag.many != "+":

@@ -297,4 +297,8 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, Refused):
+            from ottla.client.similar_names import add_similar_topics
+
+            add_similar_topics(self, error)
         self.close()

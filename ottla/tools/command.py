@@ -7,9 +7,12 @@ exit status; the nouns of the table (`commands/ottla.txt`) are run by `cli/gramm
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
+
+from ottla.tools.printable import guard_terminal
 
 TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
@@ -39,13 +42,28 @@ USAGE = "usage: ottla [--version] COMMAND …"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; returns the exit status, 1 where nobody reads its output any more."""
     given = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            return run(given)
+        finally:
+            if sys.stdout is not None:      # help too, after which argparse exits
+                sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def run(given: list[str]) -> int:
+    """Find the command and run it."""
     command = given[0] if given else ""
     if given[:2] == ["server", "start"]:
         # Before all else, since a signal may come at any time; service.py unblocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return int(import_module("ottla.broker.main").main(given))
+    if given[:2] != ["topic", "browse"]:        # draws its own screen, of checked text
+        guard_terminal()
     if command in COMMANDS:
         status: int = import_module(COMMANDS[command][0]).main(given)
         return status

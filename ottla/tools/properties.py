@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ottla.broker.settings.properties import parse_properties
 from ottla.client.errors import ClientError
+from ottla.tools.usage import WrongUsage
 
 
 def read_properties(path: str) -> dict[str, str]:
@@ -24,6 +25,6 @@ def pairs(given: list[str], what: str) -> dict[str, str]:
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise ClientError(f"{what} {item!r}: expected NAME=VALUE")
+            raise WrongUsage(f"{what} {item!r}: expected NAME=VALUE")
         found[name.strip()] = value
     return found

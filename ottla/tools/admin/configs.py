@@ -50,6 +50,11 @@ MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 SCRAM_ITERATIONS = 4096
 
 
+def resource_text(kind: int, name: str) -> str:
+    """A resource in a message."""
+    return f"topic {name!r}" if kind == TOPIC else name
+
+
 def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
     """The broker to ask about a resource: brokers about themselves, any broker about the rest."""
     if kind in (BROKER, BROKER_LOGGER) and name:
@@ -68,7 +73,7 @@ def describe(
         resources=[resource], include_synonyms=synonyms, include_documentation=documentation
     )
     [result] = asked_of(cluster, kind, name).call(request).results
-    check(result.error_code, result.error_message, name)
+    check(result.error_code, result.error_message, resource_text(kind, name))
     return sorted(result.configs, key=lambda item: str(item.name))
 
 
@@ -88,7 +93,7 @@ def describe_many(
     results = (asked or cluster.any()).call(DescribeConfigsRequest(resources=resources)).results
     found = {}
     for result in results:
-        check(result.error_code, result.error_message, result.resource_name)
+        check(result.error_code, result.error_message, resource_text(kind, result.resource_name))
         found[result.resource_name] = list(result.configs)
     return found
 
@@ -111,7 +116,7 @@ def alter(
     )
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
     [done] = asked_of(cluster, kind, name).call(request).responses
-    check(done.error_code, done.error_message, name)
+    check(done.error_code, done.error_message, resource_text(kind, name))
 
 
 def resources(cluster: Cluster, kind: int) -> list[str]:

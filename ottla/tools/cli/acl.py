@@ -10,6 +10,7 @@ from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
+from ottla.tools.usage import WrongUsage
 
 KINDS = {
     "topic": "TOPIC",
@@ -27,7 +28,7 @@ def pattern_of(text: str) -> Pattern:
         return Pattern("CLUSTER", CLUSTER_NAME)
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
-        raise ClientError(
+        raise WrongUsage(
             f"{text!r}: expected cluster or one of " + ", ".join(f"{one}/NAME" for one in KINDS)
         )
     if name.endswith("*") and name != "*":
@@ -69,9 +70,9 @@ def add(options: Namespace) -> None:
     operation = options.operation.upper().replace("-", "_")
     if operation not in acls.OPERATIONS or operation == "ANY":
         known = ", ".join(name.lower() for name in acls.OPERATIONS if name != "ANY")
-        raise ClientError(f"operation {options.operation!r}: expected one of {known}")
+        raise WrongUsage(f"operation {options.operation!r}: expected one of {known}")
     if ":" not in options.principal:
-        raise ClientError(f"principal {options.principal!r}: expected User:NAME")
+        raise WrongUsage(f"principal {options.principal!r}: expected User:NAME")
     rule = Rule(
         options.principal, options.host or "*", operation, "DENY" if options.deny else "ALLOW"
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ottla.client.errors import ClientError, check
+from ottla.client.errors import check
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import partitions
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
+from ottla.tools.usage import WrongUsage
 from ottla.wire.apis import APIS, ApiKey
 
 
@@ -118,7 +119,7 @@ def features(options: Namespace) -> None:
 def set_feature(options: Namespace) -> None:
     name, equals, level = options.feature.partition("=")
     if not equals or not level.isdecimal():
-        raise ClientError(f"{options.feature!r}: expected NAME=LEVEL")
+        raise WrongUsage(f"{options.feature!r}: expected NAME=LEVEL")
     kind = admin.SAFE_DOWNGRADE if options.downgrade else admin.UPGRADE
     with connect(options) as cluster:
         results = admin.update_feature(cluster, {name: int(level)}, kind, dry_run=options.dry_run)

@@ -47,6 +47,7 @@ from ottla.replication.metadata import BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.standalone import TOPIC, read_stopped
 from ottla.tools.cli.output import confirm, done
+from ottla.tools.usage import WrongUsage
 
 METADATA = TOPIC, 0
 REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadata, SettingsError)
@@ -55,7 +56,7 @@ REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadat
 def create(options: Namespace) -> None:
     """`ottla cluster create`."""
     if options.source is None:
-        raise ClientError("--from is needed: server.properties, or a log directory")
+        raise WrongUsage("--from is needed: server.properties, or a log directory")
     disk, source = Disk(), Path(options.source)
     overrides = []
     if source.is_dir():
@@ -66,7 +67,7 @@ def create(options: Namespace) -> None:
         config = BrokerConfig.load(path, overrides)
         address = options.zookeeper or config.zookeeper_connect
         if not address:
-            raise ClientError("--zookeeper is needed: host:port/chroot")
+            raise WrongUsage("--zookeeper is needed: host:port/chroot")
         directories = member_marks.open_stopped(
             disk, [str(each) for each in config.log_directories()]
         )

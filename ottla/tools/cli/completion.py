@@ -6,7 +6,9 @@ seconds, so that an unreachable broker does not hang a shell.
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.tools.cli.grammar import common_flags
@@ -20,27 +22,32 @@ BASH = """\
 # Completion of ottla for bash: eval "$(ottla completion bash)"
 _ottla_names() {{ # _ottla_names topic|group: from a cache, or from a broker that answers at once
   local cluster=${{OTTLA_BOOTSTRAP_SERVERS//[^[:alnum:]]/_}}
-  local file=${{XDG_RUNTIME_DIR:-/tmp}}/ottla-$UID-$cluster-$1-names
+  local folder=${{XDG_RUNTIME_DIR:-${{XDG_CACHE_HOME:-$HOME/.cache}}}}/ottla
+  local file=$folder/$cluster-$1-names
+  mkdir -p -m 700 "$folder" 2>/dev/null || return
   if [ ! -f "$file" ] || [ $(($(date +%s) - $(stat -c %Y "$file"))) -gt 10 ]; then
     timeout 1 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
     mv "$file.new" "$file" # a broker that does not answer is not asked again at once either
   fi
-  cat "$file" 2>/dev/null
+  # A shell would run what is in a name like $(…), and group ids may be anything.
+  grep -E '^[[:alnum:]._-]+$' "$file" 2>/dev/null | sed "s|^|$2|"
 }}
 _ottla() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} noun=${{COMP_WORDS[1]}} verb=${{COMP_WORDS[2]}} words=
   if [ "$COMP_CWORD" = 1 ]; then words="{nouns}"
   else case "$noun $verb" in
 {cases}
+{kafka}
     esac
     if [ -z "$words" ] || [ "$COMP_CWORD" = 2 ]; then case "$noun" in
 {verbs}
     esac; fi
-    case "$word" in -*) ;; *) case "$noun $verb" in
+    case "$word" in -*) ;; topic/*) words="$(_ottla_names topic topic/)" ;; *) case "$noun $verb" in
 {dynamic}
     esac ;; esac
   fi
   COMPREPLY=($(compgen -W "$words" -- "$word"))
+  case "${{COMPREPLY[*]}}" in */) compopt -o nospace 2>/dev/null ;; esac
 }}
 complete -o default -F _ottla ottla
 """
@@ -71,10 +78,28 @@ def asks_for(command: Command) -> str:
     return ""
 
 
+def entities_of(command: Command) -> list[str]:
+    """The kinds of entities that a command takes, as topic/ in `config show topic/orders`."""
+    for flag in command.flags:
+        if flag.positional and flag.names[0] in ("ENTITY", "RESOURCE"):
+            return [f"{kind}/" for kind in re.findall(r"([a-z]+)/", flag.help)]
+    return []
+
+
+def pipelines() -> list[str]:
+    """The names of `ottla pipeline`; none where Spark is not installed."""
+    try:
+        steps = import_module(COMMANDS["pipeline"][0].replace("command", "steps"))
+    except ImportError:
+        return []
+    return [*(step.name for step in steps.STEPS), "run"]
+
+
 def bash() -> str:
     """The script for bash."""
     commands = dict(table.read("ottla").items())
-    verbs: dict[str, list[str]] = {"server": ["start"], "log": ["verify", "import", "dump"]}
+    verbs: dict[str, list[str]] = {
+        "server": ["start"], "log": ["verify", "import", "dump"], "pipeline": pipelines()}
     cases, dynamic = [], []
     for name, command in commands.items():
         noun, _, verb = name.partition(" ")
@@ -84,9 +109,15 @@ def bash() -> str:
         cases.append(f'      {label}) words="{" ".join(words_of(command))}" ;;')
         if kind := asks_for(command):
             dynamic.append(f'      {label}) words="$words $(_ottla_names {kind})" ;;')
+        elif entities := entities_of(command):
+            dynamic.append(f'      {label}) words="$words {" ".join(entities)}" ;;')
     second = [f'      {noun}) words="{" ".join(found)}" ;;' for noun, found in verbs.items()]
+    kafka = table.read("kafka")
     return BASH.format(
-        nouns=" ".join(COMMANDS),
+        nouns=" ".join([*COMMANDS, *kafka]),
+        kafka="\n".join(
+            f'      "{name} "*) words="{" ".join(words_of(one))}" ;;' for name, one in kafka.items()
+        ),
         cases="\n".join(cases),
         verbs="\n".join(second),
         dynamic="\n".join(dynamic),
@@ -99,8 +130,11 @@ def fish() -> str:
         "# Completion of ottla for fish: ottla completion fish | source",
         "complete -c ottla -f",
     ]
-    for noun, (_, what) in COMMANDS.items():
+    tools = {name: (one.target, one.about) for name, one in table.read("kafka").items()}
+    for noun, (_, what) in {**COMMANDS, **tools}.items():
         lines.append(f"complete -c ottla -n __fish_use_subcommand -a {noun} -d '{plain(what)}'")
+    for name in pipelines():
+        lines.append(f"complete -c ottla -n '__fish_seen_subcommand_from pipeline' -a {name}")
     for name, command in table.read("ottla").items():
         noun, _, verb = name.partition(" ")
         seen = f"__fish_seen_subcommand_from {noun}"
@@ -116,6 +150,8 @@ def fish() -> str:
                 f"complete -c ottla -n '{seen}' -a '(timeout 1 ottla {kind} list -o name "
                 "--timeout 0.3 2>/dev/null)'"
             )
+        elif entities := entities_of(command):
+            lines.append(f"complete -c ottla -n '{seen}' -a '{' '.join(entities)}'")
     return "\n".join(lines) + "\n"
 
 

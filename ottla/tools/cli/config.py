@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ottla.client.errors import ClientError
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
+from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
+from ottla.tools.usage import WrongUsage
 
 KINDS = {
     "topic": configs.TOPIC,
@@ -24,11 +25,11 @@ def entity_of(text: str) -> tuple[int, str]:
     """Type and name of `topic/orders`; ClientError for anything else."""
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
-        raise ClientError(f"{text!r}: expected one of {', '.join(f'{one}/NAME' for one in KINDS)}")
+        raise WrongUsage(f"{text!r}: expected one of {', '.join(f'{one}/NAME' for one in KINDS)}")
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not name.isdecimal():
-        raise ClientError(f"{text!r}: a broker is identified by its number")
+        raise WrongUsage(f"{text!r}: a broker is identified by its number")
     return KINDS[kind], name
 
 
@@ -62,7 +63,9 @@ def show_one(options: Namespace) -> None:
 
 def set_values(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
-    values = pairs(options.setting, "setting")
+    values = without_units(pairs(options.setting, "setting"))
+    if kind == configs.BROKER_LOGGER:
+        values = {logger: level.upper() for logger, level in values.items()}
     with connect(options) as cluster:
         configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
     shown = ", ".join(f"{key}={value}" for key, value in values.items())

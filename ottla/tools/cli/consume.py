@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect, properties_of
@@ -17,14 +17,18 @@ from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
+from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 Show = Callable[[Any], bytes]
+OUTPUTS = ("lines", "jsonl", "json", "hex")
+OFFSET = re.compile("beginning|earliest|start|end|latest|stored|-?[0-9]+|s?@.+")
 
 
 def consume(options: Namespace) -> None:
+    choose_output(options)
     properties = properties_of(options)
     if options.committed:
         properties["isolation.level"] = "read_committed"
@@ -43,6 +47,16 @@ def consume(options: Namespace) -> None:
             line.clear()
 
 
+def choose_output(options: Namespace) -> None:
+    """-o is a format; an offset is taken too. Raises WrongUsage."""
+    text = options.output
+    if text is None or text in OUTPUTS:
+        return
+    if options.offset is not None or not OFFSET.fullmatch(text):
+        raise WrongUsage(f"-o {text}: expected {', '.join(OUTPUTS)}, or an offset")
+    options.offset, options.output = text, None
+
+
 def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressLine:
     """A line for records that go to a file or a pipe, where it is known how many will come."""
     line = ProgressLine(options.count or 0)
@@ -59,17 +73,19 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
     """Where to begin and where to end; before what is not `committed` yet, if only that is read."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
-        found.partitions = [number_of(one) for one in options.partition]
+        found.partitions = options.partition
     text = options.offset or ("stored" if options.group else "beginning")
+    if options.exit:
+        existing(cluster, options.topic)
     if text == "stored":
         if not options.group:
-            raise ClientError("--offset stored needs --group")
+            raise WrongUsage("--offset stored needs --group")
         found.start = EARLIEST
         if options.exit:
             read_to_the_end(cluster, found, committed=committed)
         return found
     if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
-        raise ClientError(
+        raise WrongUsage(
             "with --group the offset is stored, beginning or end (where none is stored)"
         )
     if text in ("beginning", "earliest", "start"):
@@ -81,9 +97,8 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
     elif text.removeprefix("-").isdecimal():
         found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     else:
-        raise ClientError(f"--offset {text}: expected beginning, end, stored, N, -N or s@TIME")
+        raise WrongUsage(f"--offset {text}: expected beginning, end, stored, N, -N or @TIME")
     if options.exit and not found.group:
-        existing(cluster, options.topic)
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
         places = places_of(cluster, asked)
         found.ends = offsets.required(
@@ -103,14 +118,6 @@ def without_the_group(cluster: Cluster, wanted: Reading) -> None:
     wanted.starts = {
         place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics
     }
-
-
-def number_of(text: str | int) -> int:
-    """A partition's number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ClientError(f"--partition {text}: expected a number") from None
 
 
 def existing(cluster: Cluster, names: list[str]) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
+from ottla.tools.printable import printable
+from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
 
-NUMBERS = {"N", "MS", "SECONDS"}
 DEBUG = "OTTLA_DEBUG"
 ADDRESS = "localhost:9092"
 VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
@@ -33,6 +36,43 @@ def main(arguments: list[str]) -> int:
     if words in commands:
         return run(commands[words], arguments[2:])
     return show_verbs(noun, commands, arguments[1:])
+
+
+def whole(text: str) -> int:
+    """A number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """A number from 1 on."""
+    if whole(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
+    return int(text)
+
+
+def with_unit(read: Callable[[str], float], shown: Callable[[float], float]) -> Value:
+    """A time or a size."""
+
+    def value(text: str) -> float:
+        try:
+            return shown(read(text))
+        except WrongUsage as wrong:
+            raise argparse.ArgumentTypeError(str(wrong)) from None
+
+    return value
+
+
+Value = Callable[[str], float]
+VALUES: dict[str, Value] = {
+    "N": whole,
+    "COUNT": count,
+    "SECONDS": with_unit(lambda text: duration_ms(text, "s"), lambda ms: ms / 1000),
+    "MS": with_unit(duration_ms, int),
+    "SIZE": with_unit(size_bytes, int),
+}
+"""What a value must be, by its name in the table."""
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
@@ -83,8 +123,8 @@ def common_flags(command: Command) -> list[Flag]:
     if "cluster" in command.marks:
         found += [
             table.parse_flag(
-                f"--bootstrap-server -b HOST:PORT  the brokers; ${VARIABLE} or {ADDRESS} "
-                "if left out"
+                "--bootstrap-server --bootstrap -b HOST:PORT  the brokers; "
+                f"${VARIABLE} or {ADDRESS} if left out"
             ),
             table.parse_flag("--command-config FILE  a property file with settings of the client"),
             table.parse_flag("--timeout SECONDS  how long a broker may be out of reach (5)"),
@@ -115,14 +155,16 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
     else:
         if not flag.choices:
             settings["metavar"] = flag.metavar
-        if flag.metavar in NUMBERS:
-            settings["type"] = float if flag.metavar == "SECONDS" else int
+        if flag.metavar in VALUES:
+            settings["type"] = VALUES[flag.metavar]
         if flag.many:
             settings["action"] = "append"
             settings["default"] = []
     settings["dest"] = flag.name.replace("-", "_").replace(".", "_")
     if settings["dest"] == "from":
         settings["dest"] = "source"
+    if flag.choices and all(one.islower() for one in flag.choices):
+        settings["type"] = str.lower
     parser.add_argument(*flag.names, **settings)  # type: ignore[arg-type]
 
 
@@ -142,9 +184,12 @@ def run(command: Command, arguments: list[str]) -> int:
         # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except WrongUsage as wrong:
+        print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
+        return 2
     except (ClientError, OSError) as failed:
         sys.stdout.flush()
-        print(f"{name}: {' '.join(str(failed).split())}", file=sys.stderr)
+        print(f"{name}: {one_line(failed)}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as missing:
         print(f"{name}: {not_installed(missing)}", file=sys.stderr)
@@ -169,9 +214,14 @@ def not_installed(missing: ModuleNotFoundError) -> str:
     return f"{package} is not installed in this environment: pip install {package}"
 
 
+def one_line(failed: Exception) -> str:
+    """What an error says, without what would control a terminal: it may quote a broker's text."""
+    return printable(" ".join(str(failed).split()))
+
+
 def unexpected(bug: Exception) -> str:
     """One line about an unexpected error."""
-    what = " ".join(str(bug).split())
+    what = one_line(bug)
     return f"unexpected {type(bug).__name__}: {what} ({DEBUG}=1 shows where)"
 
 

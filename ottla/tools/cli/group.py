@@ -5,15 +5,19 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, check
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show, table
+from ottla.tools.usage import WrongUsage
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
@@ -121,7 +125,9 @@ def chosen(
         [topic] = topics.describe(cluster, [name])
         known = [part.index for part in topic.partitions]
         if topic.error or not known:
-            raise ClientError(f"topic {name!r} not found")
+            check(topic.error or UNKNOWN, what=f"topic {name!r}")
+        if colon and not all(part.isdecimal() for part in listed.split(",")):
+            raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
         wanted = [int(part) for part in listed.split(",")] if colon else known
         if missing := [index for index in wanted if index not in known]:
             raise ClientError(f"topic {name} has no partition {missing[0]}")
@@ -137,11 +143,11 @@ def planned(
         return resets.to_end(cluster, places, EARLIEST)
     if to in ("end", "latest"):
         return resets.to_end(cluster, places, LATEST)
-    if to.startswith("@"):
-        return resets.to_timestamp(cluster, places, milliseconds(to[1:]))[0]
+    if to.startswith(("@", "s@")):
+        return resets.to_timestamp(cluster, places, milliseconds(to))[0]
     sign, digits = (to[0], to[1:]) if to[:1] in ("+", "-") else ("", to)
     if not digits.isdecimal():
-        raise ClientError(f"--to {to}: expected beginning, end, N, +N, -N or @TIME")
+        raise WrongUsage(f"--to {to}: expected beginning, end, N, +N, -N or @TIME")
     if not sign:
         return resets.clamp(cluster, dict.fromkeys(places, int(to)))
     if missing := [place for place in places if place not in committed]:
@@ -152,7 +158,7 @@ def planned(
 
 def reset(options: Namespace) -> None:
     if not options.to:
-        raise ClientError("--to is needed: beginning, end, N, +N, -N or @TIME")
+        raise WrongUsage("--to is needed: beginning, end, N, +N, -N or @TIME")
     with connect(options) as cluster:
         committed = groups.committed(cluster, options.group)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)

@@ -18,6 +18,7 @@ from pathlib import Path
 from ottla.client.errors import ClientError
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, say
 from ottla.tools.cli.server import READY
+from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
 
 FIRST_PORT = 9092
@@ -198,7 +199,7 @@ def start(options: Namespace) -> int:
     """`ottla cluster start`."""
     count = 3 if options.brokers is None else options.brokers
     if not 1 <= count <= BROKERS_MAX:
-        raise ClientError(f"--brokers {count}: from 1 to {BROKERS_MAX}")
+        raise WrongUsage(f"--brokers {count}: from 1 to {BROKERS_MAX}")
     port = FIRST_PORT if options.port is None else options.port
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)

@@ -21,6 +21,7 @@ from ottla.tools.properties import read_properties
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.tools.stream.writer import NotWritten, Writer
+from ottla.tools.usage import WrongUsage
 
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
@@ -44,7 +45,7 @@ def mirror_between(
     reading = options.source or of_source.get("bootstrap.servers", "")
     writing = options.to or of_target.get("bootstrap.servers", "")
     if not reading or not writing:
-        raise ClientError("--from and --to are needed: the two clusters")
+        raise WrongUsage("--from and --to are needed: the two clusters")
     with connected(reading, of_source) as source, connected(writing, of_target) as target:
         run = Mirror(options, source, target)
         run.of_source, run.of_target = of_source, of_target
@@ -67,7 +68,7 @@ def pattern_of(text: str, flag: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as wrong:
-        raise ClientError(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
+        raise WrongUsage(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
 
 
 class Copied:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ottla.client.errors import ClientError
+from ottla.tools.usage import WrongUsage
 
 
 def milliseconds(text: str) -> int:
-    """Milliseconds since 1970; without a zone in UTC. ClientError for anything else."""
+    """Milliseconds since 1970; without a zone in UTC. An @ before it, as --offset has it, changes
+    nothing. Raises WrongUsage for anything else."""
+    text = text.removeprefix("s@").removeprefix("@")
     if text.isdecimal():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ClientError(
+        raise WrongUsage(
             f"{text!r} is not a time: expected 2026-01-31T12:00:00 (UTC unless it has a zone) or "
             "milliseconds since 1970"
         ) from None

@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.tools.findings import size_text
+from ottla.tools.printable import BOLD, PLAIN
 
 Row = Mapping[str, Any]
+SIZES = {"bytes", "size", "free", "total", "usable", "received", "sent"}
+"""Columns of bytes, which have units on a terminal; elsewhere programs read them."""
 
 
 class NotConfirmed(ClientError):
@@ -38,7 +42,11 @@ def show(
 
 def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Aligned columns; numbers to the right. Colours only on a terminal, never with NO_COLOR."""
-    cells = [[cell(row.get(column)) for column in columns] for row in rows]
+    sizes = SIZES if sys.stdout.isatty() else set()
+    cells = [
+        [size(row.get(one)) if one in sizes else cell(row.get(one)) for one in columns]
+        for row in rows
+    ]
     heads = [column.replace("_", "-").upper() for column in columns]
     widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(columns))]
     right = [
@@ -48,6 +56,11 @@ def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     print(bold(line_of(heads, widths, right)))
     for line in cells:
         print(line_of(line, widths, right))
+
+
+def size(value: Any) -> str:
+    """A number of bytes in a table on a terminal."""
+    return size_text(value) if isinstance(value, int) else cell(value)
 
 
 def line_of(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -73,7 +86,7 @@ def cell(value: Any) -> str:
 def bold(text: str) -> str:
     """Bold on a terminal that wants colours."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-        return f"\x1b[1m{text}\x1b[0m"
+        return f"{BOLD}{text}{PLAIN}"
     return text
 
 

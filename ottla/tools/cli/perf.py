@@ -7,13 +7,13 @@ import time
 from argparse import Namespace
 from typing import Any
 
-from ottla.client.errors import ClientError
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send
+from ottla.tools.usage import WrongUsage
 
 RECORDS = 100_000
 
@@ -22,7 +22,7 @@ def produce(options: Namespace) -> None:
     records = RECORDS if options.records is None else options.records
     size = 1000 if options.size is None else options.size
     if records < 1 or size < 1:
-        raise ClientError("--records and --size must be at least 1")
+        raise WrongUsage("--records and --size must be at least 1")
     acks = options.acks or "all"
     load = ProduceLoad(
         options.topic,

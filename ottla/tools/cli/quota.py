@@ -12,7 +12,9 @@ from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
+from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
+from ottla.tools.usage import WrongUsage
 
 KINDS = {"user": "user", "client": "client-id", "ip": "ip"}
 SHOWN = {kind: name for name, kind in KINDS.items()}
@@ -29,7 +31,7 @@ def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
         entity[KINDS[kind]] = None if name == "default" else name
         rest.pop(0)
     if not entity or not rest:
-        raise ClientError("expected user/NAME, client/ID or ip/ADDRESS, then what to change")
+        raise WrongUsage("expected user/NAME, client/ID or ip/ADDRESS, then what to change")
     return entity, rest
 
 
@@ -57,11 +59,11 @@ def show(options: Namespace) -> None:
 def set_values(options: Namespace) -> None:
     entity, rest = entity_of(options.entity)
     numbers = {}
-    for key, value in pairs(rest, "quota").items():
+    for key, value in without_units(pairs(rest, "quota")).items():
         try:
             numbers[key] = float(value)
         except ValueError:
-            raise ClientError(f"{key}={value}: expected a number") from None
+            raise WrongUsage(f"{key}={value}: expected a number") from None
     with connect(options) as cluster:
         configs.alter_quotas(cluster, entity, numbers, dry_run=options.dry_run)
     done(options, f"set {', '.join(rest)}")

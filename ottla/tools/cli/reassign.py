@@ -15,6 +15,7 @@ from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.java import message_of
+from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def show(options: Namespace) -> None:
 def plan(options: Namespace) -> None:
     leaving = set(options.without)
     if not leaving:
-        raise ClientError("--without is needed: the broker that is to be retired")
+        raise WrongUsage("--without is needed: the broker that is to be retired")
     with connect(options) as cluster:
         controller = cluster.controller(itself=True)
         described = topics.describe(cluster, options.topic or None, asked=controller)
@@ -120,7 +121,7 @@ def elect(options: Namespace) -> int:
             for text in options.partition:
                 name, colon, index = text.partition(":")
                 if colon and not index.isdecimal():
-                    raise ClientError(f"{text!r}: expected topic:0, or a topic")
+                    raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
                 known = list(topics.leaders(cluster, [name]))
                 places += [(name, int(index))] if colon else known
         if options.unclean:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ottla.client.errors import ClientError
+from ottla.tools.usage import WrongUsage
 
 Show = Callable[[Any], bytes]
 Written = Callable[[int], bytes]
@@ -125,7 +125,7 @@ def braced(text: str, token: str) -> tuple[str, str]:
         depth += {"{": 1, "}": -1}.get(character, 0)
         if depth == 0:
             return text[1:at], text[at + 1 :]
-    raise ClientError(f"--format: {token}{{ has no closing brace")
+    raise WrongUsage(f"--format: {token}{{ has no closing brace")
 
 
 def shown(token: str, modifier: str | None) -> Show:
@@ -134,7 +134,7 @@ def shown(token: str, modifier: str | None) -> Show:
         return counter(modifier)
     if modifier is None:
         if token not in TOKENS:
-            raise ClientError(f"--format: %{token} is not one of {KNOWN}")
+            raise WrongUsage(f"--format: %{token} is not one of {KNOWN}")
         return TOKENS[token]
     if token == "h":
         return headers(modifier)
@@ -145,7 +145,7 @@ def shown(token: str, modifier: str | None) -> Show:
         number = WITH_MODIFIER.get(token, NUMBERS[token])
         write_number = moment(modifier) if token == "d" else number_form(modifier, token)
         return lambda record: write_number(number(record))
-    raise ClientError(f"--format: %{token} takes no modifier {{{modifier}}}")
+    raise WrongUsage(f"--format: %{token} takes no modifier {{{modifier}}}")
 
 
 def counter(modifier: str | None) -> Show:
@@ -193,7 +193,7 @@ def number_form(modifier: str, token: str) -> Written:
         size = int(bits) // 8
         order: Any = kind
         return lambda value: (value & ((1 << 8 * size) - 1)).to_bytes(size, order)
-    raise ClientError(
+    raise WrongUsage(
         f"--format: %{token}{{{modifier}}}: expected ascii, hex, hex64 … hex4, big64 … big8, "
         "little64 … little8, byte or bool"
     )
@@ -209,7 +209,7 @@ def text_form(modifier: str, token: str) -> Callable[[bytes], bytes]:
         return lambda data: base64.b64encode(data).rstrip(b"=")
     if modifier.startswith("unpack"):
         return unpacked(enclosed(modifier.removeprefix("unpack"), token))
-    raise ClientError(
+    raise WrongUsage(
         f"--format: %{token}{{{modifier}}}: expected hex, base64, base64raw or unpack[…]")
 
 
@@ -221,7 +221,7 @@ def enclosed(text: str, token: str) -> str:
         count = len(text) - len(text.lstrip(opening))
         if text.endswith(closing * count) and len(text) > 2 * count:
             return text[count:-count]
-    raise ClientError(f"--format: %{token}: {text!r} is not enclosed in brackets")
+    raise WrongUsage(f"--format: %{token}: {text!r} is not enclosed in brackets")
 
 
 def unpacked(letters: str) -> Callable[[bytes], bytes]:
@@ -233,11 +233,11 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
             order = letter
         elif letter.lower() in NEEDS or letter in "c.s$":
             if steps and steps[-1][1] in "s$":
-                raise ClientError(f"--format: unpack[{letters}]: nothing may follow s or $")
+                raise WrongUsage(f"--format: unpack[{letters}]: nothing may follow s or $")
             steps.append((order, letter))
         elif letter != "x":
             known = "x < > b B h H i I q Q c . s $"
-            raise ClientError(f"--format: unpack: {letter!r} is not one of {known}")
+            raise WrongUsage(f"--format: unpack: {letter!r} is not one of {known}")
 
     def show(data: bytes) -> bytes:
         out, left = b"", data
@@ -263,7 +263,7 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
 def moment(modifier: str) -> Written:
     """%d{strftime[…]} in UTC, or a number of milliseconds."""
     if modifier.startswith("go"):
-        raise ClientError("--format: %d{go[…]} is not known here: use %d{strftime[%F %T]}")
+        raise WrongUsage("--format: %d{go[…]} is not known here: use %d{strftime[%F %T]}")
     if not modifier.startswith("strftime"):
         return number_form(modifier, "d")
     layout = enclosed(modifier.removeprefix("strftime"), "d")

@@ -19,6 +19,7 @@ from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
 from ottla.tools.cli.output import done, show
+from ottla.tools.usage import WrongUsage
 
 READY = "ottla ready: "
 START_SECONDS = 30.0
@@ -90,15 +91,14 @@ def config(options: Namespace) -> None:
 
 def dev(options: Namespace) -> int:
     """Runs a broker on temporary data, until standard input, Ctrl-C or SIGTERM ends it."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the code below cleans up
+    wanted = [topic_of(text) for text in options.topic]
     with tempfile.TemporaryDirectory(prefix="ottla-dev-", dir=memory()) as name:
         process = start_broker(options, Path(name))
         try:
             address = wait_ready(process)
             with Cluster(address) as cluster:
-                for text in options.topic:
-                    topic, _, count = text.partition(":")
-                    topics.create(cluster, topic, partitions=int(count) if count.isdecimal() else 1)
+                for topic, count in wanted:
+                    topics.create(cluster, topic, partitions=count)
             print(f"BOOTSTRAP_SERVERS={address}", flush=True)
             wait_end(process, None if options.detach_stdin else sys.stdin.fileno())
         except KeyboardInterrupt:
@@ -107,6 +107,14 @@ def dev(options: Namespace) -> int:
             process.terminate()
             process.wait(STOP_SECONDS)
     return 0
+
+
+def topic_of(text: str) -> tuple[str, int]:
+    """A topic to be created, and its partitions. Raises WrongUsage."""
+    topic, colon, count = text.partition(":")
+    if not topic or (colon and (not count.isdecimal() or int(count) < 1)):
+        raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS with 1 or more")
+    return topic, int(count) if colon else 1
 
 
 def memory() -> str | None:
@@ -156,8 +164,10 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
         if stdin is not None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
-            except PermissionError:  # a file is always ready: it does not end anything
-                pass
+            except PermissionError:     # a file or /dev/null: nothing will come of it
+                print("standard input has ended, and the broker with it; --detach-stdin keeps it",
+                      file=sys.stderr)  # fmt: skip
+                return
         try:
             while True:
                 for key, _ in selector.select():

@@ -6,14 +6,16 @@ import re
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.errors import Refused, check
 from ottla.tools.admin import configs, offsets, partitions, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show
+from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
+from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def create(options: Namespace) -> None:
-    settings = pairs(options.config, "--config")
+    settings = without_units(pairs(options.config, "--config"))
     with connect(options) as cluster:
         for name in options.topic:
             try:
@@ -44,7 +46,7 @@ def list_topics(options: Namespace) -> None:
     try:
         fits = re.compile(options.pattern or ".*").fullmatch
     except re.error as wrong:
-        raise ClientError(f"{options.pattern!r} is no regular expression: {wrong}") from wrong
+        raise WrongUsage(f"{options.pattern!r} is no regular expression: {wrong}") from wrong
     with connect(options) as cluster:
         found = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
     show(
@@ -114,7 +116,7 @@ def describe(options: Namespace) -> None:
 
 def grow(options: Namespace) -> None:
     if options.partitions is None:
-        raise ClientError("--partitions is needed: the total number of partitions afterwards")
+        raise WrongUsage("--partitions is needed: the total number of partitions afterwards")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
     done(options, f"given topic {options.topic} {options.partitions} partitions")
@@ -122,9 +124,9 @@ def grow(options: Namespace) -> None:
 
 def trim(options: Namespace) -> None:
     if options.before is None:
-        raise ClientError("--before is needed: the first offset that stays, or end")
+        raise WrongUsage("--before is needed: the first offset that stays, or end")
     if options.before != "end" and not options.before.isdecimal():
-        raise ClientError(f"--before {options.before}: expected an offset or end")
+        raise WrongUsage(f"--before {options.before}: expected an offset or end")
     with connect(options) as cluster:
         [topic] = known(cluster, [options.topic])
         indexes = [part.index for part in topic.partitions]

@@ -41,6 +41,7 @@ DEPRECATED = {
 
 def run(options: Options) -> int:
     """Send every line of stdin."""
+    options.check_numbers()
     options.needs("topic")
     address = options.one("bootstrap-server") or options.one("broker-list")
     if not address:

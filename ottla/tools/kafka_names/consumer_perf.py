@@ -21,6 +21,7 @@ COLUMNS = (
 
 def run(options: Options) -> int:
     """Consume and print the figures."""
+    options.check_numbers()
     options.needs("bootstrap-server")
     if options.has("topic") + options.has("include") != 1:
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")

@@ -55,6 +55,12 @@ class Options:
         except ValueError:
             raise UsageError(f"Cannot parse argument '{self.one(name)}' of option {name}") from None
 
+    def check_numbers(self) -> None:
+        """UsageError for a number that is none, also where the tool does not use it."""
+        for flag in self.command.flags:
+            if flag.metavar in NUMBERS:
+                self.number(flag.name, 0)
+
     def only_with(self, allowed: str, *names: str) -> None:
         """UsageError where one of `names` was given and the action is not `allowed`."""
         for name in names:
@@ -88,21 +94,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
             if equals:
                 raise UsageError(f"Option {name} does not take a value")
         else:
-            given = [value] if equals else _values(flag, left)
-            for one in given:
-                check_number(flag, one)
-            values.extend(given)
+            values.extend([value] if equals else _values(flag, left))
     return options
-
-
-def check_number(flag: Flag, value: str) -> None:
-    """UsageError for a number that is none, also where the tool would not look at it."""
-    if flag.metavar not in NUMBERS:
-        return
-    try:
-        float(value)
-    except ValueError:
-        raise UsageError(f"Cannot parse argument '{value}' of option {flag.name}") from None
 
 
 def _values(flag: Flag, left: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from importlib import import_module
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
 from ottla.tools.kafka_names.grammar import UsageError, parse
+from ottla.tools.printable import printable
 
 KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools these imitate."""
@@ -140,7 +141,7 @@ def same_file() -> bool:
 
 def complain(name: str, message: str) -> None:
     """One line on stderr."""
-    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{name}: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def show_help(name: str, command: table.Command, *, asked: bool) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from ottla.tools.kafka_names.grammar import Options, UsageError
@@ -12,8 +11,8 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 def pid_folder() -> Path:
     """The file with the process ids of the brokers started here."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return Path(base) / f"ottla-kafka-server-{os.getuid()}"
+    base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are this user's
+    return Path(base) / "ottla-kafka-server"
 
 
 def run(options: Options) -> int:
@@ -27,7 +26,7 @@ def run(options: Options) -> int:
     if options.has("daemon") and detach():
         return 0
     folder = pid_folder()
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     note = folder / str(os.getpid())
     note.write_text("")
     arguments = ["server", "start", options.positional[0]]

@@ -16,6 +16,7 @@ from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
 from ottla.tools.stream.client_settings import FORMER_NAMES, check_names
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
+from ottla.tools.stream.record_output import RecordOutput
 from ottla.tools.stream.writer import Writer
 
 
@@ -61,11 +62,6 @@ def consume(chosen: Chosen) -> None:
         print_records(cluster, wanted, properties, shower(chosen, leaders))
         if wanted.taken != chosen.count or not chosen.count:
             say_ends(chosen, wanted)
-
-
-def binary_output() -> BinaryIO:
-    """Standard output for bytes."""
-    return sys.stdout.buffer
 
 
 def say_ends(chosen: Chosen, wanted: Reading) -> None:
@@ -120,24 +116,26 @@ def produce(chosen: Chosen) -> None:
         cluster.any()           # an unreachable broker is said at once
         if chosen.partition >= 0:
             Targets(cluster).check(topic, chosen.partition)
-        writer = Writer(cluster, properties)
+        writer, out = Writer(cluster, properties), RecordOutput() if chosen.tee else None
         try:
             for count, (key, value) in enumerate(records(chosen)):
                 if chosen.count is not None and count >= chosen.count:
                     break
-                send(chosen, writer, topic, key, value)
+                send(chosen, writer, topic, key, value, out)
         finally:
             writer.close()
 
 
 def send(
-    chosen: Chosen, writer: Writer, topic: str, key: bytes | None, value: bytes | None
-) -> None:
+    chosen: Chosen, writer: Writer, topic: str, key: bytes | None, value: bytes | None,
+    out: RecordOutput | None,
+) -> None:  # fmt: skip
     """Send one record, and print it with -T."""
     partition = chosen.partition if chosen.partition >= 0 else None
     writer.send(topic, key, value, chosen.headers, partition)
-    if chosen.tee:
-        binary_output().write((value or b"") + chosen.delimiter)
+    if out is not None:
+        out.write((value or b"") + chosen.delimiter)
+        out.flush()
 
 
 def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -8,12 +8,14 @@ are committed (`consumer`), and before the next ones are waited for.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, check
+from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import LATEST, Place
 from ottla.tools.interrupts import Interrupts, noted
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
 """When a member of a group has read to the end: others may get its partitions, or leave some."""
-TOPIC_SECONDS = 30.0
 PATTERN_SECONDS = 10.0
 """How often topics that fit a pattern are looked for."""
 SILENCE_SECONDS = 120.0
@@ -250,8 +251,8 @@ def matching(cluster: Cluster, pattern: str) -> list[str]:
 
 
 def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
-    """The partitions to read; a topic that does not exist yet is waited for a while."""
-    deadline = time.monotonic() + TOPIC_SECONDS
+    """The partitions to read; a topic that does not exist yet is waited for."""
+    told = False
     while True:
         names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
         asked = cluster.metadata(names).topics if names else []
@@ -272,10 +273,21 @@ def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
             or wanted.ends is not None
             or wanted.idle_ms is not None
             or wanted.most == 0
-            or time.monotonic() > deadline
         ):
             return sorted(found)
+        if not told:
+            told = True
+            tell_waiting(cluster, wanted)
         time.sleep(0.2)
+
+
+def tell_waiting(cluster: Cluster, wanted: Reading) -> None:
+    """Say which topic is waited for, and which ones have similar names."""
+    known = [topic.name for topic in cluster.metadata().topics]
+    for name in [wanted.pattern] if wanted.pattern else wanted.topics:
+        if name not in known:
+            near = "" if wanted.pattern else similar(name, known)
+            print(f"waiting for topic {name!r}, which does not exist{near}", file=sys.stderr)
 
 
 def check_partitions(topic: Any, wanted: list[int]) -> None:

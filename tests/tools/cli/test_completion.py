@@ -40,6 +40,30 @@ def test_topics_and_groups_are_offered(ottla: Ottla, tmp_path: Path) -> None:
     assert complete(tmp_path, ottla.address, "ottla", "topic", "describe", "--out") == ["--output"]
 
 
+def test_pipelines_entities_and_kafkas_tools_are_offered(ottla: Ottla, tmp_path: Path) -> None:
+    ottla.ok("topic create orders-set --partitions 1")
+    assert "archive" in complete(tmp_path, ottla.address, "ottla", "pipeline", "")
+    assert complete(tmp_path, ottla.address, "ottla", "config", "show", "top") == ["topic/"]
+    offered = complete(tmp_path, ottla.address, "ottla", "config", "show", "topic/orders-s")
+    assert offered == ["topic/orders-set"]
+    assert complete(tmp_path, ottla.address, "ottla", "kafka-top") == ["kafka-topics"]
+    assert complete(tmp_path, ottla.address, "ottla", "kafka-topics", "--desc") == ["--describe"]
+
+
+def test_a_name_that_a_shell_would_run_is_not_offered(ottla: Ottla, tmp_path: Path) -> None:
+    ottla.ok("topic create harmless --partitions 1")
+    ottla.ok("produce harmless", b"1\n")
+    trap = f"bad-$(touch {tmp_path}/run)"
+    ottla.ok(["consume", "harmless", "-G", trap, "-n", "1", "--offset", "beginning"])
+    assert complete(tmp_path, ottla.address, "ottla", "group", "describe", "bad") == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_written_to_a_folder_of_all_users(ottla: Ottla) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "/tmp" not in ottla.ok(f"completion {shell}")
+
+
 def test_a_broker_that_does_not_answer_is_given_up_and_not_asked_again(
     ottla: Ottla, tmp_path: Path
 ) -> None:

@@ -1,0 +1,60 @@
+"""Times and sizes with units, as people write them: 500ms, 5s, 2h, 7d; 64kB, 1MB, 16MiB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ottla.tools.usage import WrongUsage
+
+MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+BYTES = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
+TIME_SUFFIXES = {
+    ".ms": 1, ".seconds": 1000, ".minutes": 60_000, ".hours": 3_600_000,
+}  # fmt: skip
+"""Ends of settings' names, and milliseconds in one of their unit."""
+SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
+
+
+def duration_ms(text: str, plain: str = "ms") -> float:
+    """Milliseconds; a number without a unit is of the unit `plain`. Raises WrongUsage."""
+    found = NUMBER.fullmatch(text.strip())
+    unit = (found[2].lower() or plain) if found else ""
+    if found is None or unit not in MILLISECONDS:
+        raise WrongUsage(f"{text!r} is not a time: expected a number with ms, s, m, h, d or w")
+    return float(found[1]) * MILLISECONDS[unit]
+
+
+def size_bytes(text: str) -> int:
+    """Bytes. Raises WrongUsage."""
+    found = NUMBER.fullmatch(text.strip())
+    unit = (found[2].lower() or "b") if found else ""
+    if found is None or unit not in BYTES:
+        raise WrongUsage(f"{text!r} is not a size: expected a number with kB, MB, GB, KiB, MiB …")
+    return int(float(found[1]) * BYTES[unit])
+
+
+def without_units(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings with the numbers that brokers expect: retention.ms=7d is 604800000."""
+    return {name: number_of(name, value) for name, value in settings.items()}
+
+
+def number_of(name: str, value: str) -> str:
+    """The value of one setting; unchanged if it has no unit, or the setting is of another kind."""
+    found = NUMBER.fullmatch(value.strip())
+    if found is None or not found[2]:
+        return value
+    unit = found[2].lower()
+    for suffix, one in TIME_SUFFIXES.items():
+        if name.endswith(suffix) and unit in MILLISECONDS:
+            whole, rest = divmod(duration_ms(value), one)
+            if rest:
+                raise WrongUsage(f"{name}={value} is no whole number of its unit")
+            return str(int(whole))
+    if name.endswith(SIZE_SUFFIXES) and unit in BYTES:
+        return str(size_bytes(value))
+    return value

@@ -1,0 +1,203 @@
+"""Wrong command lines: exit status 2, one line that says what was expected, and nothing done."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.tools.cli.units import duration_ms, number_of, size_bytes
+from ottla.tools.usage import WrongUsage
+from tests.broker.running import RunningBroker
+from tests.tools.cli.ottla_command import Ottla
+from tests.tools.command_lines import CREATES_NOTHING
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("topic create t -p 0", "expected 1 or more"), ("topic create t -p x", "whole number"),
+    ("topic create t -r 0", "expected 1 or more"), ("topic create t -c retention", "NAME=VALUE"),
+    ("topic grow t", "--partitions is needed"), ("topic grow t -p 0", "expected 1 or more"),
+    ("topic trim t", "--before is needed"), ("topic trim t --before x", "expected an offset"),
+    ("topic list (", "no regular expression"), ("topic offsets t --at noon", "is not a time"),
+    ("consume t -p x", "whole number"), ("consume t -n -1", "whole number"),
+    ("consume t -o sideways", "-o sideways: expected lines"),
+    ("consume t --offset sideways", "expected beginning"), ("consume t --offset stored", "--group"),
+    ("consume t --until soon", "is not a time"), ("consume t -f %Q", "%Q is not one of"),
+    ("consume t -X nothing", "NAME=VALUE"), ("produce t -p -1", "whole number"),
+    ("produce t --timeout soon", "is not a time"), ("produce t -X nothing", "NAME=VALUE"),
+    ("group reset g", "--to is needed"), ("group reset g --to x --topic t", "expected beginning"),
+    ("config show t", "topic/NAME"), ("config set topic/t x", "NAME=VALUE"),
+    ("config show broker/x", "by its number"), ("quota set alice x=1", "user/NAME"),
+    ("quota set user/alice producer_byte_rate=fast", "expected a number"),
+    ("acl add alice read topic/t", "User:NAME"), ("acl add User:alice juggle topic/t", "juggle"),
+    ("acl add User:alice read t", "topic/NAME"), ("feature set group.version", "NAME=LEVEL"),
+    ("perf produce t -n 0", "expected 1 or more"), ("perf produce t -s big", "is not a size"),
+    ("reassign plan", "--without is needed"), ("elect t:x", "expected topic:0"),
+    ("mirror --topics x", "--from and --to"), ("mirror --topics ( --from a:1 --to b:1", "regular"),
+    ("cluster start --brokers 0", "expected 1 or more"), ("cluster create", "--from is needed"),
+    ("server dev --topic t:x", "NAME:PARTITIONS"), ("server dev --topic :3", "NAME:PARTITIONS"),
+    ("server dev --topic t:0", "NAME:PARTITIONS"), ("server start --log-level loud", "loud"),
+    ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
+])
+def test_a_wrong_command_line_ends_with_2(ottla: Ottla, line: str, said: str) -> None:
+    ottla("topic create t --if-not-exists")
+    done = ottla(line.split())
+    assert done.status == 2 and said in done.err and not done.out, done
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    """A broker that creates no topic by itself, with two topics."""
+    with RunningBroker(tmp_path_factory.mktemp("strict"), **CREATES_NOTHING) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create orders others --partitions 1")
+        yield ottla
+
+
+@pytest.mark.parametrize("line", [
+    "topic describe {}", "topic grow {} -p 9", "topic trim {} --before end --yes",
+    "topic delete {} --yes", "topic offsets {}", "produce {}", "produce {} --dry-run",
+    "consume {} -e", "consume {} -e --group g", "elect {}", "group reset g --topic {} --to end",
+    "perf consume {}", "perf produce {} -n 1", "kcat -b {b} -C -e -t {}", "config show topic/{}",
+    "config set topic/{} retention.ms=1d",
+])
+def test_a_mistyped_topic_gets_the_similar_names(
+    strict: Ottla, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.tools.cli.produce.TOPIC_SECONDS", 0.0)
+    done = strict(line.format("oders", b=strict.address), b"x\n")
+    assert done.status == 1 and "similar: orders" in done.err, done
+    assert len(done.err.splitlines()) == 1
+
+
+def test_times_and_sizes_have_units() -> None:
+    assert [duration_ms(text) for text in ("7", "7ms", "1.5s", "2m", "1h", "1D", "2w")] == [
+        7, 7, 1500, 120_000, 3_600_000, 86_400_000, 1_209_600_000]
+    assert duration_ms("5", "s") == 5000
+    assert [size_bytes(text) for text in ("7", "1kB", "2MB", "64KiB", "1 MiB", "1GiB")] == [
+        7, 1000, 2_000_000, 65_536, 1 << 20, 1 << 30]
+    for wrong in ("", "x", "1y", "-1", "1 2"):
+        with pytest.raises(WrongUsage):
+            duration_ms(wrong)
+        with pytest.raises(WrongUsage):
+            size_bytes(wrong)
+    assert number_of("retention.ms", "7d") == "604800000"
+    assert number_of("log.retention.hours", "7d") == "168"
+    assert number_of("segment.bytes", "64MiB") == "67108864"
+    assert number_of("producer_byte_rate", "1MB") == "1000000"
+    for name, value in (("retention.ms", "-1"), ("cleanup.policy", "1d"), ("x.ms", "soon")):
+        assert number_of(name, value) == value
+    with pytest.raises(WrongUsage, match="no whole number"):
+        number_of("log.retention.hours", "90m")
+
+
+def test_settings_and_flags_take_units(ottla: Ottla) -> None:
+    ottla.ok("topic create units -c retention.ms=7d -c segment.bytes=64MiB --timeout 5s")
+    shown = ottla.ok("config show topic/units")
+    assert "604800000" in shown and "67108864" in shown
+    ottla.ok("config set topic/units retention.ms=1h")
+    assert "3600000" in ottla.ok("config show topic/units")
+    assert ottla.ok("perf produce units -n 10 -s 1kB --batch-bytes 64KiB")
+
+
+def test_one_spelling_for_each_concept(ottla: Ottla) -> None:
+    ottla.ok("topic create spelled --partitions 1")
+    ottla.ok("produce spelled", b"1\n2\n")
+    here = f"--bootstrap {ottla.address}"
+    assert ottla.ok(f"topic list -o name {here}") == ottla.ok("topic list -o name")
+    assert ottla.ok("consume spelled -e -o jsonl").count("\n") == 2
+    assert ottla.ok("consume spelled -e -o -1") == "2\n", "as kcat's"
+    for offset in ("@1", "s@1", "@2020-01-31", "s@2020-01-31"):
+        assert ottla.ok(f"consume spelled -e --offset {offset}") == "1\n2\n"
+    assert ottla.ok("topic offsets spelled --at @1") == ottla.ok("topic offsets spelled --at 1")
+    assert ottla.ok("consume spelled -e --until @1") == ""
+    ottla.ok("consume spelled -G spelled -n 1 --offset beginning")
+    assert '"new": 0' in ottla.ok("group reset spelled --to s@1 -o json")
+    ottla.ok("config set loggers/0 root=warn")
+    ottla.ok("config set loggers/0 root=INFO")
+
+
+def ended(line: str, address: str) -> tuple[int, str]:
+    """The exit status of a shell's line, and what went to stderr."""
+    program = f"{sys.executable} -m ottla.tools.command"
+    done = subprocess.run(
+        ["bash", "-c", line.replace("ottla", program)], stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.DEVNULL, env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": address},
+        timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", ["--help", "consume --help", "log dump --help", "kcat --help",
+                                   "kafka-topics --help", "topic", "pipeline --help"])
+def test_help_into_a_closed_pipe_ends_without_a_traceback(ottla: Ottla, words: str) -> None:
+    _, said = ended(f"ottla {words} | true; sleep 0", ottla.address)
+    assert "Traceback" not in said and "Broken" not in said and "Exception" not in said
+
+
+def test_a_broker_for_a_while_ends_with_a_standard_input_that_is_no_pipe(ottla: Ottla) -> None:
+    status, said = ended("ottla server dev </dev/null", ottla.address)
+    assert status == 0 and "--detach-stdin keeps it" in said
+
+
+def on_terminal(address: str, *words: str, stdin: bytes = b"") -> bytes:
+    """What a command prints on a terminal, to which this is typed."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", *words], stdin=slave, stdout=slave,
+        stderr=slave, env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": address, "TERM": "xterm"})
+    os.close(slave)
+    if stdin:
+        os.write(master, stdin)
+    said = b""
+    try:
+        while data := os.read(master, 65536):
+            said += data
+    except OSError:
+        pass                # Linux: the other end was closed
+    os.close(master)
+    assert process.wait(60) == 0, said
+    return said
+
+
+def test_a_terminal_gets_no_control_bytes_of_records_and_names(ottla: Ottla) -> None:
+    ottla.ok("topic create raw --partitions 1")
+    ottla.ok("produce raw -i raw", b"red \x1b[31m bell \x07 \xc2\x9b csi \r back")
+    ottla.ok(["consume", "raw", "-G", "evil-\x1b[2J", "-n", "1", "--offset", "beginning"])
+    at = ["--bootstrap-server", ottla.address]
+    for words in (
+        ["consume", "raw", "-e"], ["consume", "raw", "-e", "-o", "jsonl"],
+        ["consume", "raw", "-e", "-f", "%v\\n"],
+        ["kcat", "-b", ottla.address, "-C", "-e", "-t", "raw"],
+        ["kafka-console-consumer", *at, "--topic", "raw", "--partition", "0", "--offset", "0",
+         "--max-messages", "1"],
+        ["group", "list"], ["group", "list", "-o", "json"], ["group", "list", "-o", "name"],
+        ["kafka-consumer-groups", *at, "--list"],
+    ):
+        said = on_terminal(ottla.address, *words).replace(b"\x1b[1m", b"").replace(b"\x1b[0m", b"")
+        for control in (b"\x1b", b"\x07", b"\xc2\x9b"):
+            assert control not in said, (words, said)
+        assert b"\r" not in said.replace(b"\r\n", b""), words
+        assert b"\\x1b[" in said or b"\\u001b[" in said, (words, said)
+    assert b"\x1b[31m" in ottla.ok("consume raw -e").encode(), "a pipe gets the bytes as they are"
+
+
+def test_a_producer_on_a_terminal_says_what_it_waits_for(ottla: Ottla) -> None:
+    ottla.ok("topic create typed --partitions 1")
+    said = on_terminal(ottla.address, "produce", "typed", stdin=b"one\n\x04")
+    assert b"Ctrl-D" in said and b"1 record sent" in said
+    asked = on_terminal(ottla.address, "kafka-console-producer", "--bootstrap-server",
+                        ottla.address, "--topic", "typed", stdin=b"two\n\x04")
+    assert asked.count(b">") == 2
+    assert ottla.ok("consume typed -e") == "one\ntwo\n"
+
+
+def test_a_terminal_gets_sizes_with_units(ottla: Ottla) -> None:
+    ottla.ok("topic create sized --partitions 1")
+    ottla.ok("perf produce sized -n 1000 -s 1000")
+    assert b" MB" in on_terminal(ottla.address, "topic", "describe", "sized")
+    assert "MB" not in ottla.ok("topic describe sized")

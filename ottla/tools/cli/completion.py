@@ -26,7 +26,7 @@ _ottla_names() {{ # _ottla_names topic|group: from a cache, or from a broker tha
   local file=$folder/$cluster-$1-names
   mkdir -p -m 700 "$folder" 2>/dev/null || return
   if [ ! -f "$file" ] || [ $(($(date +%s) - $(stat -c %Y "$file"))) -gt 10 ]; then
-    timeout 1 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
+    timeout 2 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
     mv "$file.new" "$file" # a broker that does not answer is not asked again at once either
   fi
   # A shell would run what is in a name like $(…), and group ids may be anything.
@@ -147,7 +147,7 @@ def fish() -> str:
                 lines.append(f"complete -c ottla -n '{seen}' {form} -d '{plain(flag.help)}'")
         if kind := asks_for(command):
             lines.append(
-                f"complete -c ottla -n '{seen}' -a '(timeout 1 ottla {kind} list -o name "
+                f"complete -c ottla -n '{seen}' -a '(timeout 2 ottla {kind} list -o name "
                 "--timeout 0.3 2>/dev/null)'"
             )
         elif entities := entities_of(command):

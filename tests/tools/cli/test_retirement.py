@@ -100,7 +100,7 @@ def test_a_broker_that_nobody_has_heard_of_is_a_mistake_and_none_is_too(ottla: O
     done = ottla("reassign plan --without 9")
     assert done.status == 1 and not done.out and "broker 9 does not run" in done.err, done
     done = ottla("reassign plan")
-    assert done.status == 1 and "--without is needed" in done.err, done
+    assert done.status == 2 and "--without is needed" in done.err, done
     done = ottla("reassign plan nobody --without 0")
     assert done.status == 1 and "topic 'nobody'" in done.err, done
     done = ottla("reassign plan --without 0")

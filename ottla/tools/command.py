@@ -12,8 +12,6 @@ import signal
 import sys
 from importlib import import_module
 
-from ottla.tools.printable import guard_terminal
-
 TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
     "server": (TABLE, "run a broker, stop it, show its state; dev: a temporary one"),
@@ -63,6 +61,8 @@ def run(given: list[str]) -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return int(import_module("ottla.broker.main").main(given))
     if given[:2] != ["topic", "browse"]:        # draws its own screen, of checked text
+        from ottla.tools.printable import guard_terminal
+
         guard_terminal()
     if command in COMMANDS:
         status: int = import_module(COMMANDS[command][0]).main(given)

@@ -128,6 +128,8 @@ class Run:
         """Take the partitions, or ask the group for some."""
         wanted = self.wanted
         if wanted.is_member:
+            if not wanted.pattern:
+                tell_waiting(self.cluster, wanted)
             self.subscribe()
             return
         places = places_of(self.cluster, wanted)

@@ -29,8 +29,8 @@ STATUS = {
 class Running:
     """A reader in a process of its own, with its output in a pipe."""
 
-    def __init__(self, ottla: Ottla, name: str, topic: str, group: str) -> None:
-        line = READERS[name].format(topic=topic, group=group, address=ottla.address)
+    def __init__(self, ottla: Ottla, line: str, topic: str = "", group: str = "") -> None:
+        line = READERS.get(line, line).format(topic=topic, group=group, address=ottla.address)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "ottla.tools.command", *line.split()], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, bufsize=0,     # nothing is read ahead
@@ -63,8 +63,10 @@ def offsets(ottla: Ottla, group: str) -> dict[int, int | None]:
     return {row["partition"]: row["offset"] for row in rows}
 
 
-@pytest.mark.parametrize("number", [*STATUS], ids=lambda number: number.name)
-@pytest.mark.parametrize("name", [*READERS])
+@pytest.mark.parametrize(("name", "number"), [
+    ("consume", signal.SIGTERM), ("consume", signal.SIGINT), ("consume", signal.SIGKILL),
+    ("console", signal.SIGTERM), ("console", signal.SIGKILL), ("kcat", signal.SIGTERM),
+])
 def test_a_pipe_gets_slow_records_at_once_and_what_is_committed_was_written(
     ottla: Ottla, running: list[Running], name: str, number: signal.Signals
 ) -> None:
@@ -132,6 +134,21 @@ def test_a_reader_whose_pipe_is_full_or_closed_commits_what_went_into_it(
 def members_with_partitions(ottla: Ottla, group: str) -> int:
     members = json.loads(ottla.ok(f"group describe {group} --members -o json"))
     return sum(bool(one["partitions"]) for one in members)
+
+
+@pytest.mark.parametrize("more", ["", "--group waiting"])
+def test_a_topic_that_does_not_exist_yet_is_waited_for_in_so_many_words(
+    ottla: Ottla, running: list[Running], more: str
+) -> None:
+    topic = "coming" if more else "late"
+    ottla.ok(f"topic create {topic}s --partitions 1")
+    reader = Running(ottla, f"consume {topic} {more}")
+    running.append(reader)
+    assert reader.process.stderr is not None
+    assert reader.process.stderr.readline().decode() == (
+        f"waiting for topic {topic!r}, which does not exist; similar: {topic}s\n")
+    ottla.ok(f"produce {topic}", b"1\n")        # which creates it
+    assert reader.line() == "1"
 
 
 def test_no_record_comes_twice_or_is_lost_while_members_come_and_go(

@@ -12,7 +12,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.interrupts import Interrupts
 from ottla.tools.stream import reader
 from ottla.tools.stream.consumer import Consumer
-from ottla.tools.stream.reader import Reading, Run
+from ottla.tools.stream.reader import Reading, RecordPrinter
 
 PLACE = ("t", 0)
 WHOLE = {PLACE: 2}
@@ -138,15 +138,15 @@ class Reader:
         self.out: Any = Shown()
         self.consumer = Consumer(
             CLUSTER, {}, group=wanted.group, settle=lambda: self.out.flush())
-        self.run = Run(CLUSTER, self.consumer, wanted, self.out)
+        self.printer = RecordPrinter(CLUSTER, self.consumer, wanted, self.out)
         if wanted.is_member:
-            self.run.subscribe()
+            self.printer.subscribe()
         else:
             self.consumer.assign({PLACE: 0})
-            self.run.ends = dict(wanted.ends or {})
+            self.printer.ends = dict(wanted.ends or {})
 
     def read(self, counted: Any = lambda _: None) -> list[bytes]:
-        self.run.loop(Interrupts(), lambda record: record.value or b"", counted)
+        self.printer.loop(Interrupts(), lambda record: record.value or b"", counted)
         return [*self.out.flushed, *self.out.buffered]
 
 
@@ -211,7 +211,7 @@ def test_the_position_of_a_partition_without_records_is_committed(
 ) -> None:
     """The next member would begin at the partition's end otherwise."""
     read = member(monkeypatch, 1)
-    read.run.wanted.idle_ms = 5000
+    read.printer.wanted.idle_ms = 5000
     read.read()
     read.consumer.close()
     assert read.library.commits == [{PLACE: 0}]
@@ -227,7 +227,7 @@ def test_no_record_is_committed_before_it_is_flushed(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(read.library, "commit", checked)
     read.read()
-    read.run.end()
+    read.printer.end()
     read.consumer.close()
     assert read.library.commits[-1] == {PLACE: 3}
 
@@ -237,7 +237,7 @@ def test_positions_are_committed_before_partitions_are_revoked(
 ) -> None:
     read = member(monkeypatch, 9, "record", "record", "revoked", "joined to nothing")
     read.consumer.commit_seconds = 1000.0
-    read.run.wanted.idle_ms = 12_000
+    read.printer.wanted.idle_ms = 12_000
     read.read()
     assert read.library.commits == [{PLACE: 2}] and read.consumer.positions == {}
     read.consumer.close()
@@ -249,7 +249,7 @@ def test_nothing_is_committed_of_partitions_that_were_lost(
 ) -> None:
     read = member(monkeypatch, 9, "record", "lost")
     read.consumer.commit_seconds = 1000.0
-    read.run.wanted.idle_ms = 12_000
+    read.printer.wanted.idle_ms = 12_000
     read.read()
     read.consumer.close()
     assert read.library.commits == []
@@ -266,8 +266,8 @@ def test_a_record_that_could_not_be_shown_is_not_committed(
         return b"shown"
 
     with pytest.raises(ValueError):
-        read.run.loop(Interrupts(), show, lambda _: None)
-    read.run.end()
+        read.printer.loop(Interrupts(), show, lambda _: None)
+    read.printer.end()
     read.consumer.close()
     assert read.library.commits[-1] == {PLACE: 1}
 
@@ -284,7 +284,7 @@ def test_what_could_not_be_written_is_not_committed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(read.out, "flush", broken)
     with pytest.raises(BrokenPipeError):
         read.read()
-    read.run.end()
+    read.printer.end()
     read.consumer.close()
     assert read.library.commits[-1] == {PLACE: 1}
 
@@ -293,7 +293,7 @@ def test_messages_of_a_former_assignment_are_not_printed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = member(monkeypatch, 9, "record", "revoked", "record", "joined", "record")
-    read.run.wanted.idle_ms = 12_000
+    read.printer.wanted.idle_ms = 12_000
     assert read.read() == [b"0", b"2"], "1 came while the partition was not assigned"
     assert read.library.began == [1]
 
@@ -302,9 +302,9 @@ def test_a_reading_until_a_time_leaves_the_later_records_to_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = member(monkeypatch, 9, "record", "record", "record")
-    read.run.wanted.until = 2               # the records' times are their offsets
+    read.printer.wanted.until = 2               # the records' times are their offsets
     monkeypatch.setattr(read.library, "pause", lambda _: None, raising=False)
     assert read.read() == [b"0", b"1"]
-    read.run.end()
+    read.printer.end()
     read.consumer.close()
     assert read.library.commits[-1] == {PLACE: 2}

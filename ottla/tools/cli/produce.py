@@ -43,18 +43,18 @@ def produce(options: Namespace) -> None:
         return
     with connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-        targets = Targets(cluster)
+        targets = TargetTopics(cluster)
         targets.check(options.topic, options.partition)
         writer = Writer(cluster, properties)
         try:
             send(options, writer, targets)
         except ClientError as failed:
-            raise ClientError(f"{failed} ({told(writer)})") from failed
+            raise ClientError(f"{failed} ({sent_text(writer)})") from failed
         if sys.stderr.isatty():
-            print(told(writer), file=sys.stderr)
+            print(sent_text(writer), file=sys.stderr)
 
 
-def send(options: Namespace, writer: Writer, targets: Targets) -> None:
+def send(options: Namespace, writer: Writer, targets: TargetTopics) -> None:
     """Send everything that is read; what was read before a failure is sent too."""
     try:
         with source(options) as file:
@@ -70,14 +70,14 @@ def send(options: Namespace, writer: Writer, targets: Targets) -> None:
         writer.close()
 
 
-def told(writer: Writer) -> str:
+def sent_text(writer: Writer) -> str:
     """How many records were sent, and how many of these were not acknowledged."""
     lost = writer.sent - writer.written
     text = f"{writer.written} record{'s' * (writer.written != 1)} sent"
     return text + (f", {lost} not acknowledged" if lost else "")
 
 
-class Targets:
+class TargetTopics:
     """The topics to send to: whether a partition exists is known before a record is sent."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -146,7 +146,7 @@ Sent = tuple[str, bytes | None, bytes | None, Headers, int | None, int | None]
 
 
 def records(
-    options: Namespace, file: BinaryIO, targets: Targets | None = None
+    options: Namespace, file: BinaryIO, targets: TargetTopics | None = None
 ) -> Iterator[Sent]:
     """Topic, key, value, headers, partition and timestamp of each record."""
     kind = options.input or "lines"
@@ -179,7 +179,7 @@ def records(
 
 
 def json_records(
-    options: Namespace, lines: Iterator[bytes], headers: Headers, targets: Targets | None
+    options: Namespace, lines: Iterator[bytes], headers: Headers, targets: TargetTopics | None
 ) -> Iterator[Sent]:
     """The records of lines of JSON, with the partitions that they name unless others are wanted."""
     topic, first = options.topic, True

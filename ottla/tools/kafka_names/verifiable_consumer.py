@@ -9,7 +9,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
-from ottla.tools.stream.consumer import Consumer, Listener
+from ottla.tools.stream.consumer import Consumer, RebalanceListener
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
@@ -24,7 +24,7 @@ ASSIGNORS = {
 """librdkafka's names of Java's assignors."""
 
 
-class Events(Listener):
+class RebalanceEvents(RebalanceListener):
     """Prints changes of the member's partitions."""
 
     def assigned(self, places: list[Place]) -> None:
@@ -42,7 +42,7 @@ def run(options: Options) -> int:
     with connect(options) as cluster:
         cluster.any()                               # reports an unreachable broker at once
         consumer = Consumer(
-            cluster, settings, group=options.one("group-id"), listener=Events())
+            cluster, settings, group=options.one("group-id"), listener=RebalanceEvents())
         consumer.commits = options.has("enable-autocommit")
         consumer.subscribe([options.one("topic")])
         say("startup_complete")

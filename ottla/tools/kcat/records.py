@@ -10,7 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import by_number, by_time
-from ottla.tools.cli.produce import RECORD_MAX, Targets, pieces
+from ottla.tools.cli.produce import RECORD_MAX, TargetTopics, pieces
 from ottla.tools.kcat.listing import connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
@@ -115,7 +115,7 @@ def produce(chosen: Chosen) -> None:
     with connected(chosen) as cluster:
         cluster.any()           # an unreachable broker is said at once
         if chosen.partition >= 0:
-            Targets(cluster).check(topic, chosen.partition)
+            TargetTopics(cluster).check(topic, chosen.partition)
         writer, out = Writer(cluster, properties), RecordOutput() if chosen.tee else None
         try:
             for count, (key, value) in enumerate(records(chosen)):

@@ -61,7 +61,7 @@ def record_of(message: Any) -> ConsumedRecord:
     )  # fmt: skip
 
 
-class Listener:
+class RebalanceListener:
     """What happens around a change of a member's partitions."""
 
     def assigned(self, places: list[Place]) -> None:
@@ -82,12 +82,12 @@ class Consumer:
         group: str = "",
         start: int = LATEST,
         settle: Callable[[], None] = lambda: None,
-        listener: Listener | None = None,
+        listener: RebalanceListener | None = None,
     ) -> None:
         import confluent_kafka
 
         self.library = confluent_kafka
-        self.group, self.listener = group, listener or Listener()
+        self.group, self.listener = group, listener or RebalanceListener()
         self.positions: dict[Place, int] = {}
         """The next offset of every assigned partition; -1 while it is unknown."""
         self.joined = False

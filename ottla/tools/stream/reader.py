@@ -93,21 +93,21 @@ def print_records(
     out = RecordOutput()
     consumer = Consumer(
         cluster, properties, group=wanted.group, start=wanted.start, settle=out.flush)
-    run = Run(cluster, consumer, wanted, out)
+    printer = RecordPrinter(cluster, consumer, wanted, out)
     try:
-        run.begin()
+        printer.begin()
         with noted() as interrupts:
             out.check = interrupts.check
             try:
-                run.loop(interrupts, show, counted)
+                printer.loop(interrupts, show, counted)
             finally:
-                run.end()
+                printer.end()
             interrupts.check()
     finally:
         consumer.close()
 
 
-class Run:
+class RecordPrinter:
     """One reading: where its partitions are, and whether it is done."""
 
     def __init__(

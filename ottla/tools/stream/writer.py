@@ -42,7 +42,7 @@ class NotWritten(ClientError):
 
 
 @dataclass
-class Sent:
+class SingleDelivery:
     """The answer about a record that went by itself."""
 
     at: int
@@ -116,7 +116,7 @@ class Writer:
         if timestamp_ms == 0:       # librdkafka would send the present time
             offset = self._send_apart(topic, Record(-1, 0, key, value, headers), partition)
             if delivered is not None:
-                delivered(None, Sent(offset))
+                delivered(None, SingleDelivery(offset))
             return
         while True:
             try:

@@ -13,21 +13,24 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.tools.kafka_names.grammar import Options
 
-NEWEST = 92  # of the APIs that Apache Kafka 4.4.0 has
-
 
 def run(options: Options) -> int:
     """Print the versions of each broker."""
     options.needs("bootstrap-server")
     with connect(options) as cluster:
-        for broker in admin.brokers(cluster).brokers:
-            address = show_address((broker.host, broker.port))
-            rack = broker.rack or "null"
-            fenced = "true" if getattr(broker, "is_fenced", False) else "false"
-            print(f"{address} (id: {broker.broker_id} rack: {rack} isFenced: {fenced}) -> (")
-            print(",\n".join(versions(cluster, broker.broker_id)))
-            print(")")
+        show(cluster)
     return 0
+
+
+def show(cluster: Cluster) -> None:
+    """Print the versions of each broker of a cluster."""
+    for broker in admin.brokers(cluster).brokers:
+        address = show_address((broker.host, broker.port))
+        rack = broker.rack or "null"
+        fenced = "true" if getattr(broker, "is_fenced", False) else "false"
+        print(f"{address} (id: {broker.broker_id} rack: {rack} isFenced: {fenced}) -> (")
+        print(",\n".join(versions(cluster, broker.broker_id)))
+        print(")")
 
 
 def versions(cluster: Cluster, broker_id: int) -> list[str]:
@@ -39,8 +42,6 @@ def versions(cluster: Cluster, broker_id: int) -> list[str]:
     for key in sorted({*served, *(key for key, api in APIS.items() if "broker" in api.listeners)}):
         api = APIS.get(key)
         name = api.name if api else f"UNKNOWN({key})"
-        if key not in served and key > NEWEST:
-            continue
         if key not in served:
             lines.append(f"\t{name}({key}): UNSUPPORTED")
             continue

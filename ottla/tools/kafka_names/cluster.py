@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.errors import Refused
 from ottla.tools.admin import cluster as admin
+from ottla.tools.kafka_names import broker_api_versions
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
 from ottla.tools.kafka_names.java import exception_of
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 
+COMMANDS = ("cluster-id", "unregister", "unregister-controller", "list-endpoints", "api-versions")
+
+
 def run(options: Options) -> int:
     """Run one of the commands."""
-    name = sub_command(options, ("cluster-id", "unregister", "list-endpoints"))
+    name = sub_command(options, COMMANDS)
     if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
         raise UsageError("one of --bootstrap-server and --bootstrap-controller is needed")
-    if name == "unregister":
+    if name.startswith("unregister"):
         options.needs("id")
     with connect(options) as cluster:
         if name == "cluster-id":
@@ -32,6 +36,11 @@ def run(options: Options) -> int:
             )
         elif name == "unregister":
             unregister(cluster, options.number("id", -1))
+        elif name == "unregister-controller":
+            # Controllers here are brokers; kafka-cluster unregister removes one.
+            print("The target cluster does not support the controller unregistration API.")
+        elif name == "api-versions":
+            broker_api_versions.show(cluster)
         else:
             endpoints(cluster, fenced=options.has("include-fenced-brokers"))
     return 0

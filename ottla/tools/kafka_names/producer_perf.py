@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import cycle
 from pathlib import Path
+from random import Random
 from uuid import uuid4
 
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -50,10 +53,12 @@ def run(options: Options) -> int:
             "At least one of --bootstrap-server, --command-property, --producer-props, "
             "--producer.config or --command-config must name the brokers"
         )
+    random = Random(options.number("random-seed", 0))
     load = ProduceLoad(
         topic=options.one("topic"),
         records=options.number("num-records", 0),
-        values=values_of(options),
+        values=values_of(options, random),
+        keys=keys_of(options, random),
         throughput=throughput_of(options),
         acks=-1 if (acks := acks_of(properties.get("acks", "all"))) == "all" else int(acks),
         codec=codec_of(properties.get("compression.type", "none")),
@@ -94,12 +99,40 @@ def throughput_of(options: Options) -> float:
         raise UsageError(f"--throughput {options.one('throughput')}: expected a number") from None
 
 
-def values_of(options: Options) -> list[bytes]:
+def keys_of(options: Options, random: Random) -> Iterator[bytes] | None:
+    """The keys of the records, which are numbers; None without keys."""
+    distribution = options.one("key-distribution", "none")
+    if distribution not in DISTRIBUTIONS:
+        raise UsageError(
+            f"argument --key-distribution: invalid choice: '{distribution}' (choose from"
+            f" {{{','.join(DISTRIBUTIONS)}}})"
+        )
+    size = options.number("record-key-range", 0)
+    if options.has("record-key-range") and size <= 0:
+        raise UsageError("--record-key-range should be greater than zero.")
+    if distribution == "none":
+        if size:
+            raise UsageError(
+                "--key-distribution must be 'range' or 'random' when --record-key-range is"
+                " specified."
+            )
+        return None
+    if not size:
+        raise UsageError(
+            "--record-key-range is required when --key-distribution is 'range' or 'random'."
+        )
+    numbers = (
+        cycle(range(size)) if distribution == "range" else iter(partial(random.randrange, size), -1)
+    )
+    return (str(number).encode() for number in numbers)
+
+
+def values_of(options: Options, random: Random) -> list[bytes]:
     """The records to send, in turn."""
     if options.has("payload-monotonic"):
         return [str(number).encode() for number in range(options.number("num-records", 1))]
     if options.has("record-size"):
-        return [random_value(options.number("record-size", 1))]
+        return [random_value(options.number("record-size", 1), random)]
     path = options.one("payload-file")
     print(f"Reading payloads from: {Path(path).absolute()}")
     delimiter = options.one("payload-delimiter", "\\n").replace("\\n", "\n").encode()
@@ -113,6 +146,7 @@ def values_of(options: Options) -> list[bytes]:
     return found
 
 
+DISTRIBUTIONS = ("none", "range", "random")
 TRANSACTION_MS = 3000
 """How long a transaction lasts unless --transaction-duration-ms is given."""
 

@@ -6,11 +6,12 @@ The client does next to nothing, so that the figures are the broker's. Requests 
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.cluster import EARLY, MOVED
@@ -26,6 +27,7 @@ from ottla.tools.stream.batches import (
     fetch_request,
     produce_request,
 )
+from ottla.tools.stream.partitions import partition_of
 from ottla.tools.stream.transactions import PRODUCE, Transactions
 from ottla.wire.batch import batches
 from ottla.wire.compression import Codec
@@ -84,11 +86,15 @@ class Latencies:
 
 @dataclass
 class ProduceLoad:
-    """What to send: `values` in turn, `throughput` records a second (-1: no limit)."""
+    """What to send: `values` in turn, `throughput` records a second (-1: no limit).
+
+    `keys` are the records' keys, one after the other; they decide the partitions.
+    """
 
     topic: str
     records: int
     values: Sequence[bytes]
+    keys: Iterator[bytes] | None = None
     throughput: float = -1
     acks: int = -1
     codec: int = Codec.NONE
@@ -112,9 +118,9 @@ class _Waiting:
     begun: float
 
 
-def random_value(size: int) -> bytes:
+def random_value(size: int, random: Random | None = None) -> bytes:
     """Random capital letters, as Kafka's tool makes them."""
-    return bytes(65 + byte % 26 for byte in secrets.token_bytes(size))
+    return bytes(65 + byte % 26 for byte in (random or Random()).randbytes(size))
 
 
 def codec_of(name: str) -> int:
@@ -134,14 +140,14 @@ def produce(
     sender = _Sender(cluster, load, on_batch)
     begin = time.monotonic()
     done = 0
-    for turn, (count, size, make) in enumerate(_batches(load)):
+    for place, count, size, make in _batches(load, sender.places):
         if load.throughput > 0:
             while (ahead := begin + done / load.throughput - time.monotonic()) > 0:
                 if sender.waiting:
                     sender.settle()
                 else:
                     time.sleep(min(ahead, 0.1))
-        sender.send(sender.places[turn % len(sender.places)], count, size, make)
+        sender.send(place, count, size, make)
         done += count
     sender.settle_all()
     if sender.transactions is not None:
@@ -257,27 +263,29 @@ def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
     return found
 
 
-def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, Make]]:
-    """Number of records, bytes of values, and what makes the batch; equal ones are built once."""
+Pair = tuple[bytes | None, bytes]
+"""Key and value."""
+
+
+def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place, int, int, Make]]:
+    """Partition, number of records, bytes of keys and values, and what makes the batch."""
     size = max(len(value) for value in load.values) + RECORD_OVERHEAD
     most = max(1, load.batch_bytes // size)
     if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
         most = max(1, min(most, int(load.throughput / 20)))
-    same = len(set(load.values)) == 1
+    same = len(set(load.values)) == 1 and load.keys is None
     built: dict[int, bytes] = {}
-    done = 0
-    while done < load.records:
-        count = min(most, load.records - done)
-        values = [load.values[(done + one) % len(load.values)] for one in range(count)]
+    for place, pairs in _runs(load, places, most):
 
         def make(
-            transactions: Transactions | None, place: Place, values: list[bytes] = values
+            transactions: Transactions | None, place: Place, pairs: list[Pair] = pairs
         ) -> bytes:
-            count = len(values)
+            """Build a batch; equal ones are built once."""
+            count = len(pairs)
             if same and transactions is None and count in built:
                 return built[count]
             now = int(time.time() * 1000)
-            records = (Record(-1, now, None, value) for value in values)
+            records = (Record(-1, now, key, value) for key, value in pairs)
             if transactions is not None:
                 sequence = transactions.sequence(place, count)
                 return build_batch(
@@ -287,8 +295,28 @@ def _batches(load: ProduceLoad) -> Iterator[tuple[int, int, Make]]:
             built[count] = build_batch(records, codec=load.codec)
             return built[count]
 
-        yield count, sum(map(len, values)), make
+        yield place, len(pairs), sum(len(key or b"") + len(value) for key, value in pairs), make
+
+
+def _runs(
+    load: ProduceLoad, places: Sequence[Place], most: int
+) -> Iterator[tuple[Place, list[Pair]]]:
+    """Records of one partition, at most `most` of them: without keys the partitions take turns."""
+    done = turn = 0
+    while done < load.records:
+        count = min(most if load.keys is None else most * len(places), load.records - done)
+        values = [load.values[(done + one) % len(load.values)] for one in range(count)]
         done += count
+        if load.keys is None:
+            yield places[turn % len(places)], [(None, value) for value in values]
+            turn += 1
+            continue
+        by_place: dict[Place, list[Pair]] = defaultdict(list)
+        for key, value in zip(islice(load.keys, count), values, strict=True):
+            by_place[places[partition_of(key, len(places))]].append((key, value))
+        for place, pairs in by_place.items():
+            for first in range(0, len(pairs), most):
+                yield place, pairs[first : first + most]
 
 
 @dataclass

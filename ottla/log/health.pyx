@@ -4,11 +4,15 @@ On a full disk every write is tried and refused until there is space again. Any 
 the log offline until a restart, because the content of its files is not known after it.
 """
 
+import logging
+
 from libc.stdint cimport int64_t
 
 from ottla.log.disk import is_passing
 from ottla.log.recovery import rebuild
 from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.storage")
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
@@ -63,6 +67,8 @@ cdef class LogHealth:
             return
         if damage.permanent:
             self.damage, self.offline = damage, str(damage)
+            self.readable_end = min(self.readable_end, <int64_t>damage.end_offset)
+            log.error("%s", damage)
         else:
             self.put_aside = damage
 

@@ -29,6 +29,7 @@ class PartitionLog(ReadableLog):
         first_dirty_offset: int = 0,
         clean: bool = False,
         aborted_sizes: Mapping[int, int] | None = None,
+        written_upto: int = 0,
     ) -> PartitionLog: ...
     @staticmethod
     def rest(

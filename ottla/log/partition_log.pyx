@@ -33,14 +33,15 @@ cdef class PartitionLog(ReadableLog):
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
              recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False,
-             aborted_sizes=None):
+             aborted_sizes=None, written_upto=0):
         """Open the log in `directory`, which need not exist, and recover it unless it is `clean`:
-        every segment from `recovery_point` on is checked byte for byte."""
+        every segment from `recovery_point` on is checked byte for byte. Records below
+        `written_upto` were durable and committed: a log that ends before it is damaged."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
         log.first_dirty_offset, log.expected_aborted = first_dirty_offset, aborted_sizes
-        log.load(recovery_point, log_start_offset, clean)
+        log.load(recovery_point, log_start_offset, clean, written_upto)
         if log.log_end_offset < log_start_offset and log.health.offline is None:
             # A power cut removed the rest of what had been deleted. Its offsets must not be reused:
             # the checkpointed log start would hide records that got them again.

@@ -40,7 +40,7 @@ cdef class ReadableLog:
 
     cdef int awake(self) except -1
     cdef bint appends_at_once(self) noexcept
-    cdef int load(self, recovery_point, log_start_offset, clean) except -1
+    cdef int load(self, recovery_point, log_start_offset, clean, written_upto) except -1
     cdef int64_t durable_offset(self) noexcept
     cdef int64_t forgotten_ms(self) except? -1
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,

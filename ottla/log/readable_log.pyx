@@ -52,7 +52,7 @@ cdef class ReadableLog:
         wait; a later call tries again."""
         cdef int64_t end = self.log_end_offset
         cdef int32_t epoch = self.latest_epoch
-        cdef int64_t aborted_bytes
+        cdef int64_t aborted_bytes, start = self.log_start_offset
         if self.at_rest is None:
             return 0
         aborted_bytes = self.at_rest.aborted_bytes
@@ -62,7 +62,7 @@ cdef class ReadableLog:
                 raise RebuildNeeded(self.reread)
             self.reread.run()
         try:
-            self.load(end, self.log_start_offset, True)
+            self.load(end, start, True, end if self.at_rest.segments else 0)
             if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
                 # some are missing or were cut between two entries, or were before the last stop
                 self.chain.distrust_aborted()
@@ -73,10 +73,10 @@ cdef class ReadableLog:
         except OSError as error:
             self.health.cannot_open(error, self.log_start_offset)
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
-        if self.log_end_offset != end and self.health.damage is None:
+        damage = rebuild.changed_at_rest(self.directory, self.chain.segments, start, end)
+        if damage is not None and self.health.damage is None:
             # Its offsets were reported already and must not be given to other records.
-            self.health.note_damage(
-                rebuild.changed_at_rest(self.directory, self.chain.segments, end))
+            self.health.note_damage(damage)
         elif epoch > self.latest_epoch:
             self.begin_epoch(epoch)
         return 0
@@ -96,12 +96,12 @@ cdef class ReadableLog:
         if not self.appends_at_once():
             self.chain.active.prepare_append()
 
-    cdef int load(self, recovery_point, log_start_offset, clean) except -1:
+    cdef int load(self, recovery_point, log_start_offset, clean, written_upto) except -1:
         """Loads the log from its files, recovered unless the last stop was `clean`."""
         reread, self.reread = self.reread, None
         loaded = rebuild.load(
             self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
-            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted,
+            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted, written_upto,
             reread if reread is not None and reread.error is None else None)
         self.chain = SegmentChain(
             self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
@@ -216,8 +216,13 @@ cdef class ReadableLog:
         open; CorruptMessage if the batches' headers contradict each other.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
-        cdef int64_t readable_end = self.health.readable_end
+        cdef int64_t readable_end
+        if self.at_rest is not None and offset < self.log_end_offset:
+            self.awake()
+        readable_end = self.health.readable_end
         if offset < self.log_start_offset or offset > self.log_end_offset:
+            if self.health.damage is not None and offset >= readable_end:
+                raise StorageFailed(self.health.offline)    # it may have had the offset
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.directory}, which has "
                 f"{self.log_start_offset} to {self.log_end_offset}")
@@ -230,8 +235,6 @@ cdef class ReadableLog:
             upto_offset = readable_end
         if offset >= upto_offset or (size_max <= 0 and not at_least_one):
             return slice
-        if self.at_rest is not None:
-            self.awake()
         if (self.chain.read(slice, size_max, at_least_one, upto_offset)
                 and offset >= self.first_dirty_offset
                 and not (self.copied_gaps or self.config.compacts)):

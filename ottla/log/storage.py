@@ -12,25 +12,24 @@ from errno import ENOSPC
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.log import clean_stop
 from ottla.log.clock import Clock
 from ottla.log.config import LogConfig
-from ottla.log.directories import begun_without, closed_logs, known_directories
+from ottla.log.directories import begun_without, known_directories
 from ottla.log.directories.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
 from ottla.log.directories.checkpoints import Partition
 from ottla.log.directories.closed_logs import ClosedLog
 from ottla.log.directories.deletions import Deletions
-from ottla.log.directories.log_directory import CLEAN_MARKER, LogDirectory, StorageRefused
+from ottla.log.directories.log_directory import LogDirectory, StorageRefused
 from ottla.log.directories.reserve import Reserve
 from ottla.log.disk import Disk, is_passing
-from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, run_all
 from ottla.log.index.rebuilds import IndexRebuilds
 from ottla.log.move.record import finish_moves
 from ottla.log.open_files import OpenFiles
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery.quarantine import put_all_aside
-from ottla.log.recovery.rebuild import cuts
 from ottla.log.recovery.task import LogRecovery, Wanted
-from ottla.wire.errors import CorruptMessage, StorageFailed
+from ottla.wire.errors import StorageFailed
 
 if TYPE_CHECKING:
     from ottla.log.move.transfer import Move
@@ -61,6 +60,8 @@ class Storage:
         self.moves: dict[Partition, Move] = {}
         """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
         self.reserve: Reserve | None = None
+        self.is_cordoned: Callable[[str], bool] = lambda path: False
+        """Whether a directory gets no new partitions, by its path (KIP-1066)."""
         self.on_full: Callable[[LogDirectory], object] = lambda directory: None
         """Called with a directory when it becomes full."""
         self.failures = {each.path: partial(self.fail, each) for each in directories}
@@ -156,6 +157,17 @@ class Storage:
             and each.topic_ids.get(key[0]) == topic_id
             and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
         ]
+
+    def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
+        """Keep an only copy offline whose directory is gone: an empty log in its place would give
+        its offsets to other records. Raises StorageFailed."""
+        for home in self.vanished(key, topic_id):
+            start, end = home.log_starts.get(key, 0), home.recovery_points[key]
+            raise StorageFailed(
+                f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
+                f" {end - 1} ({end - start} records at most): {key[0]}-{key[1]} is offline. Put the"
+                " directory back and restart, or delete the topic."
+            )
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
         """Handles partitions found in two directories, which is valid only if the topic was deleted
@@ -361,16 +373,18 @@ class Storage:
         return right
 
     def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The online directory with the fewest partitions, a full one only if all are; for a log
-        whose files a power cut removed, the one whose checkpoint has its start: its offsets must
-        not be reused."""
+        """The online directory with the fewest partitions, a cordoned or full one only if all are;
+        for a log whose files a power cut removed, the one whose checkpoint has its start: its
+        offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if not online:
             raise StorageFailed("every log directory is offline; see the log for the reasons")
         for directory in online:
             if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
                 return directory
-        return min(online, key=lambda each: (each.space.full, len(each.partitions)))
+        return min(online, key=lambda each: (
+            self.is_cordoned(each.path), each.space.full, len(each.partitions),
+        ))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
         """Renames a directory that belongs to an older topic of this name."""
@@ -409,6 +423,7 @@ class Storage:
             for directory in self.directories:
                 directory.topic_ids.pop(topic, None)
         if home is None:
+            self.forget(key)            # its checkpoints are of the topic that goes
             return
         if home.offline is not None:
             # Its files stay. If they reappear, they belong to no topic, or to an older one.
@@ -507,73 +522,5 @@ class Storage:
         self.end_checkpoint(task)
 
     def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
-        """Flushes and closes every log, and marks this as a clean stop. Blocks."""
-        assert self.open_files.rebuilds is not None
-        self.open_files.rebuilds.close()
-        self.flush_everything()
-        failed = set()
-        for key, log in self.logs.items():
-            try:
-                log.close()
-                # The other brokers may not know yet that its end was cut off. Without the marker
-                # of a clean stop the next start looks, and registers it as lost.
-                if log.damage is not None or cuts(log):
-                    failed.add(self.homes[key].path)
-            except (CorruptMessage, StorageFailed, OSError) as error:
-                self.fail(self.homes[key], str(error))
-        self.deletions.remove_files()
-        checkpoint = self.begin_checkpoint(high_watermarks)
-        checkpoint.run()
-        for directory, failure in checkpoint.failures:
-            self.fail(directory, f"its last checkpoint could not be written: {failure}")
-        for directory in self.directories:
-            if directory.offline is None and directory.path not in failed:
-                self.mark_clean(directory)
-            directory.close()
-        for log in self.logs.values():
-            # A pending callback may still run; an append would then be taken for damage.
-            log.health.watch(None)
-            log.fail("the broker has stopped")
-        self.logs.clear()
-
-    def mark_clean(self, directory: LogDirectory) -> None:
-        """Marks the stop as clean; without the mark the next start is slow."""
-        try:
-            self.write_closed(directory)
-            self.disk.write_atomically(
-                directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
-            )
-        except OSError as error:
-            self.fail(directory, f"its clean stop could not be marked: {error}")
-
-    def write_closed(self, directory: LogDirectory) -> None:
-        """Saves what the next start needs to leave the logs at rest. Logs that were never requested
-        keep the state found by the previous start."""
-        known = dict(directory.closed)
-        for key, log in self.logs.items():
-            if self.homes[key] is directory and (closed := log.closed()) is not None:
-                known[key] = closed
-        self.disk.write_atomically(
-            directory.file(closed_logs.CLOSED_LOGS), closed_logs.encode(known)
-        )
-
-    def flush_everything(self) -> None:
-        """Makes every log durable with few calls, however many files there are."""
-        for directory in self.directories:
-            logs = [log for key, log in self.logs.items() if self.homes[key] is directory]
-            tasks = []
-            changed = sum(log.recovery_point < log.log_end_offset for log in logs)
-            for log in logs:
-                try:
-                    log.seal()
-                    task = log.begin_flush(changed > LOGS_ONE_BY_ONE_MAX or log.flushing)
-                except StorageFailed:
-                    continue
-                if task is not None:
-                    tasks.append((log, task))
-            run_all(self.disk, directory.path, [task for _, task in tasks])
-            for log, task in tasks:
-                try:
-                    log.end_flush(task)
-                except StorageFailed:
-                    continue
+        """Flush and close every log, and mark this as a clean stop. Blocks."""
+        clean_stop.close(self, high_watermarks)

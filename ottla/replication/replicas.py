@@ -227,6 +227,8 @@ class Replicas:
         copies = self.cluster is not None and len(topic.partitions[index].replicas) > 1
         self._forget(key)
         try:
+            if not copies:
+                self.storage.refuse_vanished(key, topic.topic_id)
             opened = self.storage.get_or_create(topic.name, index, topic.topic_id, config)
         except StorageFailed as error:
             log.error("%s", error)

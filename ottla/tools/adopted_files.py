@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.log.clean_stop import flush_everything
 from ottla.log.clock import Clock
 from ottla.log.directories.log_directory import LogDirectory, StorageRefused
 from ottla.log.disk import Disk
@@ -97,7 +98,7 @@ def let_go(storage: Storage, clean: bool) -> None:
     if clean:
         storage.close()
         return
-    storage.flush_everything()
+    flush_everything(storage)
     storage.checkpoint()
     for directory in storage.directories:
         directory.close()

@@ -132,19 +132,26 @@ def test_the_first_use_reads_it(stopped: Path) -> None:
     assert log.end_offset_for_epoch(2) == (2, 2)
 
 
-def test_files_that_were_changed_meanwhile_are_told_and_taken_by_the_next_start(
-    stopped: Path,
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_log_that_was_cut_meanwhile_takes_no_writes_while_a_checkpoint_knows_better(
+    stopped: Path, committed: bool
 ) -> None:
+    if committed:
+        start(stopped).close([(("events", 0), 3)])
     path = stopped / "events-0" / "00000000000000000000.log"
     path.write_bytes(path.read_bytes()[: len(batch(b"a", b"b"))])
     storage = start(stopped)
     log = opened(storage)
     assert log.log_end_offset == 3
-    with pytest.raises(StorageFailed, match=r"was closed at 3.*changed while the broker was down"):
+    with pytest.raises(StorageFailed, match="the records from offset 2 to 2 are gone"):
         log.append_bytes(batch(b"d"), 5)
     storage.close()
     log = opened(start(stopped))
-    assert log.append_bytes(batch(b"d"), 5) == 2
+    if committed:
+        with pytest.raises(StorageFailed, match="the records from offset 2 to 2 are gone"):
+            log.append_bytes(batch(b"d"), 5)
+    else:
+        assert log.append_bytes(batch(b"d"), 5) == 2
 
 
 def test_damage_at_the_end_is_found_by_the_first_use(stopped: Path) -> None:

@@ -48,8 +48,10 @@ AGAIN_MS = 60_000
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps its topic may have been created again.
-        if replicas.partition(partition.topic, partition.index) is partition:
+        # Between two steps its topic may have been created again. A damaged log keeps the one
+        # from before: by that a start sees what it lacks.
+        found = replicas.partition(partition.topic, partition.index) is partition
+        if found and partition.log.damage is None:
             yield (partition.topic, partition.index), partition.high_watermark
 
 

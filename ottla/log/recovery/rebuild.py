@@ -116,10 +116,13 @@ def load(
     clean: bool,
     first_dirty_offset: int = 0,
     aborted_sizes: Sizes | None = None,
+    written_upto: int = 0,
     reread: Reread | None = None,
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
+    Records below `written_upto` were durable and committed: if the log ends before it, a file has
+    been removed or cut.
     Below `first_dirty_offset` Apache Kafka's compaction may have left gaps between segments. A
     transaction index that is shorter than `aborted_sizes` says is rebuilt before it is used.
     `reread` has what an earlier attempt has had read. Raises RebuildNeeded for who can wait.
@@ -128,11 +131,8 @@ def load(
     has_epochs = EPOCHS in kinds
     segments = segments_in(disk, clock, directory, config, open_files, kinds.get(".log", ()))
     if not segments:
-        start = log_start_offset
-        return Loaded(
-            [], start, start, start, LeaderEpochs(), Producers(), [], None, has_epochs, [],
-            COPIED_GAPS in kinds,
-        )
+        damage = missing(directory, segments, log_start_offset, written_upto)
+        return without_segments(log_start_offset, damage, has_epochs, COPIED_GAPS in kinds)
     note_aborted_sizes(disk, segments, kinds.get(".txnindex", ()), aborted_sizes)
     notes = [offset_in(name) for name in kinds.get(".damaged", ())]
     written = sorted(map(offset_in, kinds.get(".snapshot", ())))
@@ -157,6 +157,9 @@ def load(
         rebuilt = seal(segments[first:-1])
         end = segments[-1].end_offset
         damage = damage or cut_before(directory, kinds.get(CUT, ()), end)
+    if not (damage and damage.permanent) and end < written_upto:
+        damage = missing(directory, segments, end, written_upto)
+        recovery_point = max(recovery_point, written_upto)
     snapshots = [at for at in snapshots if at <= end]
     for stale in [at for at in written if at not in snapshots]:
         if not (damage and damage.permanent):
@@ -170,6 +173,16 @@ def load(
     return Loaded(
         segments, start, end, recovery_point, epochs, producers, snapshots, damage,
         has_epochs, rebuilt, COPIED_GAPS in kinds,
+    )
+
+
+def without_segments(
+    start: int, damage: Damage | None, has_epochs_file: bool, copied_gaps: bool
+) -> Loaded:
+    """An empty log, or one that has lost everything."""
+    return Loaded(
+        [], start, start, start, LeaderEpochs(), Producers(), [], damage, has_epochs_file, [],
+        copied_gaps,
     )
 
 
@@ -401,15 +414,36 @@ def before_a_cut(segment: Segment, error: CorruptMessage) -> Damage:
     return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 
 
-def changed_at_rest(directory: str, segments: list[Segment], end_offset: int) -> Damage:
-    """The fault of a log whose files differ from those that were closed at an offset. """
-    if not segments:
-        return Damage(directory, 0, f"it is empty, but was closed at offset {end_offset}", 0)
-    last = segments[-1]
+def missing(
+    directory: str, segments: list[Segment], end_offset: int, written_upto: int
+) -> Damage | None:
+    """The fault of a log that ends before records that were durable and committed."""
+    if end_offset >= written_upto:
+        return None
     reason = (
-        f"it ends at offset {last.end_offset}, but was closed at {end_offset}: the files were"
-        " changed while the broker was down. A restart accepts them as they are"
+        f"the records from offset {end_offset} to {written_upto - 1} are gone"
+        f" ({written_upto - end_offset} offsets): files were removed or cut"
     )
+    if not segments:
+        return Damage(directory, 0, reason, end_offset)
+    return Damage(segments[-1].path(".log"), segments[-1].size, reason, end_offset)
+
+
+def changed_at_rest(
+    directory: str, segments: list[Segment], start_offset: int, end_offset: int
+) -> Damage | None:
+    """The fault of a log whose files differ from those that were closed with these offsets. Where
+    it ends too early, `missing` has found that."""
+    if not segments:
+        return None
+    first, last = segments[0], segments[-1]
+    accepted = "files were changed while the broker was down. A restart accepts them as they are"
+    if first.base_offset > start_offset:
+        reason = f"it begins at offset {first.base_offset}, but was closed with {start_offset}"
+        return Damage(directory, 0, f"{reason}: {accepted}", start_offset)
+    if last.end_offset == end_offset:
+        return None
+    reason = f"it ends at offset {last.end_offset}, but was closed at {end_offset}: {accepted}"
     return Damage(last.path(".log"), last.size, reason, last.end_offset)
 
 

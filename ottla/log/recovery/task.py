@@ -56,7 +56,7 @@ class LogRecovery:
             recovery_point=home.recovery_points.get(key, 0),
             log_start_offset=home.log_starts.get(key, 0),
             first_dirty_offset=home.cleaned.get(key, 0), clean=home.clean,
-            aborted_sizes=home.aborted_sizes.get(key),
+            aborted_sizes=home.aborted_sizes.get(key), written_upto=home.written_upto(key),
         )
 
     def result(self) -> PartitionLog:

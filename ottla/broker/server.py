@@ -183,6 +183,7 @@ class Server:
             member.incarnation if member is not None else None, self.isr_changes,
         )
         self.storage.on_failure = self._directory_failed
+        self.storage.is_cordoned = config.is_cordoned
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.checkpoints = Checkpoints(self.storage, loop)
         self.moving = Moving(self.storage, self.checkpoints, config, loop)

@@ -93,19 +93,37 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
     return Rotation({node_id: broker.rack for node_id, broker in brokers.items()})
 
 
+def cordoned(image: MetadataImage) -> set[int]:
+    """The brokers that get no new partitions: all their log directories are cordoned (KIP-1066)."""
+    found = set()
+    for node, broker in image.brokers.items():
+        text = image.config_of("broker", str(node)).get("cordoned.log.dirs", "")
+        names = {each.strip() for each in text.split(",")} - {""}
+        if "*" in names or (broker.directories and len(names) >= len(broker.directories)):
+            found.add(node)
+    return found
+
+
 def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
     """Place `count` new partitions. `start` is the position in the rotation to begin at. Where too
     few brokers are there those that are away, and not unregistered, get the other replicas, as in
     Apache Kafka: topics are created during a rolling restart, too."""
-    brokers = image.brokers
+    closed = cordoned(image)
+    brokers = {node: each for node, each in image.brokers.items() if node not in closed}
     size = len(brokers)
+    if closed and not size:
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): All brokers are"
+            " currently fenced, or have all their log directories cordoned."
+        )
     away = sorted(node for node, broker in image.former.items() if broker.endpoints)
     if size == 0 or replication_factor > size + len(away):
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): only"
-            f" {size + len(away)} broker(s) are registered."
+            f" {size + len(away)} broker(s) are registered"
+            + (" with a log directory that is not cordoned." if closed else ".")
         )
     rotation = _rotation(brokers)
     if size == replication_factor == 1:
@@ -135,11 +153,13 @@ def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
 
 
 def require_assignment(
-    replicas: Replicas, brokers: Container[int], replication_factor: int | None
+    replicas: Replicas, brokers: Container[int], replication_factor: int | None,
+    closed: Container[int] = (),
 ) -> None:
     """Raise if a client's assignment of one partition is not possible.
 
-    `replication_factor` is that of the partitions before it; None for the first.
+    `replication_factor` is that of the partitions before it; None for the first. `closed` are
+    brokers that get no new partitions.
     """
     if not replicas:
         raise InvalidReplicaAssignment(
@@ -150,6 +170,11 @@ def require_assignment(
             raise InvalidReplicaAssignment(
                 f"The manual partition assignment includes broker {node}, but no such broker is"
                 " registered."
+            )
+        if node in closed:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {node}, but all its log"
+                " directories are cordoned."
             )
         if replicas.count(node) > 1:
             raise InvalidReplicaAssignment(

@@ -348,6 +348,7 @@ async def _alter(
             broker.node_id,
             broker.config.static,
             broker.security.check,
+            [*map(str, broker.config.log_directories())],
         )
         found = await decide(context, alterations, rules, request.validate_only)
         for place, error in zip(places, found, strict=True):

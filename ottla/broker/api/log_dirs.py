@@ -56,7 +56,8 @@ async def describe_log_dirs(
     return DescribeLogDirsResponse(
         results=[
             await _described(
-                each, homes[each.path], [move for move in moves if move.target is each], slices
+                each, homes[each.path], [move for move in moves if move.target is each],
+                storage.is_cordoned(each.path), slices,
             )
             for each in storage.directories
         ]
@@ -64,9 +65,12 @@ async def describe_log_dirs(
 
 
 async def _described(
-    directory: LogDirectory, topics: dict[str, list[Partition]], moves: list[Move], slices: Slices
+    directory: LogDirectory, topics: dict[str, list[Partition]], moves: list[Move],
+    cordoned: bool, slices: Slices,
 ) -> DescribeLogDirsResponse.Result:
-    result = DescribeLogDirsResponse.Result(log_dir=os.path.abspath(directory.path))
+    result = DescribeLogDirsResponse.Result(
+        log_dir=os.path.abspath(directory.path), is_cordoned=cordoned
+    )
     if directory.offline is not None:
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return result
@@ -178,6 +182,8 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
         return ErrorCode.LOG_DIR_NOT_FOUND
     if directory.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if storage.is_cordoned(directory.path) and storage.homes.get((topic, index)) is not directory:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     # The metadata log has a home, and is not a client's.
     if context.broker.replicas.partition(topic, index) is None:
         return _why_absent(context, topic, index)

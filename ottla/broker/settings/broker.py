@@ -13,6 +13,7 @@ from ottla.groups.settings import GroupSettings, TransactionSettings
 INT_MAX = 2**31 - 1
 
 DYNAMIC = frozenset({
+    "cordoned.log.dirs",
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "log.cleaner.backoff.ms",
@@ -323,6 +324,10 @@ class BrokerSettings(ListenerSettings):
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
         help="Ottla's own. Time until a segment is checked again; longer if there is more"
         " than the rate allows.")
+    cordoned_log_dirs: Names = setting(
+        "cordoned.log.dirs", (),
+        help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
+        " moves those that are there to the others.")
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",
         help="Ottla's own. Comma-separated ids (directory.id in meta.properties) of log directories"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
+from ottla.broker.settings.cordoned import CORDONED, check_cordoned
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import (
@@ -40,17 +41,21 @@ def rules_for(
     node_id: int,
     static: Mapping[str, str],
     check_listeners: Callable[[Mapping[str, str]], object] = lambda texts: None,
+    log_directories: Collection[str] = (),
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
     `known` are the brokers whose settings may be changed: a client has to ask the one that it
     means, and the controller serves what other brokers forward. What depends on a broker's own file
     is checked for this one only: those that forward have checked it.
-    `check_listeners` raises SettingsError if a listener cannot use the given properties.
+    `check_listeners` raises SettingsError if a listener cannot use the given properties;
+    `log_directories` are this broker's.
     """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
         _check_broker(known, node_id, name, configs, changed)
+        if name == str(node_id) and CORDONED in changed & configs.keys():
+            _check_cordoned(configs[CORDONED], log_directories)
         of_listeners = MECHANISM_OF_PEERS in changed or any(map(is_dynamic, changed))
         if name == str(node_id) and of_listeners:
             try:
@@ -124,6 +129,13 @@ def _check_broker(
             limit = ListenerLimits.declared.get(bare) if key != bare else None
             _check_broker_value(bare, configs[key], limit or known[bare].setting)
             _check_topic_default(key, configs[key])
+
+
+def _check_cordoned(text: str, log_directories: Collection[str]) -> None:
+    try:
+        check_cordoned(BrokerSettings.declared[CORDONED].parse(text), log_directories)
+    except SettingsError as error:
+        raise InvalidRequest(str(error)) from error
 
 
 def _check_broker_value(name: str, text: str, setting: Setting) -> None:

@@ -35,6 +35,7 @@ from ottla.broker.settings.broker import (
     RACK_AWARE_SELECTOR,
     BrokerSettings,
 )
+from ottla.broker.settings.cordoned import check_cordoned, is_cordoned
 from ottla.broker.settings.declaration import Setting, SettingsError
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
@@ -110,6 +111,7 @@ class BrokerConfig(BrokerSettings):
             )
         if self.zookeeper_connect:
             check_zookeeper(self.zookeeper_connect)
+        check_cordoned(self.cordoned_log_dirs, [*map(str, self.log_directories())])
         if self.authorizer_class_name not in ("", *AUTHORIZERS):
             raise SettingsError(
                 "authorizer.class.name",
@@ -282,6 +284,10 @@ class BrokerConfig(BrokerSettings):
     def log_directories(self) -> list[Path]:
         """The directories of the data; the first is the metadata's."""
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
+
+    def is_cordoned(self, path: str) -> bool:
+        """Whether a log directory gets no new partitions."""
+        return is_cordoned(path, self.cordoned_log_dirs)
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Apply the settings made at run time, for this or all brokers; follows the metadata."""

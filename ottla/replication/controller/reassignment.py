@@ -33,6 +33,7 @@ from ottla.replication.metadata import (
 from ottla.replication.placement import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    cordoned,
     require_assignment,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
@@ -109,7 +110,7 @@ def _begun(
     least: int,
 ) -> PartitionState:
     # Who has a replica may keep it while it is away, as in Apache Kafka, which knows such brokers.
-    require_assignment(target, {*image.brokers, *state.replicas}, None)
+    require_assignment(target, {*image.brokers, *state.replicas}, None, cordoned(image))
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
         raise InvalidReplicationFactor(

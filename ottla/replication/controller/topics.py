@@ -24,6 +24,7 @@ from ottla.replication.metadata import (
 from ottla.replication.placement import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    cordoned,
     new_partition,
     require_assignment,
     spread,
@@ -201,7 +202,7 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ..
             raise InvalidReplicaAssignment(
                 f"Found multiple manual partition assignments for partition {index}"
             )
-        require_assignment(replicas, image.brokers, factor)
+        require_assignment(replicas, image.brokers, factor, cordoned(image))
         factor = len(replicas)
         placed[index] = new_partition(replicas, image)
     if sorted(placed) != list(range(len(placed))):
@@ -338,5 +339,5 @@ def _plan_partitions(
         start = turn_of(image.brokers, topic.partitions[0].replicas[0]) + current
         return spread(image, added, factor, start)
     for replicas in wanted.assignments:
-        require_assignment(replicas, image.brokers, factor)
+        require_assignment(replicas, image.brokers, factor, cordoned(image))
     return tuple(new_partition(replicas, image) for replicas in wanted.assignments)

@@ -69,13 +69,15 @@ def dirs(options: Namespace) -> None:
                 ),
                 "usable": found.usable_bytes if found.usable_bytes >= 0 else None,
                 "total": found.total_bytes if found.total_bytes >= 0 else None,
+                "cordoned": getattr(found, "is_cordoned", False),
                 "error": found.error_code or None,
             }
             for broker in cluster.live()
             for found in partitions.log_dirs(cluster, broker)
         ]
     show(
-        options, ("directory", "broker", "partitions", "bytes", "usable"), rows, ("total", "error")
+        options, ("directory", "broker", "partitions", "bytes", "usable"), rows,
+        ("total", "cordoned", "error"),
     )
 
 

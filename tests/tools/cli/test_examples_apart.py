@@ -1,8 +1,8 @@
 """The examples of commands that need more than one broker: those that start one, end one or wait,
 want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
 others. Those of `cluster start`, `cluster restart-broker` and `cluster create` need ZooKeeper:
-compat_tests/test_cluster.py and test_first_broker.py run them. That of `reassign plan` is in
-tests/broker/cluster/test_maintenance.py."""
+compat_tests/test_cluster.py and test_first_broker.py run them. That of `cluster drain` is in
+test_drain.py, that of `reassign plan` in tests/broker/cluster/test_maintenance.py."""
 
 from __future__ import annotations
 
@@ -202,5 +202,6 @@ def test_its_example_works(
 
 def test_no_example_is_left_out() -> None:
     assert {
-        *RUN, "kafka-server-stop", "cluster create", "cluster start", "reassign plan"
+        *RUN, "kafka-server-stop", "cluster create", "cluster drain", "cluster restart-broker",
+        "cluster start", "reassign plan",
     } == EXAMPLES_APART

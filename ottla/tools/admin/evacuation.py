@@ -1,0 +1,33 @@
+"""Which log directories take the partitions of one that is to be emptied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from ottla.tools.admin.offsets import Place
+
+
+def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dict[Place, str]:
+    """A directory for each partition, the largest first, where most is free then. `free` are the
+    bytes that each directory may still take; None where that is not known.
+
+    Raises ClientError where they do not fit: nothing should move that has to move back.
+    """
+    left = {path: float("inf") if size is None else float(size) for path, size in free.items()}
+    counts = dict.fromkeys(left, 0)
+    plan = {}
+    for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        path = max(left, key=lambda each: (left[each], -counts[each]))
+        if size > left[path]:
+            raise ClientError(
+                f"{sum(sizes.values())} bytes have to move, more than fit elsewhere:"
+                f" {', '.join(f'{size or 0} are free in {path}' for path, size in free.items())}"
+            )
+        left[path] -= size
+        counts[path] += 1
+        plan[place] = path
+    return plan

@@ -1,0 +1,124 @@
+"""`ottla cluster drain`: empties a log directory of a broker while clients go on."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs, partitions
+from ottla.tools.admin.evacuation import moved_out
+from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.output import done
+from ottla.tools.progress_line import ProgressLine
+from ottla.wire.errors import name_of
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
+
+CORDONED = "cordoned.log.dirs"
+LOOK_SECONDS = 0.5
+TRIES_MAX = 5
+"""How often a move is requested that the broker gives up: its log says why."""
+
+
+def drain(options: Namespace) -> None:
+    """Cordon the directory, move what is in it, and return once it is empty."""
+    with connect(options) as cluster:
+        broker = _broker(cluster, options.broker)
+        directories = {each.log_dir: each for each in partitions.log_dirs(cluster, broker)}
+        leaving = directories.get(options.directory)
+        if leaving is None:
+            raise ClientError(
+                f"broker {broker} has no log directory {options.directory!r}, but"
+                f" {', '.join(sorted(directories))}"
+            )
+        sizes = _sizes(leaving, future=False)
+        moved_out(sizes, _targets(directories, options.directory))
+        if not options.dry_run:
+            _cordon(cluster, broker, options.directory)
+            _empty(cluster, broker, options.directory, len(sizes))
+    done(options, f"moved {len(sizes)} partitions out of {options.directory} of broker {broker}")
+
+
+def _broker(cluster: Cluster, wanted: int | None) -> int:
+    cluster.refresh()
+    if wanted is None and len(cluster.brokers) == 1:
+        return next(iter(cluster.brokers))
+    if wanted is None:
+        raise ClientError("--broker is needed: there are several")
+    if wanted not in cluster.brokers:
+        known = ", ".join(map(str, sorted(cluster.brokers)))
+        raise ClientError(f"broker {wanted} does not run; these do: {known}")
+    return wanted
+
+
+def _sizes(directory: Any, *, future: bool) -> dict[Place, int]:
+    """The partitions in a directory with their bytes, or those that are being moved there."""
+    return {
+        (topic.name, part.partition_index): part.partition_size
+        for topic in directory.topics for part in topic.partitions
+        if part.is_future_key == future
+    }
+
+
+def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]:
+    """The directories that take partitions, with their free bytes. Raises ClientError."""
+    if directories[leaving].error_code:
+        raise ClientError(f"{leaving} is {name_of(directories[leaving].error_code)}")
+    found = {
+        path: each.usable_bytes if each.usable_bytes >= 0 else None
+        for path, each in directories.items()
+        if path != leaving and not each.error_code and not each.is_cordoned
+    }
+    if not found:
+        raise ClientError(f"{leaving} is the only log directory that takes partitions")
+    return found
+
+
+def _cordon(cluster: Cluster, broker: int, path: str) -> None:
+    """Have no new partition placed there."""
+    known = configs.describe(cluster, configs.BROKER, str(broker))
+    text = next((item.value for item in known if item.name == CORDONED), None) or ""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if path not in names and "*" not in names:
+        value = ",".join([*names, path])
+        configs.alter(cluster, configs.BROKER, str(broker), {CORDONED: value})
+
+
+def _empty(cluster: Cluster, broker: int, leaving: str, count: int) -> None:
+    """Request moves until nothing is left. Those that are requested are done one after the other;
+    a broker that restarts has forgotten them."""
+    progress = ProgressLine(count, "partitions")
+    tries: Counter[Place] = Counter()
+    try:
+        while True:
+            directories = {each.log_dir: each for each in partitions.log_dirs(cluster, broker)}
+            here = _sizes(directories[leaving], future=False)
+            if not here:
+                return
+            progress.reach(max(0, count - len(here)))
+            moving = set().union(*(_sizes(each, future=True) for each in directories.values()))
+            waiting = {place: size for place, size in here.items() if place not in moving}
+            if waiting:
+                plan = moved_out(waiting, _targets(directories, leaving))
+                tries.update(plan.keys())
+                _request(cluster, broker, plan, tries)
+            time.sleep(LOOK_SECONDS)
+    finally:
+        progress.clear()
+
+
+def _request(
+    cluster: Cluster, broker: int, plan: dict[Place, str], tries: Counter[Place]
+) -> None:
+    codes = partitions.move_directories(cluster, broker, plan)
+    for (topic, index), code in codes.items():
+        if code or tries[topic, index] > TRIES_MAX:
+            why = name_of(code) if code else f"given up {TRIES_MAX} times; its log says why"
+            raise ClientError(
+                f"broker {broker} does not move {topic}:{index} to {plan[topic, index]}: {why}"
+            )

@@ -27,6 +27,7 @@ from ottla.spark_interop.value_format import DECODED, MODES, PROBLEM, Format
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+REQUEST_BYTES_MIN, BUFFER_BYTES_MIN = 1 << 20, 32 << 20  # the Java client's defaults
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 OWN = ("_key", "_partition", "_offset", "_timestamp", "_headers", "_value", "_error")
 
@@ -138,6 +139,8 @@ def write_topic(
     """
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
+    # The topic decides what is too large; the Java client has a limit of its own.
+    bytes_max = int(cluster.settings(topic)["max.message.bytes"].value)
     if format == "json" and schema is None:
         schema = "ignored STRING"
     given = _format(format, schema, schemas, message).at(topic)
@@ -146,6 +149,8 @@ def write_topic(
         "topic": topic,
         "kafka.acks": "all",
         "kafka.compression.type": compression,
+        "kafka.max.request.size": str(max(bytes_max, REQUEST_BYTES_MIN)),
+        "kafka.buffer.memory": str(max(2 * bytes_max, BUFFER_BYTES_MIN)),
         "includeHeaders": "true",
     }
     sink |= dict(options or {})

@@ -76,8 +76,8 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
         duration_ms(given["lateness"])
     is_windows = step.name == "windows"
     if is_windows:
-        options = (given.get(name) for name in ("to", "updates", "final", "every"))
-        windows.check_options(given["topic"], *options)
+        updates, final = bool(given.get("updates")), bool(given.get("final"))
+        windows.check_options(given["topic"], given.get("to"), updates, final, given.get("every"))
     if given.get("format") or is_windows:
         Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
 

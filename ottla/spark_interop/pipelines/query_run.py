@@ -43,11 +43,15 @@ SENTENCE_MAX = 1200
 
 
 class Progress:
-    """One line on a terminal that is overwritten; silent if standard error is not a terminal."""
+    """One line on a terminal that is overwritten; silent if standard error is not a terminal.
+
+    `interrupted` is whether the user ended the query before it had read everything.
+    """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
         self.what = what
         self.show = sys.stderr.isatty() if show is None else show
+        self.interrupted = False
         self._begin = time.monotonic()
 
     def update(self, records: int, note: str = "") -> None:
@@ -88,6 +92,8 @@ def drain(
         triggers.insert(0, {"once": True})
     rows = 0
     for trigger in triggers:
+        if progress.interrupted:
+            break
         try:
             query = writer.trigger(**trigger).start()
         except Exception as error:
@@ -132,6 +138,7 @@ def run(
                 break
             query.awaitTermination(POLL_SECONDS)
     except KeyboardInterrupt:
+        progress.interrupted = True
         query.stop()
     except Exception as error:
         raise explained(error) from error

@@ -117,7 +117,7 @@ def _run(
     final: bool,
 ) -> None:
     query_run.drain(writer, target.files, CHECKPOINT, every, shown, _counting(report))
-    if final and _close_all(target):
+    if final and not shown.interrupted and _close_all(target):
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)
 
 

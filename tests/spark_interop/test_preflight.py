@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.spark_interop.errors import DataLost
-from ottla.spark_interop.pipelines import archive, command, query_run, steps
+from ottla.spark_interop.pipelines import archive, command, steps
 from ottla.spark_interop.pipelines.table import Entry
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
@@ -176,31 +176,6 @@ def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
     told = capfd.readouterr()
     assert json.loads(told.out) == [{"step": "archive", "records": 7}]
     assert told.err == "ottla pipeline: step 2 of 2 (latest): records are gone\n"
-
-
-WORKER = """An exception was thrown from the Python worker. Please see the stack trace below.
-Traceback (most recent call last):
-  File "worker.py", line 12, in run
-    return apply(row)
-           ^^^^^^^^^^
-cimpl.KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}
-"""
-JVM = """An error occurred while calling o79.parquet.
-: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed
-\tat org.apache.spark.Some.thing(Some.scala:1)
-Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [t]
-\t... 20 more
-"""
-
-
-@pytest.mark.parametrize(("text", "said"), [
-    (WORKER, 'KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}'),
-    (JVM, "TopicAuthorizationException: Not authorized: [t]"),
-    (f"x\n{WORKER}\nottla.spark_interop.errors.PipelineError: t was deleted", "t was deleted"),
-    ("only this\nand that", "only this"),
-])  # fmt: skip
-def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
-    assert str(query_run.explained(RuntimeError(text))) == said
 
 
 def test_offsets_deleted_before_they_were_read_are_gaps() -> None:

@@ -1,0 +1,85 @@
+"""A query with a checkpoint runs an open batch first, ends when it is told to, and says why."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla.spark_interop.pipelines import query_run
+
+
+class Query:
+    """A streaming query that has ended, or that the user interrupts."""
+
+    isActive = True
+
+    def __init__(self, interrupted: bool) -> None:
+        self.isActive = interrupted
+        self._jsq = SimpleNamespace(recentProgress=list)
+
+    def awaitTermination(self, _: float) -> None:
+        raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        pass
+
+    def exception(self) -> None:
+        return None
+
+
+def triggers(
+    begun: int, ended: int, every: str | None = None, interrupted: bool = False
+) -> list[Any]:
+    """The triggers of the queries that `drain` starts on a checkpoint with these batches."""
+    started: list[dict[str, Any]] = []
+    names = {"c/offsets": {f"c/offsets/{n}": 1 for n in range(begun)},
+             "c/commits": {f"c/commits/{n}": 1 for n in range(ended)}}  # fmt: skip
+    files: Any = SimpleNamespace(at=lambda name: name, list=lambda name: names[name])
+    writer: Any = SimpleNamespace(option=lambda *_: writer)
+
+    def trigger(**given: Any) -> Any:
+        started.append(given)
+        return SimpleNamespace(start=lambda: Query(interrupted))
+
+    writer.trigger = trigger
+    query_run.drain(writer, files, "c", every, query_run.Progress("t", False))
+    return started
+
+
+def test_a_batch_that_a_killed_run_had_begun_comes_first() -> None:
+    assert triggers(3, 3) == [{"availableNow": True}]
+    assert triggers(3, 2) == [{"once": True}, {"availableNow": True}]
+    assert triggers(1, 0) == [{"once": True}, {"availableNow": True}]
+    assert triggers(0, 0) == [{"availableNow": True}]
+    assert triggers(3, 2, every="1 second") == [{"processingTime": "1 second"}]
+
+
+def test_an_interrupted_run_starts_no_further_query() -> None:
+    assert triggers(3, 2, interrupted=True) == [{"once": True}]
+
+
+WORKER = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "worker.py", line 12, in run
+    return apply(row)
+           ^^^^^^^^^^
+cimpl.KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}
+"""
+JVM = """An error occurred while calling o79.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed
+\tat org.apache.spark.Some.thing(Some.scala:1)
+Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [t]
+\t... 20 more
+"""
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (WORKER, 'KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}'),
+    (JVM, "TopicAuthorizationException: Not authorized: [t]"),
+    (f"x\n{WORKER}\nottla.spark_interop.errors.PipelineError: t was deleted", "t was deleted"),
+    ("only this\nand that", "only this"),
+])  # fmt: skip
+def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
+    assert str(query_run.explained(RuntimeError(text))) == said

@@ -73,6 +73,7 @@ def test_an_unreachable_broker_is_one_sentence_at_once(
     ("archive --topic six --path {file}/a", "{file} is no directory"),
     ("archive --topic one --path {archive}", "{archive} is of topic six, and this run has one"),
     ("latest --topic six --path {archive}", "{archive} is of kind archive, and this run has"),
+    ("latest --topic six --path {full}", "{full} is not empty and no latest: name another path"),
     ("compact --path {new}", "{new} is not a archive: it has no _ottla/table.json"),
     ("replay --path {new} --topic six", "{new} is not a archive: it has no _ottla/table.json"),
     ("replay --path {archive} --topic sx", "topic sx not found at {at}; did you mean six?"),
@@ -92,14 +93,17 @@ def test_an_unreachable_broker_is_one_sentence_at_once(
 def test_each_step_is_checked_before_a_jvm_starts(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str, said: str
 ) -> None:
-    places = {"new": tmp_path / "new", "file": tmp_path / "file", "at": broker.bootstrap_servers,
-              "archive": archive_at(tmp_path / "archive", 6)}  # fmt: skip
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").touch()
+    places = {name: tmp_path / name for name in ("full", "new", "file")}
+    places["archive"] = archive_at(tmp_path / "archive", 6)
+    at = broker.bootstrap_servers
     (tmp_path / "file").touch()
     more = ["--source", broker.bootstrap_servers, "--destination", broker.bootstrap_servers]
-    given = words.format(**places).split()
+    given = words.format(at=at, **places).split()
     if given[0] != "compact":
         given += more if given[0] == "mirror" else ["--bootstrap", broker.bootstrap_servers]
-    assert refusal(capfd, *given).startswith(said.format(**places))
+    assert refusal(capfd, *given).startswith(said.format(at=at, **places))
 
 
 def test_rights_are_asked_for_before_a_jvm_starts(
@@ -149,7 +153,7 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     archive_step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"'
-    replay = f'run = "replay"\npath = "{tmp_path}/a"\ntopic = "again"'
+    replay = f'run = "replay"\npath = "{tmp_path}/./a"\ntopic = "again"'
     latest = f'run = "latest"\ntopic = "again"\npath = "{tmp_path}/l"'
     file = file_of(broker, tmp_path, archive_step, replay + "\ncreate = true", latest)
     assert command.main(["pipeline", "run", str(file), "--check"]) == 0

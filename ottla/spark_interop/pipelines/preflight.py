@@ -149,13 +149,19 @@ def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:
         if place is not None:
             _check_writable(place)
             _check_own_table(place, step.name, given["topic"])
-        made.paths.add(str(given["path"]))
+        made.paths.add(_same(given["path"]))
     if given.get("checkpoint") and (place := _local(given["checkpoint"])) is not None:
         _check_writable(place)
 
 
 def _local(path: Any) -> Path | None:
     return None if "://" in str(path) else Path(path).absolute()
+
+
+def _same(path: Any) -> str:
+    """One text for all spellings of a path."""
+    place = _local(path)
+    return str(path) if place is None else os.path.normpath(place)
 
 
 def _check_writable(place: Path, made: bool = True) -> None:
@@ -183,7 +189,7 @@ def _about(place: Path) -> dict[str, Any] | None:
 def _check_own_table(place: Path, kind: str, topic: str) -> None:
     about = _about(place)
     if about is None:
-        if place.exists() and any(place.rglob("*.parquet")):
+        if any(there.is_file() for there in place.rglob("*")):
             raise PipelineError(f"{place} is not empty and no {kind}: name another path")
         return
     for name, wanted in (("kind", kind), ("topic", topic)):
@@ -196,7 +202,7 @@ def _check_own_table(place: Path, kind: str, topic: str) -> None:
 
 def _check_table(path: str, kind: str, made: Made) -> None:
     place = _local(path)
-    if place is None or path in made.paths:
+    if place is None or _same(path) in made.paths:
         return
     about = _about(place)
     if about is None:

@@ -31,6 +31,7 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
+LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # in sentences
 SETTINGS = "settings"  # a note: those of the topic when the table was made
 TARGETS = "targets"  # a note, or part of a claim: the ids of topics to write
 CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
@@ -272,8 +273,9 @@ def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> N
                     f"{files.root} is of an earlier topic of the name {wanted['topic']}, which was "
                     "deleted and made again: its offsets mean other records now; name another path"
                 )
+            label = LABELS.get(key, key)
             raise PipelineError(
-                f"{files.root} is of {key} {known[key]}, and this run has {value}: "
+                f"{files.root} is of {label} {known[key]}, and this run has {value}: "
                 "its checkpoint does not match; name another path"
             )
 

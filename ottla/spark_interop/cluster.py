@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import NoBroker, PipelineError
 
 ANSWER_SECONDS = 15
 CONNECT_SECONDS = 5
@@ -133,8 +133,8 @@ class Cluster:
             about = f"{what} at {self.bootstrap}" if what else self.bootstrap
             raise PipelineError(f"{about}: {code.name()}: {code.str()}") from error
 
-    def _silent(self, why: str) -> PipelineError:
-        return PipelineError(
+    def _silent(self, why: str) -> NoBroker:
+        return NoBroker(
             f"no broker answers at {self.bootstrap} within {ANSWER_SECONDS} s ({why}): check the "
             "address, and that the broker runs"
         )
@@ -223,7 +223,7 @@ class Cluster:
                 return
             except (OSError, OverflowError) as error:
                 reasons.append(f"{address.strip()}: {error}")
-        raise PipelineError(
+        raise NoBroker(
             f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address, and "
             "that the broker runs"
         )

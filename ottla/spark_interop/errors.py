@@ -11,6 +11,10 @@ class SparkUnavailable(PipelineError):
     """No SparkSession with the Kafka connector is available."""
 
 
+class NoBroker(PipelineError):
+    """No broker of the cluster answers; one may come back."""
+
+
 class DataLost(PipelineError):
     """Records that a pipeline should have read are gone, or files have changed."""
 

@@ -142,8 +142,9 @@ def test_topics_that_were_made_again_have_no_progress_and_one_of_two_is_refused(
 
 @pytest.mark.parametrize("which", ["source", "target"])
 def test_nothing_is_committed_once_a_topic_was_made_again(
-    broker: Broker, to: Destination, which: str
+    broker: Broker, to: Destination, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transactional, "SETTLED_SECONDS", 0.0)
     source = new_topic(broker)
     origin = Origin(to.cluster, source, to.cluster.topic_id(source))
     first = lane(replace(to, origin=origin))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run
 
 
@@ -54,6 +55,23 @@ def test_a_batch_that_a_killed_run_had_begun_comes_first() -> None:
     assert triggers(1, 0) == [{"once": True}, {"availableNow": True}]
     assert triggers(0, 0) == [{"availableNow": True}]
     assert triggers(3, 2, every="1 second") == [{"processingTime": "1 second"}]
+
+
+def test_a_query_ends_where_its_topic_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise PipelineError("made again")
+
+    running: Any = Query(False)
+    shown = query_run.Progress("t", False)
+    with pytest.raises(PipelineError, match=r"^made again$"):
+        query_run.run(running, shown, watch=gone)       # at the end
+    running = SimpleNamespace(isActive=True, stopped=[], exception=lambda: None,
+                              awaitTermination=lambda _: None, _jsq=running._jsq)  # fmt: skip
+    running.stop = lambda: running.stopped.append(True)
+    monkeypatch.setattr(query_run, "WATCH_SECONDS", 0.0)
+    with pytest.raises(PipelineError, match=r"^made again$"):
+        query_run.run(running, shown, watch=gone)       # while it waits for records
+    assert running.stopped
 
 
 def test_an_interrupted_run_starts_no_further_query() -> None:

@@ -92,8 +92,9 @@ def archive(
             if number not in target.batches:  # else a crash came between our commit and Spark's
                 _write_batch(target, batch, number, by, allow_gaps)
 
-        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every,
-                        query_run.Progress(f"archive {topic}", progress))  # fmt: skip
+        shown = query_run.Progress(f"archive {topic}", progress)
+        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
+                        watch=origin.check)  # fmt: skip
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),

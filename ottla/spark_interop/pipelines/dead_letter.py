@@ -89,7 +89,8 @@ def dead_letter(
             judged.unpersist()
 
     query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
-                    query_run.Progress(f"dead letters of {topic}", progress))  # fmt: skip
+                    query_run.Progress(f"dead letters of {topic}", progress),
+                    watch=into.check)  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 

@@ -69,8 +69,9 @@ def latest(
                 for name, count in _write_batch(spark, target, batch, number).items():
                     counts[name] += count
 
-        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every,
-                        query_run.Progress(f"latest {topic}", progress))  # fmt: skip
+        shown = query_run.Progress(f"latest {topic}", progress)
+        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
+                        watch=origin.check)  # fmt: skip
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}

@@ -12,6 +12,7 @@ from typing import Any
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines.files import Files
 
+WATCH_SECONDS = 10.0
 POLL_SECONDS = 0.5  # the end of a query is noticed at once
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
 CAUSES = {
@@ -80,11 +81,13 @@ def drain(
     every: str | None,
     progress: Progress,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> int:
     """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
 
-    A batch that a killed run had begun comes first, in a query of its own: once partitions were
-    added, Spark refuses to run such a batch with the trigger that ends when all is read.
+    `watch` raises where the query may not go on; it is called now and then, and at the end. A batch
+    that a killed run had begun comes first, in a query of its own: once partitions were added,
+    Spark refuses to run such a batch with the trigger that ends when all is read.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -98,7 +101,7 @@ def drain(
             query = writer.trigger(**trigger).start()
         except Exception as error:
             raise explained(error) from error
-        rows += run(query, progress, on_progress)
+        rows += run(query, progress, on_progress, watch)
     return rows
 
 
@@ -116,15 +119,18 @@ def newest(files: Files, checkpoint: str, kind: str) -> int | None:
 
 
 def run(
-    query: Any, progress: Progress, on_progress: Callable[[dict[str, Any]], None] | None = None
+    query: Any,
+    progress: Progress,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    `on_progress` gets each batch's StreamingQueryProgress as its JSON has it. Raises what
-    `explained` returns for the query's error. On KeyboardInterrupt the query stops after the
-    current batch, and the call returns as if it had ended.
+    `watch` is as in `drain`. `on_progress` gets each batch's StreamingQueryProgress as its JSON has
+    it. Raises what `explained` returns for the query's error. On KeyboardInterrupt the query stops
+    after the current batch, and the call returns as if it had ended.
     """
-    rows, seen = 0, -1
+    rows, seen, watched = 0, -1, time.monotonic()
     try:
         while True:
             active = query.isActive
@@ -137,16 +143,24 @@ def run(
             if not active:
                 break
             query.awaitTermination(POLL_SECONDS)
+            if watch is not None and time.monotonic() - watched > WATCH_SECONDS:
+                watch()
+                watched = time.monotonic()
     except KeyboardInterrupt:
         progress.interrupted = True
         query.stop()
     except Exception as error:
+        query.stop()
+        if watch is not None and "lost" in str(error):
+            watch()     # says why, if the topic was made again
         raise explained(error) from error
     finally:
         progress.done()
     failed = query.exception()
     if failed is not None:
         raise explained(failed)
+    if watch is not None and not progress.interrupted:
+        watch()
     return rows
 
 

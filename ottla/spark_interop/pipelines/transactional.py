@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_SECONDS = 120  # a broker may restart meanwhile
+SETTLED_SECONDS = 5.0  # an answer about topics counts that stays the same for so long
 RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0
 TRANSACTION_TIMEOUT_MS = 180_000
@@ -47,9 +48,7 @@ class Origin:
 
     def check(self) -> None:
         """PipelineError if the topic is another one now: what was read may be of either."""
-        now = self.cluster.topic_ids([self.topic])[self.topic]
-        if now != self.topic_id:
-            raise PipelineError(gone(self.topic, now))
+        check_ids(self.cluster, {self.topic: self.topic_id})
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,11 @@ class Destination:
     def topics(self) -> list[str]:
         """The topics that rows go to."""
         return [self.topic] if self.aside is None else [self.topic, self.aside]
+
+    def check(self) -> None:
+        """PipelineError if the topic that rows are read from is another one now."""
+        if self.origin is not None:
+            self.origin.check()
 
     def transactional_id(self, lane: int) -> str:
         """Of one lane; another source or destination has another one, and fences nobody."""
@@ -167,7 +171,7 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     time), "position"}}. Raises PipelineError where a lane is no partition of the destination, the
     name was used for another source, a topic was made again, or the brokers refuse.
     """
-    begun = begin(to)
+    begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes
     if not in_order:
         rows = rows.repartition(min(len(lanes), 32), "lane").sortWithinPartitions(
@@ -398,12 +402,8 @@ class Lane:
 
     def _check_topics(self) -> None:
         """Everything that was read and written so far, was of and for the topics of these ids."""
-        if self._to.origin is not None:
-            self._to.origin.check()
-        now = self._to.cluster.topic_ids(self._to.topics)
-        for name, known in self._topics.items():
-            if now[name] != known:
-                raise PipelineError(gone(name, now[name]))
+        self._to.check()
+        check_ids(self._to.cluster, self._topics)
 
     def _noted(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -425,13 +425,36 @@ class Lane:
                 return
 
 
-def gone(topic: str, now: str | None) -> str:
-    """The sentence about a topic that is not the one of the beginning."""
-    what = "deleted" if now is None else "deleted and made again"
-    return (
-        f"topic {topic} was {what} while this pipeline ran: nothing more was committed. Offsets of "
-        "the new topic mean other records: begin again with a new name and path"
-    )
+def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
+    """PipelineError if a topic is not the one of the beginning.
+
+    A broker that has just started may not know every topic yet, so an answer counts once it stays.
+    """
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while True:
+        now = _while_away(lambda: cluster.topic_ids(known))
+        changed = [name for name, topic_id in known.items() if now[name] != topic_id]
+        if not changed:
+            return
+        if time.monotonic() > deadline:
+            what = "deleted" if now[changed[0]] is None else "deleted and made again"
+            raise PipelineError(
+                f"topic {changed[0]} was {what} while this pipeline ran: nothing more was "
+                "committed. Offsets of the new topic mean other records: begin again with a new "
+                "name and path"
+            )
+        time.sleep(0.2)
+
+
+def _while_away(call: Callable[[], Any]) -> Any:
+    """Asks again while no broker answers; each time waits for an answer itself."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return call()
+        except NoBroker:
+            if time.monotonic() > deadline:
+                raise
 
 
 def _patiently(call: Callable[[], Any]) -> Any:

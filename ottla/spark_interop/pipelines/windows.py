@@ -116,7 +116,10 @@ def _run(
     report: dict[str, Any],
     final: bool,
 ) -> None:
-    query_run.drain(writer, target.files, CHECKPOINT, every, shown, _counting(report))
+    query_run.drain(
+        writer, target.files, CHECKPOINT, every, shown, _counting(report),
+        watch=target.origin.check if target.origin is not None else None,
+    )  # fmt: skip
     if final and not shown.interrupted and _close_all(target):
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)
 

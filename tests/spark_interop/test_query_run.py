@@ -12,19 +12,18 @@ from ottla.spark_interop.pipelines import query_run
 
 
 class Query:
-    """A streaming query that has ended, or that the user interrupts."""
+    """A streaming query that has ended, or that runs; a user may interrupt it."""
 
-    isActive = True
-
-    def __init__(self, interrupted: bool) -> None:
-        self.isActive = interrupted
+    def __init__(self, runs: bool, interrupted: bool = False) -> None:
+        self.isActive, self.interrupted, self.stopped = runs, interrupted, False
         self._jsq = SimpleNamespace(recentProgress=list)
 
     def awaitTermination(self, _: float) -> None:
-        raise KeyboardInterrupt
+        if self.interrupted:
+            raise KeyboardInterrupt
 
     def stop(self) -> None:
-        pass
+        self.stopped = True
 
     def exception(self) -> None:
         return None
@@ -42,7 +41,7 @@ def triggers(
 
     def trigger(**given: Any) -> Any:
         started.append(given)
-        return SimpleNamespace(start=lambda: Query(interrupted))
+        return SimpleNamespace(start=lambda: Query(interrupted, interrupted))
 
     writer.trigger = trigger
     query_run.drain(writer, files, "c", every, query_run.Progress("t", False))
@@ -61,16 +60,13 @@ def test_a_query_ends_where_its_topic_was_made_again(monkeypatch: pytest.MonkeyP
     def gone() -> None:
         raise PipelineError("made again")
 
-    running: Any = Query(False)
     shown = query_run.Progress("t", False)
     with pytest.raises(PipelineError, match=r"^made again$"):
-        query_run.run(running, shown, watch=gone)       # at the end
-    running = SimpleNamespace(isActive=True, stopped=[], exception=lambda: None,
-                              awaitTermination=lambda _: None, _jsq=running._jsq)  # fmt: skip
-    running.stop = lambda: running.stopped.append(True)
+        query_run.run(Query(runs=False), shown, watch=gone)     # at the end
+    running = Query(runs=True)
     monkeypatch.setattr(query_run, "WATCH_SECONDS", 0.0)
     with pytest.raises(PipelineError, match=r"^made again$"):
-        query_run.run(running, shown, watch=gone)       # while it waits for records
+        query_run.run(running, shown, watch=gone)               # while it waits for records
     assert running.stopped
 
 

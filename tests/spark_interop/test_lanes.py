@@ -147,7 +147,8 @@ def test_nothing_is_committed_once_a_topic_was_made_again(
     monkeypatch.setattr(transactional, "SETTLED_SECONDS", 0.0)
     source = new_topic(broker)
     origin = Origin(to.cluster, source, to.cluster.topic_id(source))
-    first = lane(replace(to, origin=origin))
+    known = transactional.begun_with(replace(to, origin=origin))
+    first = lane(known)
     first.add(row(1))
     changed = source if which == "source" else str(to.aside)
     broker.delete_topic(changed)
@@ -155,6 +156,9 @@ def test_nothing_is_committed_once_a_topic_was_made_again(
         first.finish()
     first.abandon()
     broker.create_topic(changed)
+    if which == "target":       # between two batches
+        with pytest.raises(PipelineError, match="was deleted and made again while"):
+            transactional.begin(known)
     with pytest.raises(PipelineError, match=f"topic {source} was deleted and made again"):
         Origin(to.cluster, source, "an earlier id").check()
     assert committed(to, to.topic) == []

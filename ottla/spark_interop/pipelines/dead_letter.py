@@ -169,7 +169,7 @@ def _prepared(
     targets.prepare(cluster, to, count, like, has_older)
     # Letters of one key must not replace each other.
     targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
-    transactional.begin(into)
+    into = transactional.begun_with(into)
     table.claim(place, about, into)
     return into
 

@@ -76,6 +76,7 @@ def mirror(
     targets.prepare(there, target, partitions, like, has_older)
     kept = there.settings(target)["retention.ms"].value
     there.create(f"{target}.offsets", 1, {"retention.ms": kept})
+    into = transactional.begun_with(into)
     starting = _starting(here, topic, into)
     table.claim(place, about | {"to": target}, into)
     report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}

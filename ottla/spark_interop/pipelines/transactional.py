@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
@@ -58,8 +58,10 @@ class Destination:
     `writer` names the pipeline. Its progress and the transactional ids belong to the writer, the
     source's cluster and the topic. `source` names what the rows are of, and `source_cluster` is the
     id of the cluster they come from. `aside` is a second topic, for rows whose column `aside` is
-    true. `origin` is checked before each commit. `rate` is records a second of one task, None
-    without a limit. `map_topic` gets one record per transaction: which position is at which offset.
+    true. `origin` is checked before each commit, and so are the ids of the topics to write: `known`
+    ones when the pipeline began, else those of the beginning of each `write`. `rate` is records a
+    second of one task, None without a limit. `map_topic` gets one record per transaction: which
+    position is at which offset.
     """
 
     cluster: Cluster
@@ -72,6 +74,7 @@ class Destination:
     source_cluster: str = ""
     aside: str | None = None
     origin: Origin | None = None
+    known: dict[str, str] | None = None
     compression: str = "lz4"
 
     @property
@@ -121,6 +124,8 @@ def begin(to: Destination) -> Begun:
     """Reads the progress. PipelineError if it is of another source, or only one of two topics is
     the one that was written to; none where the topics were made again."""
     progress.prepare(to.cluster)
+    if to.known is not None:
+        check_ids(to.cluster, to.known)
     topics = _ids(to)
     found, read_to = progress.read(to.cluster, to.partition)
     lanes = to.cluster.partitions(to.topic)
@@ -129,6 +134,12 @@ def begin(to: Destination) -> Begun:
         topics, lanes, {lane: at for lane, at in done.items() if at is not None}, read_to,
         max(int(to.cluster.settings(name)["max.message.bytes"].value) for name in topics),
     )  # fmt: skip
+
+
+def begun_with(to: Destination) -> Destination:
+    """The same for the topics that there are now: ones that are made later in their place are not
+    written to. Raises as `begin` does."""
+    return replace(to, known=begin(to).topics)
 
 
 def _ids(to: Destination) -> dict[str, str]:

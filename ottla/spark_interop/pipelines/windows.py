@@ -255,7 +255,7 @@ def _to_topic(
     check_targets(target.files, target.about, into)
     into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})
     _same_life(target, into)
-    transactional.begin(into)
+    into = transactional.begun_with(into)
     # A key stays in its partition, and in its lane when a batch is written again.
     lanes = target.about.get(LANES) or len(into.cluster.partitions(into.topic))
     if TARGETS not in target.about:

@@ -34,6 +34,7 @@ class FreshClone:
         self.port = free_port()
         self.broker: subprocess.Popen[bytes] | None = None
         self.activated = ""
+        self.variables: dict[str, str] = {}
         self.home.mkdir()
         subprocess.run(["git", "clone", "-q", str(ROOT), str(self.directory)], check=True)
         self._take_what_is_not_committed()
@@ -77,7 +78,7 @@ class FreshClone:
         path = ":".join(part for part in os.environ["PATH"].split(":") if part != ours)
         cache = subprocess.run(
             ["python3", "-m", "pip", "cache", "dir"], capture_output=True, text=True, check=False)
-        return kept | {
+        return kept | self.variables | {
             "HOME": str(self.home), "PATH": path, "PIP_CACHE_DIR": cache.stdout.strip(),
             "PORT": str(self.port), "HTTP_PORT": str(free_port()),
             "OTTLA_BOOTSTRAP_SERVERS": f"localhost:{self.port}",
@@ -96,6 +97,8 @@ class FreshClone:
     def run_block(self, block: Block) -> str:
         """Run a block; the result is what it printed, without what a broker printed."""
         text = block.text.replace("localhost:9092", f"localhost:{self.port}")
+        text = text.replace("localhost:9093", f"localhost:{self.port + 1}")
+        text = text.replace(" DIR ", " data/other/broker-2 ")
         if block.language == "python":
             if "def test_" in text:
                 (self.directory / "test_block.py").write_text(text)
@@ -119,6 +122,8 @@ class FreshClone:
         line = line.split("  #")[0].rstrip()
         if line.startswith("ottla server start"):
             line += f" --override listeners=PLAINTEXT://localhost:{self.port}"
+        elif line.startswith("ottla cluster start"):
+            line += f" --port {self.port}"
         with self.log.open("wb") as log:
             self.broker = subprocess.Popen(
                 ["sh", "-ec", self.activated + line], cwd=self.directory, env=self.environment,

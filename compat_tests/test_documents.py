@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat_tests.fresh_clone import FreshClone
-from compat_tests.requirements import program
+from compat_tests.requirements import program, zookeeper
+from ottla.tools.zookeeper.local import jars
 from tests.documents import ELSEWHERE, commands
 
 
@@ -66,6 +67,20 @@ def test_make_run_ends_with_what_to_type_next(clone: FreshClone) -> None:
 def test_the_page_about_tests_is_true_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:
     printed = printed_by("docs/testing.md")
     assert " passed in " in printed and "→ Metadata v" in printed
+
+
+def test_the_commands_for_a_cluster_work_in_their_order(
+    clone: FreshClone, printed_by: Callable[[str], str]
+) -> None:
+    """docs/cluster.md: start one, restart a broker, look after everything, raise a feature."""
+    zookeeper()
+    clone.variables = {"OTTLA_ZOOKEEPER_JARS": str(jars())}
+    clone.run("make build && .venv/bin/ottla install-kafka-scripts .venv/bin")
+    clone.activated = ". .venv/bin/activate\n"
+    printed = printed_by("docs/cluster.md")
+    assert printed.count("controller ") >= 2 and "stopped process" in printed
+    assert "and would serve without broker 2" in printed
+    assert "broker 2 was stopped; it starts again" in clone.printed()
 
 
 def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:

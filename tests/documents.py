@@ -22,6 +22,7 @@ DOCUMENTS = {
     "docs/install.md": "compat_tests/test_documents.py",
     "docs/operations.md": "compat_tests/test_documents.py",
     "docs/security.md": "tests/broker/security/test_documented.py",
+    "docs/cluster.md": "compat_tests/test_documents.py",
     "docs/commands.md": "tests/tools/cli/test_commands.py",
     "docs/spark_walkthrough.md": "compat_tests/test_spark_walkthrough.py",
 }
@@ -32,6 +33,23 @@ ELSEWHERE = {
     " environments; here it would compile everything again",
     "docs/install.md: env/bin/pip install '.[cluster,security]'": "tests/test_packaging.py",
     "docs/install.md: make wheel": "compat_tests/test_packages.py; it compiles everything again",
+    "docs/cluster.md: ottla server start /etc/ottla/server.properties": "three machines;"
+    " compat_tests/test_cluster.py has such brokers on one",
+    **dict.fromkeys(
+        (
+            "docs/cluster.md: ottla reassign plan --without 4 > plan.json",
+            "docs/cluster.md: systemctl stop ottla",
+        ),
+        "tests/broker/cluster/test_maintenance.py retires a broker by these commands",
+    ),
+    **dict.fromkeys(
+        (
+            "docs/cluster.md: ottla server stop --data-dir data",
+            "docs/cluster.md: ottla topic describe $(ottla topic list --internal -o name) -o json"
+            " | python3 -c '",
+        ),
+        "compat_tests/test_first_broker.py makes a cluster of one broker by these commands",
+    ),
     "docs/operations.md: systemctl enable --now ottla": "it needs systemd as the first process;"
     " tests/test_packaging.py checks the unit with systemd-analyze, and what the broker tells it",
 }

@@ -425,7 +425,7 @@ cdef class Fetcher:
 
     cdef int read_tags(self, Cursor cursor) except -1:
         """The fields after a partition's records: tag 0 is where the logs diverge (KIP-595)."""
-        cdef uint32_t left = cursor.read_unsigned_varint(), tag, size
+        cdef uint32_t left = cursor.read_tag_count(), tag, size
         cdef const uint8_t *after
         cdef int32_t epoch = -1
         cdef int64_t end = -1

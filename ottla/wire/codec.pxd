@@ -61,6 +61,7 @@ cdef class Cursor:
     cdef str read_string(self, bint compact)
     cdef bytes read_bytes(self, bint compact)
     cdef bytes read_uuid(self)
+    cdef uint32_t read_tag_count(self) except? 0xffffffff
     cdef int skip_tags(self) except -1
     cdef bytes rest(self)
 

@@ -20,6 +20,9 @@ cdef extern from "Python.h":
 
 cdef enum:
     STRING_MAX = 32767                  # bytes, in both forms of a length
+    # As in Kafka 4.4: of one array, and of one struct.
+    ARRAY_ELEMENTS_MAX = 1_000_000
+    TAGGED_FIELDS_MAX = 10_000
 
 cdef class Cursor:
     """Reads primitives from a bytes-like object (or, from Cython, from a pointer)."""
@@ -100,6 +103,9 @@ cdef class Cursor:
         if count < -1 or count * element_size_min > self.end - self.at:
             left = self.end - self.at
             raise MalformedMessage(f"array of {count} elements, {left} bytes are left")
+        if count > ARRAY_ELEMENTS_MAX:
+            raise MalformedMessage(
+                f"array of {count} elements, {ARRAY_ELEMENTS_MAX} are allowed at most")
         if self.elements_max:
             self.elements += max(count, 0)
             if self.elements > self.elements_max:
@@ -135,9 +141,16 @@ cdef class Cursor:
         """All remaining bytes."""
         return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
 
+    cdef uint32_t read_tag_count(self) except? 0xffffffff:
+        """The number of tagged fields that follow."""
+        cdef uint32_t count = self.read_unsigned_varint()
+        if count > TAGGED_FIELDS_MAX:
+            raise MalformedMessage(f"{count} tagged fields, {TAGGED_FIELDS_MAX} are allowed at most")
+        return count
+
     cdef int skip_tags(self) except -1:
         """Skips the tagged fields of a flexible struct when none of them is needed."""
-        cdef uint32_t left = self.read_unsigned_varint()
+        cdef uint32_t left = self.read_tag_count()
         while left:
             self.read_unsigned_varint()
             self.take(self.read_unsigned_varint(), "tagged field")

@@ -167,7 +167,7 @@ cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
     if cursor.at < cursor.end and cursor.at[0] == 0:
         cursor.at += 1
         return 0
-    left = cursor.read_unsigned_varint()
+    left = cursor.read_tag_count()
     while left:
         left -= 1
         tag = cursor.read_unsigned_varint()

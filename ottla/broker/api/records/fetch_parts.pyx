@@ -163,7 +163,7 @@ cdef int read_tags(Fetch fetch, Cursor request) except -1:
 
 cdef Cursor tagged(Cursor request, uint32_t wanted):
     """Pass over tagged fields; returns the one with this tag, None if there is none."""
-    cdef uint32_t left = request.read_unsigned_varint()
+    cdef uint32_t left = request.read_tag_count()
     cdef uint32_t tag, size
     cdef const uint8_t *at
     cdef Cursor found = None

@@ -145,7 +145,8 @@ cdef class Cursor:
         """The number of tagged fields that follow."""
         cdef uint32_t count = self.read_unsigned_varint()
         if count > TAGGED_FIELDS_MAX:
-            raise MalformedMessage(f"{count} tagged fields, {TAGGED_FIELDS_MAX} are allowed at most")
+            raise MalformedMessage(
+                f"{count} tagged fields, {TAGGED_FIELDS_MAX} are allowed at most")
         return count
 
     cdef int skip_tags(self) except -1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,7 +236,7 @@ def _aggregated(
 def _same_life(target: Table, into: transactional.Destination) -> None:
     """Batch numbers are the positions: they are meaningless for a new checkpoint."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
-    if not begun and transactional.positions(into):
+    if not begun and transactional.positions(replace(into, source="")):  # of any path's windows
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, and {target.files.root} has no "
             "checkpoint of it: restore that directory, or give the pipeline another name and topic"

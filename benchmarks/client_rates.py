@@ -183,7 +183,7 @@ def main() -> None:
         ]
         for name, by_broker in results.items()
     ]
-    text = report.table(["client", "Ottla records/s", "Kafka 4.3.1 records/s", "ratio"], rows)
+    text = report.table(["client", "Ottla records/s", f"{report.PEER} records/s", "ratio"], rows)
     report.write("How fast are stock clients?", "client-rates", text, results)
 
 

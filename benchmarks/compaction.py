@@ -232,7 +232,7 @@ def main() -> None:
             columns = [report.spread(ours, digits), report.spread(theirs, digits)]
             rows.append([name, title, *columns, report.ratio(ours, theirs)])
     neighbour = measure_neighbour(chosen.rounds)
-    text = report.table(["load", "figure", "Ottla", "Kafka 4.3.1", "ratio"], rows)
+    text = report.table(["load", "figure", "Ottla", report.PEER, "ratio"], rows)
     beside = [
         [
             figure,

@@ -78,7 +78,7 @@ def main() -> None:
             ]
         )
     header = [
-        "load", "Ottla CPU-s a GB", "Kafka 4.3.1", "bare sendfile", "Ottla : Kafka",
+        "load", "Ottla CPU-s a GB", report.PEER, "bare sendfile", "Ottla : Kafka",
         "Ottla : bare sendfile", "Ottla MB/s", "Kafka MB/s",
     ]  # fmt: skip
     report.write("What does fetching cost?", "fetch-cpu", report.table(header, rows), results)

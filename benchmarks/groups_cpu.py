@@ -162,7 +162,7 @@ def main() -> None:
                 report.ratio(weaker, theirs),
             ]
         )
-    header = ["figure", "Ottla", "Ottla, flush as Kafka's", "Kafka 4.3.1", "ratio", "flush as K."]
+    header = ["figure", "Ottla", "Ottla, flush as Kafka's", report.PEER, "ratio", "flush as K."]
     text = report.table(header, rows)
     report.write("What do groups cost?", "groups-cpu", text, found)
 

@@ -88,7 +88,7 @@ def main() -> None:
                             report.spread(values["floor"], 0) if "floor" in values else "",
                         ]
                     )
-    header = ["load", "figure", "Ottla", "Kafka 4.3.1", "ratio", "floor"]
+    header = ["load", "figure", "Ottla", report.PEER, "ratio", "floor"]
     report.write(
         "How long does a record take to its consumer?",
         "latency",

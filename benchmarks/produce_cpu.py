@@ -116,7 +116,7 @@ def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]
 
 
 HEADER = [
-    "load", "CPU-s", "Ottla", "Kafka 4.3.1", "ratio", "floor", "Ottla in user space",
+    "load", "CPU-s", "Ottla", report.PEER, "ratio", "floor", "Ottla in user space",
     "Ottla MB/s or req/s", "Kafka",
 ]  # fmt: skip
 

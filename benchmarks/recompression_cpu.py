@@ -115,7 +115,7 @@ def main() -> None:
         ]
         for name, by in results.items()
     ]
-    header = ["load", "Ottla CPU-s a GB", "Kafka 4.3.1", "ratio", "Ottla MB/s", "Kafka MB/s"]
+    header = ["load", "Ottla CPU-s a GB", report.PEER, "ratio", "Ottla MB/s", "Kafka MB/s"]
     alone = holds()
     held = [[name, f"{f['ms']:.1f}", f"{f['on_loop']:,.0f}"] for name, f in alone.items()]
     text = report.table(header, rows) + "\n\n" + report.table(

@@ -195,7 +195,7 @@ def row(name: str, results: dict[str, Any]) -> list[str]:
 
 
 HEADER = [
-    "load", "CPU-s", "Ottla", "Kafka 4.3.1", "ratio", "target", "floor", "p50 ms: Ottla", "Kafka",
+    "load", "CPU-s", "Ottla", report.PEER, "ratio", "target", "floor", "p50 ms: Ottla", "Kafka",
     "p99 ms: Ottla", "Kafka",
 ]
 

@@ -12,7 +12,9 @@ from typing import Any
 from benchmarks import machine
 
 RESULTS = Path(__file__).with_name("results")
-BROKERS = {"ottla": "Ottla", "kafka": "Kafka 4.3.1"}
+PEER = "Kafka 4.4.0"
+"""What `peers/kafka/pom.xml` sets up."""
+BROKERS = {"ottla": "Ottla", "kafka": PEER}
 Figures = dict[str, list[float]]
 
 

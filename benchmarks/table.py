@@ -237,7 +237,7 @@ def main() -> None:
         ]
         for line in lines
     ]
-    header = ["figure", "Ottla", "Apache Kafka 4.3.1", "ratio", "target", "met"]
+    header = ["figure", "Ottla", f"Apache {report.PEER}", "ratio", "target", "met"]
     name = f"{datetime.now(UTC):%Y-%m-%d}-table"
     text = "\n".join(
         [

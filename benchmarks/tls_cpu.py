@@ -171,7 +171,7 @@ def main() -> None:
          report.ratio(by["ottla"], by["kafka"])]
         for name, by in found.items()
     ]  # fmt: skip
-    text = report.table(["CPU-s of the broker", "Ottla", "Kafka 4.3.1", "ratio"], rows)
+    text = report.table(["CPU-s of the broker", "Ottla", report.PEER, "ratio"], rows)
     report.write("What does TLS cost?", "tls-cpu", text, found)
 
 

@@ -55,7 +55,6 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
         try:
             record = decode(disk.read_bytes(path))
         except FileNotFoundError:
-            forget_copies(target, online)
             continue
         except ValueError as error:
             raise StorageRefused(
@@ -67,6 +66,8 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
         if len(online) == len(directories):
             disk.unlink(path)
             disk.sync_directory(target.path)
+    for each in online:
+        forget_copies(each, online)
 
 
 def finish_move(
@@ -94,9 +95,8 @@ def finish_move(
 
 
 def forget_copies(target: LogDirectory, directories: Sequence[LogDirectory]) -> None:
-    """Drops the checkpoint entries of a copy that never became final: the partition is elsewhere.
-
-    """
+    """Drops the checkpoint entries of a copy that never became final, or has moved away: the
+    partition is elsewhere."""
     for other in directories:
         if other is not target:
             for offsets in (target.recovery_points, target.log_starts):

@@ -392,6 +392,28 @@ def test_an_old_copy_that_comes_back_does_not_win() -> None:
     assert not disk.exists("/b/.ottla-move")
 
 
+def test_a_partition_that_has_moved_away_is_not_missed_where_it_was() -> None:
+    """Its former directory keeps the record of an earlier move, as while a third directory is away,
+    and a crash leaves the checkpoint of before."""
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    for topic in "events", "earlier":
+        log = storage.get_or_create(topic, 0, TOPIC_ID, SMALL)
+        log.append_bytes(batch(b"x"), 0)
+        log.flush()
+    former = storage.homes[KEY]
+    earlier = Move(storage, ("earlier", 0), former)
+    earlier.begin()
+    earlier.prepare()
+    storage.checkpoint()
+    earlier.swap()
+    end(begin(storage))
+    disk.kill()
+    storage = open_storage(disk)
+    assert disk.exists(f"{former.path}/events-0") is False
+    assert storage.vanished(KEY, TOPIC_ID) == [] and values_of(open_log(storage)) == [b"x"]
+
+
 def test_a_damaged_record_is_refused() -> None:
     disk = FaultyDisk()
     open_storage(disk).close()

@@ -72,7 +72,7 @@ class Housekeeping:
         self.space = SpaceWatch(broker, storage, self.in_thread, self._make_room)
         # Later, not amid an append: what the fetchers take in may have met it.
         storage.on_full = lambda directory: loop.call_soon(self.space.note_full, directory)
-        self.retaining = asyncio.Lock()
+        self.retaining, self.removing = asyncio.Lock(), asyncio.Lock()
         checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
         if broker.replicas.cluster is not None:
             checkpoint_ms = min(
@@ -197,6 +197,10 @@ class Housekeeping:
 
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""
+        async with self.removing:       # else each removes what keeps its name until then
+            await self._remove_deleted()
+
+    async def _remove_deleted(self) -> None:
         storage, disk = self.storage, self.storage.disk
         files = storage.deletions.due_files()
         try:

@@ -430,10 +430,11 @@ def test_histories_are_judged_alike_with_spark(spark: SparkSession, tmp_path: Pa
     from tests.spark_interop.histories import good_history
 
     events = good_history(5)
-    for name, drop in (("good", None), ("bad", 4)):
+    # Without one value, without the key's values, and without its final reads.
+    for name, drop in (("good", None), ("bad", 4), ("empty", slice(None)), ("unread", -1)):
         if drop is not None:
             final = next(e for e in events if e.get("final") and e["type"] == "ok")
-            del final["mops"][0][2][drop]
+            del (final["mops"] if name == "unread" else final["mops"][0][2])[drop]
         file = tmp_path / f"{name}.jsonl"
         file.write_text("\n".join(map(json.dumps, events)))
         large, small = check_history_file(spark, file), check_history_file(None, file, small=True)

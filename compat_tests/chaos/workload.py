@@ -257,8 +257,9 @@ class Workload:
                 process.end("info", [])
                 continue
             process.end("ok", [
-                ["committed", group, key_of(each.topic, each.partition), each.offset]
-                for each in found if each.error is None and each.offset >= 0
+                ["committed", group, key_of(each.topic, each.partition),
+                 each.offset if each.offset >= 0 else None]
+                for each in found if each.error is None
             ])
 
     def read_all(self, isolation: str) -> None:

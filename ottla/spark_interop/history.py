@@ -116,7 +116,12 @@ def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
         keyed = rows.filter(lambda row: row[0] in ("send", "poll")).map(
             lambda row: (row[1], (row[0], row[2]))
         )
-        facts = keyed.groupByKey().map(lambda one: _facts(one[0], list(one[1]), idempotent))
+        finals = set(ops.filter(lambda op: op.event.get("final")).map(lambda op: op.kind)
+                     .distinct().collect())
+        ended = finals == {"ok"}
+        facts = keyed.groupByKey().map(
+            lambda one: _facts(one[0], list(one[1]), idempotent, ended)
+        )
         facts = facts.persist()
         lists = rows.filter(lambda row: row[0] in LISTS).map(lambda r: ((r[0], r[1]), r[2]))
         broken = lists.groupByKey().flatMap(
@@ -138,15 +143,18 @@ def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
             torn, edges, dict(times.map(lambda row: (row[1], row[2])).collect())
         ):
             verdict.add(anomaly)
+        unread = facts.flatMap(lambda f: f.unread).collect() if finals - {"ok"} else []
     finally:
         rows.unpersist()
         ops.unpersist()
-    verdict.doubt(ok_share_min)
+    verdict.doubt(ok_share_min, sorted(unread, key=str))
     return verdict
 
 
-def _facts(key: Hashable, rows: list[tuple[str, Any]], idempotent: bool) -> rules.KeyFacts:
+def _facts(
+    key: Hashable, rows: list[tuple[str, Any]], idempotent: bool, ended: bool
+) -> rules.KeyFacts:
     sends = [row for table, row in rows if table == "send"]
     # A key's rows come from many processes in any order; each process's own order has to hold.
     polls = [row for table, row in rows if table == "poll"]
-    return rules.judge_key(key, sends, polls, idempotent)
+    return rules.judge_key(key, sends, polls, idempotent, ended)

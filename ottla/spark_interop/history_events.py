@@ -14,9 +14,11 @@ f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe
 mops      by f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]] (a third
           element false says that the value's checksum is wrong), ["assigned", group, generation,
           member, key], ["commit", group, key, offset], ["committed", group, key, offset],
-          ["end", key, epoch, offset], ["leader", key, epoch, broker]
+          ["end", key, epoch, offset], ["leader", key, epoch, broker]; a group that has nothing
+          committed answers null or -1
 key       one topic-partition, any text or number; values are unique within a key
-final     a read of the whole key, from the beginning to its end, after all faults have ended
+final     one operation reads the whole key, from the beginning to its end, after all faults have
+          ended; an empty list says that the key is empty
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ class Sends:
     op: tuple[Hashable, int]
     kind: str
     in_txn: bool
+    ended: int
     places: list[int]  # of the micro-operations
     values: list[Any]
     offsets: list[int | None]
@@ -76,7 +79,7 @@ class Sends:
 
 @dataclass(slots=True)
 class Poll:
-    """The values that one poll returned of one key, in its order; there is at least one."""
+    """The values that one poll returned of one key, in its order; only a final one may be empty."""
 
     op: tuple[Hashable, int]
     place: int  # of the micro-operation
@@ -85,6 +88,8 @@ class Poll:
     committed_only: bool
     final: bool
     session: int  # changes whenever a reader may jump
+    began: int
+    ended: int
     offsets: list[int]
     values: list[Any]
     unsound: frozenset[int]  # positions of values whose checksum is wrong
@@ -145,7 +150,7 @@ class ProcessRows:
     def rows(self, op: Operation) -> Iterator[tuple[str, Hashable, Any]]:
         """The rows of its next operation."""
         event, txn = op.event, op.f == "txn"
-        if op.f in ("assign", "subscribe", "seek"):
+        if op.f in ("assign", "subscribe", "seek") or event.get("final"):
             self.session += 1
         if txn:
             yield "txn", op.id, (op.kind, op.began, op.ended)
@@ -161,7 +166,7 @@ class ProcessRows:
                     sent.add((str(key), value))
                 each = sends.get(key)
                 if each is None:
-                    each = sends[key] = Sends(op.id, op.kind, txn, [], [], [])
+                    each = sends[key] = Sends(op.id, op.kind, txn, op.ended, [], [], [])
                 each.places.append(place)
                 each.values.append(value)
                 each.offsets.append(offset)
@@ -169,7 +174,11 @@ class ProcessRows:
                 _, key, found = mop
                 if str(key) in moved:
                     self.session += 1
-                if found:
+                if found is None:
+                    if op.kind == "ok":
+                        raise HistoryError(f"{where(op.id, key)}: the poll is ok and has no list")
+                    continue
+                if found or event.get("final"):
                     yield "poll", key, self._poll(op, place, found)
                 for one in found if sent else ():
                     if (str(key), one[1]) in sent:
@@ -185,7 +194,7 @@ class ProcessRows:
         return Poll(
             op.id, place, op.kind, op.f == "txn",
             event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
-            bool(event.get("final")), self.session,
+            bool(event.get("final")), self.session, op.began, op.ended,
             [one[0] for one in found], [one[1] for one in found],
             frozenset(n for n, one in enumerate(found) if len(one) > 2 and not one[2]),
         )  # fmt: skip
@@ -195,11 +204,18 @@ def _listed(op: Operation, mop: list[Any]) -> Iterator[tuple[str, Hashable, Any]
     if mop[0] == "assigned":
         yield "owner", (mop[1], mop[2], mop[4]), mop[3]
     elif mop[0] in ("commit", "committed"):
-        yield "offset", (mop[1], mop[2]), (mop[0], mop[3], op.kind, op.began, op.ended, op.id)
+        offset = -1 if mop[0] == "committed" and mop[3] is None else _offset(op, mop)
+        yield "offset", (mop[1], mop[2]), (mop[0], offset, op.kind, op.began, op.ended, op.id)
     elif mop[0] == "end" and op.kind == "ok":
-        yield "end", (mop[1], mop[2]), (mop[3], op.began, op.ended, op.id)
+        yield "end", (mop[1], mop[2]), (_offset(op, mop), op.began, op.ended, op.id)
     elif mop[0] == "leader" and op.kind == "ok":
         yield "leader", (mop[1], mop[2]), mop[3]
+
+
+def _offset(op: Operation, mop: list[Any]) -> int:
+    if not isinstance(mop[3], int):
+        raise HistoryError(f"{where(op.id)}: the offset {mop[3]!r} of {mop[0]!r} is not a number")
+    return mop[3]
 
 
 def where(op: tuple[Hashable, int], key: Any = None) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -74,6 +74,7 @@ class KeyFacts:
     anomalies: list[Anomaly]
     seen: dict[tuple[Hashable, int], tuple[int, int]]  # writing txn: values seen, values lost
     reads_from: list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]  # writer, reader
+    unread: list[Hashable] = field(default_factory=list)  # the key, if no final read has it
 
 
 class Versions:
@@ -97,9 +98,13 @@ class Versions:
 
 
 def judge_key(
-    key: Hashable, sends: list[Sends], polls: list[Poll], idempotent: bool = True
+    key: Hashable, sends: list[Sends], polls: list[Poll], idempotent: bool = True,
+    ended: bool = False,
 ) -> KeyFacts:
-    """Every rule that needs the rows of one key only."""
+    """Every rule that needs the rows of one key only.
+
+    `ended` says that the history's final reads all succeeded: what none of them has is lost.
+    """
     facts = KeyFacts([], {}, [])
     good = [poll for poll in polls if poll.kind == "ok"]
     writer = {value: each for each in sends for value in each.values}
@@ -125,17 +130,20 @@ def judge_key(
             at.setdefault(value, offset)
 
     facts.anomalies += _values(key, good, writer, versions, at, idempotent)
-    lost = _lost(key, must, good, writer, at, facts.anomalies)
+    finals = [poll for poll in good if poll.final]
+    lost = _lost(key, must, good, writer, at, ended, facts.anomalies)
+    if must and not finals:
+        facts.unread.append(key)
     facts.anomalies += _sends(key, sends)
     facts.anomalies += _polls(key, good, must, versions, order)
     # An info transaction with a visible value in another key must have this one visible too.
-    ended = any(poll.final for poll in good)
     for each in sends:
         if each.in_txn:
             there, missing = facts.seen.get(each.op, (0, 0))
-            there += sum(value in shown[True] for value in each.values)
+            # Of a committed transaction every reader's values are committed ones.
+            there += sum(value in shown[each.kind != "ok"] for value in each.values)
             missing += sum(value in lost for value in each.values)
-            if ended and each.kind == "info":
+            if (ended or finals) and each.kind == "info":
                 missing += sum(value not in must for value in each.values)
             facts.seen[each.op] = (there, missing)
     facts.reads_from = _edges(good, writer)
@@ -195,6 +203,7 @@ def _lost(
     good: list[Poll],
     writer: dict[Any, Sends],
     at: dict[Any, int],
+    ended: bool,
     found: list[Anomaly],
 ) -> set[Any]:
     """Values that must be there and are not; adds the anomalies to `found`."""
@@ -203,26 +212,68 @@ def _lost(
     final = _values_of(finals)
     committed = _values_of(poll for poll in finals if poll.committed_only)
     passed = max((at[value] for value in seen if value in at), default=-1)
+    lacking = _lacking(must, good, writer)
     lost = set()
-    for value, acked in must.items():
-        if value in final and (not committed or value in committed):
-            continue
-        offset = at.get(value)
-        what = f"value {value} sent to offset {acked} by {where(writer[value].op)}"
+    stuck = set()
+    for value in [v for v in must if v in lacking or v not in seen] if must else ():
+        offset, reads = at.get(value), lacking.get(value, [])
+        what = f"value {value} sent to offset {must[value]} by {where(writer[value].op)}"
         if value not in seen and offset is not None and offset <= passed:
             lost.add(value)
             found.append(Anomaly("lost_write", f"key {key}", f"{what}; readers got to {passed}"))
-        elif finals and value not in final:
-            lost.add(value)
-            found.append(Anomaly("unseen_at_end", f"key {key}", what))
-        elif committed and value not in committed:
+        elif reads and value in final - committed and all(read.committed_only for read in reads):
+            stuck.add(value)
             found.append(Anomaly("stuck_read_committed", f"key {key}", what))
-    end = max((max(poll.offsets) for poll in finals), default=None)
-    last = max((offset for offset in must.values() if offset is not None), default=-1)
-    if end is not None and end < last:
-        what = f"the final read ends at {end}, offset {last} was acknowledged"
-        found.append(Anomaly("stale_end", f"key {key}", what))
+        elif reads or (ended and not finals):
+            if value not in final:
+                lost.add(value)
+            by = f"{where(reads[0].op)} does not have it" if reads else "no final read has the key"
+            found.append(Anomaly("unseen_at_end", f"key {key}", f"{what}; {by}"))
+    last: dict[tuple[Hashable, int], int] = {}  # acknowledged offset that each final read lacks
+    for value, reads in lacking.items():
+        for read in reads if value not in stuck else ():
+            last[read.op] = max(last.get(read.op, -1), _known(must[value]))
+    for read in finals:
+        end = max(read.offsets, default=-1)
+        if end < last.get(read.op, -1):
+            what = f"the final read ends at {end}, offset {last[read.op]} was acknowledged"
+            found.append(Anomaly("stale_end", where(read.op, key), what))
     return lost
+
+
+def _known(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
+def _lacking(
+    must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
+) -> dict[Any, list[Poll]]:
+    """The final reads that lack a value, although it was certain before they began."""
+    lacking: dict[Any, list[Poll]] = {}
+    certain: dict[Any, float] = {}
+    for read in good:
+        missing = must.keys() - set(read.values) if read.final else ()
+        if missing and not certain:
+            certain = _certain(must, good, writer)
+        for value in missing:
+            if certain[value] <= read.began:
+                lacking.setdefault(value, []).append(read)
+    return lacking
+
+
+def _certain(
+    must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
+) -> dict[Any, float]:
+    """When each write was certain: acknowledged, or, of an unknown outcome, read for the first
+    time."""
+    certain = {
+        value: writer[value].ended if writer[value].kind == "ok" else math.inf for value in must
+    }
+    for poll in good:
+        for value in poll.values:
+            if poll.ended < certain.get(value, -1):
+                certain[value] = poll.ended
+    return certain
 
 
 def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
@@ -261,6 +312,8 @@ def _polls(
     found = []
     before: dict[tuple[Hashable, int], int] = {}
     for poll in sorted(good, key=lambda p: (str(p.op[0]), p.op[1], p.place)):
+        if not poll.offsets:
+            continue
         session = poll.op[0], poll.session
         last = before.get(session)
         before[session] = poll.offsets[-1]
@@ -276,19 +329,13 @@ def _polls(
 def _edges(
     good: list[Poll], writer: dict[Any, Sends]
 ) -> list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]:
-    """The highest read of each reading transaction by writer; lower ones add nothing."""
-    highest: dict[tuple[Hashable, int], tuple[int, Any]] = {}
+    """Which transactions each reading transaction has read from."""
+    edges = set()
     for poll in good:
         if poll.in_txn:
-            for offset, value in zip(poll.offsets, poll.values, strict=True):
-                if poll.op not in highest or highest[poll.op][0] < offset:
-                    highest[poll.op] = offset, value
-    edges = []
-    for reader, (_, value) in highest.items():
-        send = writer.get(value)
-        if send is not None and send.in_txn and send.op != reader:
-            edges.append((send.op, reader))
-    return edges
+            sends = (writer[value] for value in poll.values if value in writer)
+            edges |= {(send.op, poll.op) for send in sends if send.in_txn and send.op != poll.op}
+    return list(edges)
 
 
 def judge_transactions(
@@ -414,7 +461,8 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         newest = sure[before]
         # Any commit that may have come after that one explains what was read.
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
-            text = f"group {group[0]} has {offset}, committed was {newest[1]}"
+            has = "nothing" if offset == -1 else offset
+            text = f"group {group[0]} has {has}, committed was {newest[1]}"
             found.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
     return found
 
@@ -469,13 +517,17 @@ class Verdict:
         if len(some) < EXAMPLES_MAX:
             some.append(anomaly)
 
-    def doubt(self, ok_share_min: float) -> None:
-        """Adds doubts: a run in which little succeeded proves little."""
+    def doubt(self, ok_share_min: float, unread: Sequence[Hashable] = ()) -> None:
+        """Adds doubts: a run in which little succeeded proves little. `unread` are keys that have
+        acknowledged values, and whose final read did not succeed."""
         whole, ok = sum(self.operations.values()), self.operations.get("ok", 0)
         if not whole:
             self.doubts.append("the history has no operations")
         elif ok < ok_share_min * whole:
             self.doubts.append(f"only {ok} of {whole} operations are ok: the run shows too little")
+        if unread:
+            some = ", ".join(map(str, unread[:6]))
+            self.doubts.append(f"no final read of {len(unread)} keys succeeded, as of {some}")
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -506,7 +558,10 @@ def check(
     processes: dict[Hashable, ProcessRows] = defaultdict(ProcessRows)
     sends, polls = Spool(directory), Spool(directory)
     tables: dict[str, dict[Hashable, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    finals: set[str] = set()  # how the final reads ended
     for op in completed(events):
+        if op.event.get("final"):
+            finals.add(op.kind)
         verdict.operations[op.kind] = verdict.operations.get(op.kind, 0) + 1
         for table, group, row in processes[op.process].rows(op):
             if table == "send":
@@ -517,11 +572,13 @@ def check(
                 tables[table][group].append(row)
     seen: dict[tuple[Hashable, int], tuple[int, int]] = {}
     edges: set[Any] = set()
+    unread: list[Hashable] = []
     for rows in tables["own"].values():
         for anomaly in rows:
             verdict.add(anomaly)
     for key in sorted(sends.keys() | polls.keys(), key=str):
-        facts = judge_key(key, sends.take(key), polls.take(key), idempotent)
+        facts = judge_key(key, sends.take(key), polls.take(key), idempotent, finals == {"ok"})
+        unread += facts.unread
         for anomaly in facts.anomalies:
             verdict.add(anomaly)
         for writer, (shown, lost) in facts.seen.items():
@@ -535,5 +592,5 @@ def check(
         for group, rows in tables[table].items():
             for anomaly in judge_lists(table, group, rows):
                 verdict.add(anomaly)
-    verdict.doubt(ok_share_min)
+    verdict.doubt(ok_share_min, unread if finals - {"ok"} else ())
     return verdict

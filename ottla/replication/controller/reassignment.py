@@ -126,7 +126,7 @@ def _begun(
         )
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
-        return state
+        return completed(image, state, least)   # min.insync.replicas may be lower by now
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:

@@ -200,6 +200,14 @@ def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
     assert reassigned(only_new, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+def test_a_reassignment_that_min_insync_replicas_holds_up_ends_once_that_is_lowered() -> None:
+    """1 becomes 2, 9, and broker 9 is down. With min.insync.replicas=2 it had to wait; requested
+    once more with 1, it does not."""
+    waits = PartitionState(1, 1, (2, 9, 1), (1, 2), 1, PartitionExtra(adding=(2,), removing=(1,)))
+    assert completed(image_of(waits), waits, 2) is waits
+    assert reassigned(waits, (2, 9)) == PartitionState(2, 2, (2, 9), (2,), 2)
+
+
 def test_a_replica_that_joins_completes_the_reassignment() -> None:
     moves = PartitionState(1, 1, (2, 1), (1,), 1, PartitionExtra(adding=(2,), removing=(1,)))
     image = image_of(moves)

@@ -375,6 +375,28 @@ def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
     waits_and_follows_the_others(cluster)
 
 
+def test_an_only_copy_whose_directory_has_vanished_stays_offline_at_every_start(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """Nobody else has its records: an empty log would give their offsets to others."""
+    assert create(cluster, 1, "t", 1, 1) == 0
+    home = state(cluster, 1).leader
+    assert write(cluster, VALUES[0]) == 0
+    at, aside = directory(cluster, home), tmp_path / "aside"
+    cluster.stop(home)
+    at.rename(aside)
+    for _ in range(2):
+        cluster.start(home)
+        cluster.until(lambda: state(cluster, home).extra is not None, "it is known as offline")
+        assert partition(cluster, home).log.offline and state(cluster, home).leader == NO_LEADER
+        cluster.stop(home)
+    aside.rename(at)
+    cluster.start(home)
+    in_sync(cluster, home)
+    with cluster.client(home) as client:
+        assert values(fetch(client, "t")) == VALUES[:1]
+
+
 def test_a_log_that_is_empty_by_right_is_not_missed(cluster: RunningCluster) -> None:
     """All of its records were deleted: it has a directory, and a restart finds it."""
     filled(cluster)

@@ -372,8 +372,8 @@ class Server:
         self._forget_cuts()
 
     def _forget_cuts(self) -> None:
-        """Those who count on damaged logs know now of what starts have cut off, or not found. An only
-        copy that is gone is missed at the next start, too."""
+        """Those who count on damaged logs know now of what starts have cut off, or not found. An
+        only copy that is gone is missed at the next start, too."""
         for key, homes in self.vanished.items():
             for home in homes if key not in self.replicas.offline else ():
                 home.recovery_points.pop(key, None)

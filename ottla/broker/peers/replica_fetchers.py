@@ -76,6 +76,8 @@ class ReplicaFetchers:
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
         """Those whose log starts their leaders have moved, and that are in no checkpoint yet."""
+        self.held_back: set[Partition] = set()
+        """Those that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -109,14 +111,30 @@ class ReplicaFetchers:
                 source.fetcher.follow(partition)
                 self.source_of[partition] = leader
                 touched[leader] = source
+            if self._waits_for_space(partition):
+                self.held_back.add(partition)
+            else:
+                self.held_back.discard(partition)
         for source in touched.values():
             self._go_on(source)
 
+    def look_at_space(self) -> None:
+        """Some log directory is full or has space again: fetch accordingly."""
+        fetched = [each for each in self.source_of if self._waits_for_space(each)]
+        may_go_on = [each for each in self.held_back if not self._waits_for_space(each)]
+        self.changed([*fetched, *may_go_on])
+
     def _is_fetched(self, partition: Partition) -> bool:
         """Whether a partition is followed, and its log directory works and has space."""
+        return _is_copied(partition) and not self._is_full(partition)
+
+    def _waits_for_space(self, partition: Partition) -> bool:
+        """Whether a partition would be fetched if its log directory had space."""
+        return _is_copied(partition) and self._is_full(partition)
+
+    def _is_full(self, partition: Partition) -> bool:
         home = self.checkpoints.storage.homes.get((partition.topic, partition.index))
-        full = home is not None and home.space.full
-        return partition.following and partition.log.offline is None and not full
+        return home is not None and home.space.full
 
     def synced(self, partition: Partition) -> None:
         """A flush has ended: the leader may know how far this replica is (flush.messages)."""
@@ -309,3 +327,8 @@ class ReplicaFetchers:
                 task.cancel()
         for source in list(self.sources.values()):
             self._let_go(source)
+
+
+def _is_copied(partition: Partition) -> bool:
+    """Whether a partition is followed, and its log works."""
+    return partition.following and partition.log.offline is None

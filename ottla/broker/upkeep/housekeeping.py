@@ -72,6 +72,8 @@ class Housekeeping:
         self.space = SpaceWatch(broker, storage, self.in_thread, self._make_room)
         # Later, not amid an append: what the fetchers take in may have met it.
         storage.on_full = lambda directory: loop.call_soon(self.space.note_full, directory)
+        for directory in storage.directories:
+            self.space.note_full(directory)     # peers and clients were served before
         self.retaining, self.removing = asyncio.Lock(), asyncio.Lock()
         checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
         if broker.replicas.cluster is not None:

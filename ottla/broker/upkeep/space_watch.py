@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ottla.log.directories.log_directory import LogDirectory
     from ottla.log.directories.space import Room
     from ottla.log.storage import Storage
-    from ottla.replication.partition import Partition
 
 log = logging.getLogger("ottla.space")
 
@@ -41,21 +40,21 @@ class SpaceWatch:
         self.in_thread, self.retain = in_thread, retain
         self.told: set[str] = set()
         """Full directories that were logged."""
-        self.full: set[Partition] = set()
-        """Partitions in full directories, as far as the parts around them know."""
         self.retained_at: float | None = None
 
     async def look(self) -> None:
         """Measure each directory, and act on what has changed."""
-        short = False
+        short = changed = False
         for directory in self.storage.directories:
             if directory.offline is not None:
                 self.told.discard(directory.path)
                 continue
-            await self._measure(directory)
+            has_space_again = await self._measure(directory)
             self.note_full(directory)
             short = short or directory.space.short
-        self._tell()
+            changed = changed or directory.space.full or has_space_again
+        if changed:
+            self._tell()
         now = self.broker.clock.monotonic()
         if not short:
             self.retained_at = None
@@ -63,19 +62,22 @@ class SpaceWatch:
             self.retained_at = now
             await self.retain()
 
-    async def _measure(self, directory: LogDirectory) -> None:
+    async def _measure(self, directory: LogDirectory) -> bool:
+        """Measure one directory; returns whether it was full and has space again."""
         found: list[Room] = []
         try:
             await self.in_thread(lambda: found.append(directory.space.measure()))
         except OSError as error:
             log.debug("the free space of %s is not known: %s", directory.path, error)
-            return
-        if directory.space.note(found[0]):
-            self.told.discard(directory.path)
-            log.warning(
-                "log directory %s has space again: %d bytes are free", directory.path,
-                directory.space.room.free_bytes,
-            )
+            return False
+        if not directory.space.note(found[0]):
+            return False
+        self.told.discard(directory.path)
+        log.warning(
+            "log directory %s has space again: %d bytes are free", directory.path,
+            directory.space.room.free_bytes,
+        )
+        return True
 
     def note_full(self, directory: LogDirectory) -> None:
         """A write may have been refused: say so once, and let other replicas lead."""
@@ -90,11 +92,8 @@ class SpaceWatch:
         self._tell()
 
     def _tell(self) -> None:
-        """Have the fetchers and the controller know which partitions are in full directories now:
-        some may have been created, deleted or moved since."""
-        replicas = self.broker.replicas
-        before, self.full = self.full, set(replicas.full())
-        if changed := before ^ self.full:
-            if replicas.roles_changed is not None:
-                replicas.roles_changed(changed)
-            replicas.offline_changed()
+        """Have the fetchers and the reports compare what they do with the directories as they are
+        now: some partitions may have been created, deleted or moved since."""
+        if self.broker.fetchers is not None:
+            self.broker.fetchers.look_at_space()
+        self.broker.replicas.offline_changed()

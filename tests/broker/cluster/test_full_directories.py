@@ -61,6 +61,12 @@ def in_sync(cluster: RunningCluster, node_id: int, indexes: list[int]) -> bool:
     return all(node_id in each.isr and each.extra is None for each in states)
 
 
+def counts(cluster: RunningCluster, name: str) -> list[bool]:
+    """For each partition, whether broker 2 is in sync."""
+    topic = cluster.servers[1].metadata_log.image.topics[name]
+    return [2 in each.isr for each in topic.partitions]
+
+
 def test_others_lead_what_is_in_a_full_directory_until_it_has_space(
     cluster: RunningCluster, disks: dict[int, FaultyDisk], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,6 +117,48 @@ def test_a_follower_with_a_full_disk_holds_nobody_up(
     assert 2 not in state(cluster, followed).isr
     disks[2].errors = {}
     cluster.until(lambda: in_sync(cluster, 2, [followed]), "it is in sync again")
+
+
+def test_what_came_into_a_full_directory_is_copied_once_there_is_space(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between two measurements, of which the second one found space."""
+    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # the test measures
+    cluster.stop(2)
+    server = cluster.start(2)
+    assert create(cluster, 1, "t", PARTITIONS, 3) == 0
+    cluster.until(lambda: all(counts(cluster, "t")), "it follows")
+    disks[2].errors = {"write": errno.ENOSPC}
+    for index in range(PARTITIONS):
+        with cluster.client(state(cluster, index).leader) as client:
+            produce(client, "t", batch(b"x"), partition=index, acks=1)
+    cluster.until(lambda: all(each.space.full for each in server.storage.directories), "full")
+    disks[2].free, disks[2].errors = 1 << 20, {}            # some space, but not plenty
+    assert create(cluster, 1, "new", PARTITIONS, 3) == 0
+    cluster.until(lambda: not any(counts(cluster, "new")), "its replicas do not count")
+    disks[2].free = 1 << 40
+    assert server.housekeeping is not None
+    cluster.run(server.housekeeping.space.look())
+    cluster.until(lambda: all(counts(cluster, "t") + counts(cluster, "new")), "all are in sync")
+
+
+def test_a_directory_that_is_full_before_the_broker_measures_is_noticed(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker copies and serves before its periodic work begins."""
+    server = cluster.servers[2]
+    [full, _] = server.storage.directories
+
+    async def refused() -> None:
+        assert server.housekeeping is not None
+        server.housekeeping.close()
+        server.storage.on_full = lambda directory: None
+        server.storage.refuse(full, OSError(errno.ENOSPC, "no space left on device"))
+        server.housekeeping = housekeeping.Housekeeping(
+            server.broker, server.storage, cluster.loop)
+
+    cluster.run(refused())
+    assert f"log directory {full.path} is full, writes are refused" in caplog.text
 
 
 def test_the_only_copy_stays_where_it_is_and_each_write_is_tried(

@@ -163,6 +163,57 @@ def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
     assert 0 < theirs.count() < kafka(spark, broker).count()
 
 
+def test_timestamps_that_the_broker_gave_are_of_type_1(
+    spark: SparkSession, small_segments: tuple[Broker, Path]
+) -> None:
+    broker, directory = small_segments
+    topic, admin = "append-time", AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"message.timestamp.type": "LogAppendTime"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+    for n in range(20):
+        producer.produce(topic, b"%d" % n, timestamp=1_000 + n)
+    assert producer.flush(60) == 0
+    theirs = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+    theirs = theirs.option("subscribe", topic).load()
+    ours = read_in_place(spark, broker.bootstrap, topic, [directory])
+    assert_frames_equal(ours, theirs.select(*ours.columns))
+    assert {row.timestampType for row in ours.collect()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"startingOffsets": '{"other":{"0":1}}'}, "startingOffsets names other"),
+        ({"endingOffsets": f'{{"{TOPIC}":{{"0":1}},"other":{{}}}}'}, "endingOffsets names other"),
+        ({"startingOffsets": '{"3":0}'}, r"names partition 3, .* has the partitions \[0, 1, 2\]"),
+        ({"startingOffsets": '{"0":"x"}'}, "startingOffsets of partition 0 cannot be 'x'"),
+        ({"startingOffsets": '{"0":-1}'}, "startingOffsets of partition 0 cannot be -1"),
+        ({"endingOffsets": '{"0":-2}'}, "endingOffsets of partition 0 cannot be -2"),
+        ({"startingOffsets": "latest"}, "the query would read nothing"),
+        ({"endingOffsets": "earliest"}, "the query would read nothing"),
+        ({"startingOffsets": "17"}, "is not JSON with offsets"),
+        ({"startingOffsets": '{"2":2}'}, "ends at .* asked for were {2: 2}"),
+        ({"endingOffsets": '{"2":2}'}, "ends at .* asked for were {2: 2}"),
+        ({"startingOffsets": '{"0":300}', "endingOffsets": '{"0":200}'}, "starts after its end"),
+        ({"startingOffset": '{"0":300}'}, "has no option startingoffset; there are"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss is 'no', and may be true or false"),
+    ],
+)
+def test_a_range_that_the_topic_does_not_have_is_refused(
+    small_segments: tuple[Broker, Path], options: dict[str, str], error: str
+) -> None:
+    broker, directory = small_segments
+    schema = type("Schema", (), {"names": ["offset"]})()
+    given = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
+    with pytest.raises(PipelineError, match=error):
+        InPlaceReader(given | options, schema).partitions()
+    if "ends at" in error:
+        given["failOnDataLoss"] = "false"
+        reader = InPlaceReader(given | options, schema)
+        assert {part.partition for part in reader.partitions() if isinstance(part, Part)} >= {0, 1}
+
+
 def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(
     spark: SparkSession, small_segments: tuple[Broker, Path], tmp_path: Path
 ) -> None:

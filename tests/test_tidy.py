@@ -216,6 +216,12 @@ def test_core_folders_call_no_clock_socket_or_file_in_c_either(path: Path) -> No
         assert not C_OUTSIDE_WORLD.findall(text_of(path))
 
 
+@of_each(tracked(".pyx", ".pxd"))
+def test_a_flag_of_c_is_0_or_1(path: Path) -> None:
+    """`cdef bint b = attributes & FLAG` keeps the bit's value, say 8: compare with 0."""
+    assert not re.findall(r"^.*\bbint\b.*=[^=\n]*&(?!.*!= 0).*$", text_of(path), re.MULTILINE)
+
+
 @of_each(path for folder in (*CORE, "broker") for path in below(f"ottla/{folder}/", ".py"))
 def test_a_pattern_from_outside_is_compiled_by_re2(path: Path) -> None:
     """Python's `re` gets our own patterns only: it backtracks; see ottla/wire/patterns.py."""

@@ -114,7 +114,7 @@ cdef enum:
 cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
     cdef int32_t count = header.record_count(batch), delta
     cdef int64_t timestamp
-    cdef bint appended = header.attributes(batch) & header.LOG_APPEND_TIME
+    cdef bint appended = (header.attributes(batch) & header.LOG_APPEND_TIME) != 0
     cdef Record record
     cdef list records = []
     while count:

@@ -391,8 +391,8 @@ cdef class CleanerPass:
         cdef int32_t length, key_length, value_length, delta, left = fields.record_count(batch)
         cdef int64_t timestamp, offset, found, new_delta
         cdef int64_t old_base = fields.base_timestamp(batch)
-        cdef bint everything = fields.attributes(batch) & fields.CONTROL
-        cdef bint expired = (fields.attributes(batch) & fields.DELETE_HORIZON
+        cdef bint everything = (fields.attributes(batch) & fields.CONTROL) != 0
+        cdef bint expired = ((fields.attributes(batch) & fields.DELETE_HORIZON) != 0
                              and old_base <= self.now_ms)
         cdef const uint8_t *start
         cdef const uint8_t *record_end

@@ -225,7 +225,8 @@ cdef bint is_plain(const uint8_t *batch):
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
     """The first record of a batch from an offset on that is not older; the newest for HIGHEST."""
     cdef int64_t newest = -1, newest_offset = -1, offset
-    cdef bint cut_off = False, one_time = fields.attributes(batch) & fields.LOG_APPEND_TIME
+    cdef bint cut_off = False
+    cdef bint one_time = (fields.attributes(batch) & fields.LOG_APPEND_TIME) != 0
     cdef int64_t base = fields.base_timestamp(batch), delta = 0
     cdef int32_t length = 0, offset_delta = 0, left = fields.record_count(batch)
     cdef const uint8_t *at = batch + fields.RECORDS_AT

@@ -171,7 +171,7 @@ cdef class Columns:
         cdef int64_t base = header.base_offset(batch), delta = 0, offset
         cdef int64_t base_time = header.base_timestamp(batch)
         cdef int32_t left = header.record_count(batch), length = 0, offset_delta = 0
-        cdef bint append_time = header.attributes(batch) & header.LOG_APPEND_TIME
+        cdef bint append_time = (header.attributes(batch) & header.LOG_APPEND_TIME) != 0
         cdef const uint8_t *record_end
         while left:
             left -= 1

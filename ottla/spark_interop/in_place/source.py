@@ -8,11 +8,13 @@ committed records are read. Options:
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
                               partitions that no replica in sync has there come over the wire
-    startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition
+    startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, also below
+                              the topic's name; -2 earliest, -1 latest
     startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
     includeHeaders            true adds the column headers
-    failOnDataLoss            false continues if retention was faster
+    failOnDataLoss            false continues if retention was faster, or the log ends before
 
+As with Spark's source a query may not start at latest or end at earliest.
 Spark 4.0 does not hand the columns of a query to a Python source: name them with
 `.schema("partition INT, offset LONG")`, or use `read_in_place(columns=…)`, and no others are made.
 """
@@ -50,6 +52,11 @@ BYTES_MAX = 8 * 1024 * 1024
 TASK_BYTES = 128 * 1024 * 1024
 WIRE_SECONDS = 60  # without a record
 WIRE_STEP_SECONDS = 0.1
+OPTIONS = {
+    "bootstrap", "security", "kafka.bootstrap.servers", "topic", "logDirs", "startingOffsets",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "includeHeaders", "failOnDataLoss",
+}  # fmt: skip
+EARLIEST, LATEST = -2, -1
 
 
 def read_in_place(
@@ -106,7 +113,8 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of Spark's kafka source, in its order."""
-        headers = self.options.get("includeHeaders", "false").lower() == "true"
+        low = {key.lower(): value for key, value in self.options.items()}
+        headers = _flag(low, "includeHeaders", False)
         names = [name for name in FIELDS if headers or name != "headers"]
         return ", ".join(f"{name} {FIELDS[name]}" for name in names)
 
@@ -146,6 +154,13 @@ class InPlaceReader(DataSourceReader):
         if not bootstrap or not low.get("topic"):
             raise PipelineError('format("ottla") needs kafka.bootstrap.servers and topic')
         self.cluster = Cluster(bootstrap, json.loads(low.get("security", "{}")))
+        unknown = sorted(low.keys() - {name.lower() for name in OPTIONS})
+        if unknown:
+            raise PipelineError(
+                f'format("ottla") has no option {", ".join(unknown)}; there are '
+                f"{', '.join(sorted(OPTIONS))}"
+            )
+        self.fail_on_loss = _flag(low, "failOnDataLoss", True)
         self.topic = low["topic"]
         self.log_dirs = [d for d in low.get("logdirs", "").split(",") if d]
         self.columns = list(schema.names)
@@ -206,12 +221,30 @@ class InPlaceReader(DataSourceReader):
         starts = self._resolve("starting", first, last)
         ends = self._resolve("ending", first, last)
         lost = {p: o for p, o in starts.items() if o < first[p]}
-        if lost and self.options.get("failondataloss", "true").lower() == "true":
+        if lost and self.fail_on_loss:
             raise DataLost(f"offsets before {first} are gone, asked for were {lost}")
+        for offsets in (starts, ends) if self.fail_on_loss else ():
+            self._check_end(offsets, last)
+        back = {p: (o, ends[p]) for p, o in starts.items() if o > ends[p] and ends[p] < last[p]}
+        if back:
+            raise PipelineError(f"the range starts after its end, by partition: {back}")
         return (
             {p: max(o, first[p]) for p, o in starts.items()},
             {p: min(o, last[p]) for p, o in ends.items()},
         )
+
+    def _check_end(self, offsets: dict[int, int], last: dict[int, int]) -> None:
+        """Raises for offsets that the log does not have yet, or no longer."""
+        if all(offset <= last[p] for p, offset in offsets.items()):
+            return
+        # Transactions that are open end what is readable before the log's end.
+        log_ends = self.cluster.ends(self.topic, committed=False)
+        beyond = {p: o for p, o in offsets.items() if o > log_ends[p]}
+        if beyond:
+            raise DataLost(
+                f"{self.topic} ends at {log_ends}, and asked for were {beyond}: was the topic "
+                "deleted and created again? failOnDataLoss=false reads what there is"
+            )
 
     def _resolve(self, which: str, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:
         default = first if which == "starting" else last
@@ -219,18 +252,46 @@ class InPlaceReader(DataSourceReader):
         if moment is not None:
             return self.cluster.at_time(self.topic, int(moment))
         text = self.options.get(f"{which}offsets")
-        if text in (None, "earliest", "latest"):
-            return {None: default, "earliest": first, "latest": last}[text]
+        if text is None:
+            return default
+        special = {EARLIEST: first} if which == "starting" else {LATEST: last}
+        if text.lower() in ("earliest", "latest"):
+            named: dict[str, Any] = {}
+            offset = EARLIEST if text.lower() == "earliest" else LATEST
+            if offset not in special:
+                raise PipelineError(f"{which}Offsets is {text}: the query would read nothing")
+        else:
+            named = self._named(which, text)
+        unknown = named.keys() - set(map(str, default))
+        if unknown:
+            raise PipelineError(
+                f"{which}Offsets names partition {', '.join(sorted(unknown))}, and {self.topic} "
+                f"has the partitions {sorted(default)}"
+            )
+        offsets = dict(default)
+        for name, given in named.items():
+            if type(given) is not int or (given < 0 and given not in special):
+                raise PipelineError(f"{which}Offsets of partition {name} cannot be {given!r}")
+            p = int(name)
+            offsets[p] = special[given][p] if given in special else given
+        return offsets
+
+    def _named(self, which: str, text: str) -> dict[str, Any]:
+        """Offsets by partition, from JSON in which they may be below the topic's name."""
         try:
-            given = json.loads(str(text))
-            named = given.get(self.topic, given)
-            special = {-2: first, -1: last}
-            return {
-                p: special[o][p] if (o := int(named.get(str(p), default[p]))) in special else o
-                for p in default
-            }
-        except (ValueError, AttributeError) as error:
+            given = json.loads(text)
+        except ValueError as error:
             raise PipelineError(f"{which}Offsets {text!r} is not JSON with offsets") from error
+        if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
+            others = sorted(given.keys() - {self.topic})
+            if others:
+                raise PipelineError(
+                    f"{which}Offsets names {', '.join(others)}, and the topic is {self.topic}"
+                )
+            given = given[self.topic]
+        if not isinstance(given, dict):
+            raise PipelineError(f"{which}Offsets {text!r} is not JSON with offsets")
+        return given
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of a part."""
@@ -372,3 +433,11 @@ class InPlaceReader(DataSourceReader):
         }
         arrays = [pa.array([of[n](m) for m in messages], kinds[n]) for n in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
+
+
+def _flag(options: dict[str, str], name: str, default: bool) -> bool:
+    """An option that is true or false; the names in `options` are in lower case."""
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise PipelineError(f"{name} is {text!r}, and may be true or false")
+    return text == "true"

@@ -76,7 +76,7 @@ class ReplicaFetchers:
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
         """Those whose log starts their leaders have moved, and that are in no checkpoint yet."""
-        self.held_back: set[Partition] = set()
+        self.held_back: dict[Partition, None] = {}
         """Those that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
@@ -112,9 +112,9 @@ class ReplicaFetchers:
                 self.source_of[partition] = leader
                 touched[leader] = source
             if self._waits_for_space(partition):
-                self.held_back.add(partition)
+                self.held_back[partition] = None
             else:
-                self.held_back.discard(partition)
+                self.held_back.pop(partition, None)
         for source in touched.values():
             self._go_on(source)
 

@@ -117,6 +117,55 @@ def test_failfast_names_the_record(
     )
     with pytest.raises(PySparkException, match=rf"bad record at {topic}-0 offset 1: the value is"):
         frame.select("n").collect()
+    for others in (frame.select("_offset").collect, frame.count):
+        with pytest.raises(PySparkException, match="bad record at"):
+            others()
+
+
+def test_text_that_spark_takes_for_json_is_an_error(
+    spark: SparkSession, broker: Broker, send: Callable[..., str]
+) -> None:
+    bad = [
+        b'{"a":1}{"a":2}', b'{"a":1} x', b'{"a":1},{"a":2}', b'{"a":1}]', b'{"a":1}}', b"{'a':1}",
+        b'{"a":1},"b":2', b'{"d":1e999}', b'{"d":-1e999}', b'{"d":NaN}', b'{"t":"12:00"}',
+        b'{"t":"T12:00:00Z"}', b'{"l":[{"d":1},{"d":1e999}]}', b'{"m":{"x":"12:00"}}',
+    ]  # fmt: skip
+    good = [
+        b' {"a":1}\n', b'{"d":1e300}', b'{"d":"Infinity"}', b'{"d":"NaN"}', b"{}", b'{"d":null}',
+        b'{"t":"2026-11-27T12:00:00Z"}', b'{"t":"2026-11-27 12:00"}', b'{"t":"2026-11-27"}',
+        b'{"l":[{"d":1},null]}', b'{"m":{"x":"2026-11-27T12:00:00Z"}}', b'{"x":"\\"}]"}',
+    ]  # fmt: skip
+    topic = send([*bad, *good])
+    schema = "a INT, d DOUBLE, t TIMESTAMP, l ARRAY<STRUCT<d: FLOAT>>, m MAP<STRING, TIMESTAMP>"
+    frame = read_topic(spark, broker.bootstrap, topic, format="json", schema=schema)
+    got = rows(frame, "_value", "_error")
+    assert [value for value, error in got if error is not None] == bad
+    assert [value for value, error in got if error is None] == good
+    plain = read_topic(spark, broker.bootstrap, topic, format="json", schema="a INT")
+    assert [value for value, error in rows(plain, "_value", "_error") if error] == [
+        *bad[:7], b'{"d":NaN}'
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_bytes_that_are_not_avro_are_an_error_and_a_record_of_nulls_is_not(
+    spark: SparkSession, broker: Broker, send: Callable[..., str], tmp_path: Path, registered: bool
+) -> None:
+    fields = [{"name": name, "type": ["null", "string"], "default": None} for name in "ab"]
+    schema = {"type": "record", "name": "Pair", "fields": fields}
+    (tmp_path / "3.avsc").write_text(json.dumps(schema))
+    prefix = b"\x00\x00\x00\x00\x03" if registered else b""
+    good = [b"\x00\x00", b"\x02\x04UA\x00"]
+    bad = [b"\xff" * 5, b"", b"\x02\x04U", b"\x00", b"\x00\x00\x00", b"\x00\x00\xff", b"{}"]
+    topic = send([prefix + value for value in [*good, *bad]])
+    how = {"schemas": tmp_path} if registered else {"schema": json.dumps(schema)}
+    frame = read_topic(spark, broker.bootstrap, topic, format="avro", **how)
+    got = rows(frame, "a", "b", "_error")
+    assert got[:2] == [(None, None, None), ("UA", None, None)]
+    assert all(row[:2] == (None, None) and "not Avro" in row[2] for row in got[2:]), got
+    frame = read_topic(spark, broker.bootstrap, topic, format="avro", mode="failfast", **how)
+    with pytest.raises(PySparkException, match="bad record at"):
+        frame.select("_offset").collect()
 
 
 def test_avro_of_several_schemas_is_read_as_the_newest(

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.spark_interop import protobuf
+from ottla.spark_interop import json_text, protobuf
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.schemas import Schemas
 from ottla.spark_interop.value_format import (
@@ -23,6 +23,9 @@ from ottla.spark_interop.value_format import (
 )
 
 CORRUPT = "__corrupt"
+AVRO_END = b"\xff" * 10 + b"\x00"
+"""No number of Avro, and no part of it begins as it does: records that are shorter or longer do
+not end where it begins."""
 
 
 def struct_of(given: Format) -> Any:
@@ -74,7 +77,9 @@ def _decode_json(frame: Any, value: Any, schema: Any) -> Any:
 
     nullable = StructType([StructField(x.name, x.dataType, True) for x in schema.fields])
     wider = StructType([*nullable.fields, StructField(CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    options = {
+        "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false",
+    }  # fmt: skip
     text = value.cast("string")
     read = frame.withColumn(DECODED, f.from_json(text, wider, options))
     inside = f.col(DECODED)
@@ -83,6 +88,7 @@ def _decode_json(frame: Any, value: Any, schema: Any) -> Any:
         .when(~f.is_valid_utf8(text), "the value is not UTF-8")
         .when(inside.isNull() | inside[CORRUPT].isNotNull(), _json_problem(schema))
     )
+    problem = json_text.judge(problem, text, schema, _json_problem(schema))
     for item in schema.fields:
         if not item.nullable:
             message = f"the field {item.name} is null or missing, and the schema says NOT NULL"
@@ -97,49 +103,56 @@ def _json_problem(schema: Any) -> str:
 
 
 def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
-    """Permissive from_avro reports no errors: a null struct for non-null bytes is an error."""
+    """Permissive from_avro has a struct of nulls for bytes that are not Avro, and ignores what
+    follows a record. So each record is read as the first field of one that ends with AVRO_END."""
+    from pyspark.sql import functions as f
+
+    if given.known is None:
+        whole = _from_avro(value, given.text, given.text)
+        problem = f.lit("the value is not Avro of the schema")
+        return _with_avro(frame, value, whole, f.lit(None).cast("string"), problem)
+    known = given.known
+    reader = given.text if given.schema is not None else known.texts[known.newest]
+    payload = f.expr(f"substring({value_name(value)}, {CONFLUENT_PREFIX + 1})")
+    identity = schema_id(value_name(value))
+    whole = None
+    for number, text in sorted(known.texts.items()):
+        one = _from_avro(payload, text, reader)
+        whole = f.when(identity == number, one) if whole is None else whole.when(
+            identity == number, one)
+    problem = f.concat(f.lit("the value is not Avro of schema "), identity.cast("string"))
+    return _with_avro(frame, value, whole, wire_problem(value_name(value), known), problem)
+
+
+def _from_avro(payload: Any, writer: str, reader: str) -> Any:
     from pyspark.sql import functions as f
     from pyspark.sql.avro.functions import from_avro
 
-    options = {"mode": "PERMISSIVE"}
-    if given.known is None:
-        struct = from_avro(value, given.text, options)
-        bad = f.lit("the value is not Avro of the schema")
-        problem = f.when(value.isNotNull() & struct.isNull(), bad)
-        return _with_avro(frame, struct, problem)
-    known = given.known
-    reader = given.text if given.schema is not None else known.texts[known.newest]
-    options["avroSchema"] = reader
-    payload = f.expr(f"substring({value_name(value)}, {CONFLUENT_PREFIX + 1})")
-    identity = schema_id(value_name(value))
-    struct = None
-    for number, text in sorted(known.texts.items()):
-        one = from_avro(payload, text, options)
-        struct = (
-            f.when(identity == number, one)
-            if struct is None
-            else struct.when(identity == number, one)
-        )
-    problem = f.coalesce(
-        wire_problem(value_name(value), known),
-        f.when(
-            value.isNotNull() & f.col(DECODED).isNull(),
-            f.concat(f.lit("the value is not Avro of schema "), identity.cast("string")),
-        ),
+    ended = f.concat(payload, f.lit(AVRO_END))
+    return from_avro(
+        ended, _avro_ended(writer), {"mode": "PERMISSIVE", "avroSchema": _avro_ended(reader)}
     )
-    return _with_avro(frame, struct, problem)
 
 
-def _with_avro(frame: Any, struct: Any, problem: Any) -> Any:
-    """A permissive from_avro gives a struct of nulls in place of null: detect that."""
+def _avro_ended(schema: str) -> str:
+    """The schema of a value with AVRO_END behind it."""
+    try:
+        value = json.loads(schema)
+    except ValueError as error:
+        raise PipelineError(f"the Avro schema is not JSON: {error}") from error
+    end = {"type": "fixed", "name": "ottla_end_type", "size": len(AVRO_END)}
+    fields = [{"name": "value", "type": value}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "ottla_ended", "fields": fields})
+
+
+def _with_avro(frame: Any, value: Any, whole: Any, prefix: Any, problem: Any) -> Any:
     from pyspark.sql import functions as f
 
-    read = frame.withColumn(DECODED, struct)
-    fields = read.schema[DECODED].dataType.fields
-    empty = f.lit(True)
-    for item in fields:
-        empty = empty & f.col(DECODED)[item.name].isNull()
-    return read.withColumn(DECODED, f.when(~empty, f.col(DECODED))).withColumn(PROBLEM, problem)
+    read = frame.withColumn(DECODED, whole)
+    inside = f.col(DECODED)
+    bad = inside["value"].isNull() | ~inside["end"].eqNullSafe(f.lit(AVRO_END))
+    read = read.withColumn(PROBLEM, f.coalesce(prefix, f.when(value.isNotNull() & bad, problem)))
+    return read.withColumn(DECODED, f.when(f.col(PROBLEM).isNull(), inside["value"]))
 
 
 def value_name(value: Any) -> str:

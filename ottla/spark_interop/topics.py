@@ -220,11 +220,9 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
         text = f.concat(
             f.lit("bad record at "), where, f.lit(" offset "), "offset", f.lit(": "), PROBLEM
         )
-        # raise_error in a condition of every column: no projection can leave it out.
-        failed = f.raise_error(text).cast(read.schema[DECODED].dataType)
-        read = read.withColumn(
-            DECODED, f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(decoded)
-        )
+        # In a filter, which no projection can leave out.
+        failed = f.raise_error(text).cast("boolean")
+        read = read.where(f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(True))
     values = [decoded.alias("value")]
     if given.name not in ("raw", "text"):
         values = [

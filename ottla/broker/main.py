@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from ottla.broker.core_dumps import forbid_core_dumps
 from ottla.broker.log_output import start_logging
@@ -15,9 +16,16 @@ from ottla.broker.settings.environment import log_level
 from ottla.broker.settings.sources import Sources
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, as those of the other commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The commands and their flags; the modules of a command are imported when it runs."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="ottla", description="A broker that speaks Kafka's protocol."
     )
     root.add_argument("--version", action="store_true", help="print the version and exit")
@@ -25,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     server = commands.add_parser("server", help="run a broker")
     actions = server.add_subparsers(dest="action", metavar="ACTION", required=True)
     start = actions.add_parser("start", help="serve until SIGTERM or SIGINT")
+    start.set_defaults(parser=start)
     start.add_argument("properties", nargs="?", help="a server.properties file with Kafka's names")
     start.add_argument(
         "--override",
@@ -63,7 +72,9 @@ def hold_standard_descriptors() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     root = parser()
-    chosen = root.parse_args(arguments)
+    chosen, unknown = root.parse_known_args(arguments)
+    if unknown:
+        getattr(chosen, "parser", root).error(f"unrecognized arguments: {' '.join(unknown)}")
     if chosen.version:
         from ottla import __version__
 

@@ -329,7 +329,7 @@ class Server:
         except OSError:
             await self.stop()
             raise
-        log.info("metrics, health and status: port %d of %s", self.http.port, address)
+        log.info("metrics, health and status: HTTP on %s, port %d", address, self.http.port)
 
     async def _begin_epochs(self) -> None:
         """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.

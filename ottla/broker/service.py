@@ -144,7 +144,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        _complain(str(error))
+        _complain(_plain(error))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)
@@ -160,7 +160,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
         _complain(str(error))
         return 2
     except (OSError, StorageRefused, StorageFailed) as error:
-        _complain(f"{error}{_hint(config)}")
+        _complain(f"{_plain(error)}{_hint(config)}")
         return 1
     return 0
 
@@ -171,6 +171,13 @@ def _complain(text: str) -> None:
         handler.flush()                 # the log is written by a thread
     with contextlib.suppress(OSError):
         print(shown(f"ottla: {text}", logging.ERROR), file=sys.stderr, flush=True)
+
+
+def _plain(error: Exception) -> str:
+    """An error without Python's "[Errno …]"."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _hint(config: BrokerConfig) -> str:

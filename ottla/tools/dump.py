@@ -122,7 +122,8 @@ def run(options: Namespace) -> int:
                 raise
             status = 1
             sys.stdout.flush()
-            print(error, file=sys.stderr)
+            reason = error.strerror if isinstance(error, OSError) else None
+            print(f"{path}: {reason}" if reason else error, file=sys.stderr)
     sys.stdout.flush()
     for text in findings:
         print(text, file=sys.stderr)

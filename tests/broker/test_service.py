@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,3 +207,19 @@ def test_a_start_that_is_refused_says_what_to_do(tmp_path: Path) -> None:
     assert service.process.wait(WAIT_SECONDS) == 1
     last = service.text().splitlines()[-1]
     assert last.startswith("ottla: listener PLAINTEXT cannot listen on no-such.invalid:9092")
+
+
+def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for setting, said in (
+            (f"listeners=PLAINTEXT://{address}",
+             f"listener PLAINTEXT cannot listen on {address}: Address already in use;"
+             " set another address in listeners"),
+            (f"ottla.http.listener={address}",
+             f"ottla.http.listener: cannot listen on {address}: Address already in use;"
+             " set another address there"),
+        ):  # fmt: skip
+            service = Service(tmp_path, "--override", setting)
+            assert service.process.wait(WAIT_SECONDS) != 0
+            assert service.text().splitlines()[-1] == f"ottla: {said}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,8 +64,12 @@ class HttpServer:
                 self._serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
             )
         except OSError as error:
+            # asyncio's own text repeats the address; getaddrinfo's numbers are negative.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror
             raise OSError(
-                error.errno, f"{SETTING}={address} cannot be listened on: {error.strerror}"
+                error.errno,
+                f"{SETTING}: cannot listen on {address}: {reason}; set another address there",
             ) from error
         self.port = self.server.sockets[0].getsockname()[1]
 

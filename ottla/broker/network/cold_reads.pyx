@@ -16,7 +16,9 @@ from ottla.log.disk cimport File
 
 cdef extern from *:
     """
+    #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
+    #endif
     #include <errno.h>
     #include <fcntl.h>
     #include <stdint.h>

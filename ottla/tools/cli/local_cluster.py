@@ -76,8 +76,8 @@ class LocalBroker:
         deadline = time.monotonic() + START_SECONDS
         while READY not in self.printed():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                tail = "\n".join(self.printed().splitlines()[-10:])
-                raise ClientError(f"broker {self.node_id} did not start, see {self.log}:\n{tail}")
+                reason = " ".join(self.printed().splitlines()[-1:])
+                raise ClientError(f"broker {self.node_id} did not start, see {self.log}: {reason}")
             time.sleep(0.02)
 
     def printed(self) -> str:

@@ -229,8 +229,11 @@ class Consumer:
         error = message.error()
         if error is None or error.code() == self.library.KafkaError._PARTITION_EOF:
             return True
-        if error.retriable() or error.code() == self.library.KafkaError.UNKNOWN_TOPIC_OR_PART:
+        kind = self.library.KafkaError
+        if error.retriable() or error.code() == kind.UNKNOWN_TOPIC_OR_PART:
             return False        # librdkafka tries again; a topic may be created yet
+        if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
+            return False        # it looks for the coordinator of NO_GROUP, which nothing needs
         raise ClientError(f"{error.name()}: {error.str()}")
 
     def is_next(self, place: Place, offset: int) -> bool:

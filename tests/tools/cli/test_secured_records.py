@@ -70,6 +70,17 @@ def test_kafkas_console_tools_log_in(inside: Ottla, login: str) -> None:
         assert printed.splitlines()[-2:] == ["a", "b"]
 
 
+def test_reading_without_a_group_needs_no_right_on_one(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data", **OVERRIDES | {"super.users": "User:root"}) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create letters")
+        ottla.ok("produce letters", b"a\n")
+        ottla.ok(["acl", "add", "User:ANONYMOUS", "all", "group/*", "--deny"])
+        assert ottla.ok("consume letters -e") == "a\n"
+        done = ottla("consume letters -e -G team")
+        assert done.status == 1 and "authoriz" in done.err.lower(), done
+
+
 @pytest.mark.parametrize("line", [
     "produce letters", "consume letters -e", "topic list",
     "mirror --from {} --to {} --from-config {login} --once",

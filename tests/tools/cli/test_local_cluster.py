@@ -28,7 +28,7 @@ def test_a_second_ctrl_c_ends_every_process(
         if at == "start" and broker.node_id == 2:
             raise KeyboardInterrupt
 
-    def stop(broker: LocalBroker) -> None:
+    def stop(broker: LocalBroker, cut_off: object) -> None:
         if broker.node_id == 2:
             raise KeyboardInterrupt
         assert broker.process is not None

@@ -364,7 +364,7 @@ class BrokerSettings(ListenerSettings):
         " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
         " on librdkafka may hang if the coordinator of their group disappears from that list.")
     initial_broker_registration_timeout_ms: int = setting(
-        "initial.broker.registration.timeout.ms", 60_000, at_least=1,
+        "initial.broker.registration.timeout.ms", 60_000,
         help="How long a start waits for the session of another broker with its node.id to end, as"
         " after the loss of a disk; one and a half session timeouts at least.")
     zookeeper_ssl_client_enable: bool = setting(

@@ -168,7 +168,7 @@ def levels(client: WireClient) -> dict[str, int]:
 
 def test_features_go_up_and_down_and_api_versions_follows(client: WireClient) -> None:
     highest = levels(client)
-    assert highest == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+    assert highest == {"group.version": 1, "metadata.version": 33, "transaction.version": 2}
     bad = ErrorCode.INVALID_UPDATE_VERSION
     assert update(client, ("transaction.version", 1, UP)) == bad
     assert update(client, ("transaction.version", 1, DOWN), ("nix", 1, UP)) == bad

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -223,3 +225,12 @@ def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:
             service = Service(tmp_path, "--override", setting)
             assert service.process.wait(WAIT_SECONDS) != 0
             assert service.text().splitlines()[-1] == f"ottla: {said}"
+
+
+def test_a_missing_file_of_settings_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.broker.main", "server", "start", "no.properties"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "ottla: no.properties: No such file or directory\n"

@@ -408,8 +408,21 @@ class Lane:
             while known is not None and not isinstance(known, KafkaException):
                 known = known.__cause__ or known.__context__
             if known is None:
+                known = self._lost_error()
+            if known is None:
                 raise
             raise PipelineError(_sentence(known.args[0])) from error
+
+    def _lost_error(self) -> BaseException | None:
+        """The fatal error that a SystemError of confluent-kafka has lost: its transaction cannot
+        be aborted either."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.abort_transaction(PATIENCE_SECONDS)
+        except KafkaException as error:
+            return error
+        return None
 
     def _check_topics(self) -> None:
         """Everything that was read and written so far, was of and for the topics of these ids."""

@@ -41,7 +41,6 @@ from tests.tools.command_lines import CREATES_NOTHING
     ("cluster start --brokers 0", "expected 1 or more"), ("cluster create", "--from is needed"),
     ("server dev --topic t:x", "NAME:PARTITIONS"), ("server dev --topic :3", "NAME:PARTITIONS"),
     ("server dev --topic t:0", "NAME:PARTITIONS"), ("server start --log-level loud", "loud"),
-    ("server start no.properties", "ottla: no.properties: No such file or directory"),
     ("server start --overide x=1", "ottla server start: unrecognized arguments: --overide"),
     ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
 ])

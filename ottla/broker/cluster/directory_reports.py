@@ -107,12 +107,14 @@ class DirectoryReports:
             broker.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
-        """Whether another replica of a partition that is damaged here has everything committed."""
+        """Whether another replica, which stays, has everything committed of a partition that takes
+        no writes here."""
         image, states = self.broker.image, _states(self.broker.image, key[0])
         if key[1] >= len(states):
             return False
         state = states[key[1]]
-        others = [node for node in state.isr if node != self.broker.node_id]
+        away = {self.broker.node_id, *image.leaving}
+        others = [node for node in state.isr if node not in away]
         return bool(trusted(state, available(image, state, others)))
 
     def _only(self, key: Key) -> bool:

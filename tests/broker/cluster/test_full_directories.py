@@ -3,6 +3,7 @@ is space."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from ottla.broker.upkeep import housekeeping
 from ottla.log.disk import Disk
-from ottla.replication.metadata import PartitionState
+from ottla.replication.metadata import BrokerLeaving, Decision, PartitionState
 from ottla.wire.errors import ErrorCode
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values
@@ -178,3 +179,28 @@ def test_the_only_copy_stays_where_it_is_and_each_write_is_tried(
         disks[3].free, disks[3].errors = 1 << 20, {}        # some space, but not plenty
         assert produce(client, "t", batch(b"y"), partition=mine).error_code == 0
         assert home.space.full and state(cluster, mine).leader == 3
+
+
+def test_nothing_is_handed_to_a_broker_that_is_shutting_down(
+    cluster: RunningCluster, disks: dict[int, FaultyDisk]
+) -> None:
+    """It may not lead: nobody would, until it is back."""
+    assert create(cluster, 1, "t", PARTITIONS, 2) == 0
+    decide = cluster.servers[cluster.controller].metadata_log.decide
+    led = next(n for n in range(PARTITIONS) if state(cluster, n).leader == 1)
+    [other] = set(state(cluster, led).replicas) - {1}
+    cluster.run(decide(lambda image: Decision([BrokerLeaving(other)], None)))
+    server = cluster.servers[1]
+    home = server.storage.homes["t", led]
+    is_full(disks[1], home.path)
+    with cluster.client(1) as client:
+        produce(client, "t", batch(b"x"), partition=led, acks=1)
+    cluster.until(lambda: home.space.full, "it is full")
+    assert server.housekeeping is not None
+    for _ in range(3):
+        cluster.run(server.housekeeping.space.look())
+        cluster.run(asyncio.sleep(0))
+    assert state(cluster, led).leader == 1
+    disks[1].errors = {}
+    with cluster.client(1) as client:
+        assert produce(client, "t", batch(b"y"), partition=led, acks=1).error_code == 0

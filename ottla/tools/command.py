@@ -77,7 +77,10 @@ def run(given: list[str]) -> int:
         print(__version__)
         return 0
     if command not in ("", "-h", "--help"):
-        print(f"ottla: {command!r} is not a command; see ottla --help", file=sys.stderr)
+        from ottla.client.similar_names import similar
+
+        near = similar(command, COMMANDS)
+        print(f"ottla: {command!r} is not a command{near}; see ottla --help", file=sys.stderr)
         return 2
     print(USAGE)
     for name, (_, what) in COMMANDS.items():

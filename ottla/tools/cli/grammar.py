@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.client.similar_names import similar
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
@@ -96,7 +97,16 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
+    """argparse whose errors are one line, and name similar flags."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        chosen, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            near = similar(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return chosen
 
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -3,7 +3,6 @@ is space."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 from collections.abc import Iterator
@@ -199,7 +198,9 @@ def test_nothing_is_handed_to_a_broker_that_is_shutting_down(
     assert server.housekeeping is not None
     for _ in range(3):
         cluster.run(server.housekeeping.space.look())
-        cluster.run(asyncio.sleep(0))
+        with cluster.client(1) as client:
+            code = produce(client, "t", batch(b"x"), partition=led, acks=1).error_code
+            assert code == ErrorCode.KAFKA_STORAGE_ERROR
     assert state(cluster, led).leader == 1
     disks[1].errors = {}
     with cluster.client(1) as client:

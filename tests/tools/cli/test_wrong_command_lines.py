@@ -42,6 +42,7 @@ from tests.tools.command_lines import CREATES_NOTHING
     ("server dev --topic t:x", "NAME:PARTITIONS"), ("server dev --topic :3", "NAME:PARTITIONS"),
     ("server dev --topic t:0", "NAME:PARTITIONS"), ("server start --log-level loud", "loud"),
     ("server start --overide x=1", "ottla server start: unrecognized arguments: --overide"),
+    ("topics list", "similar: topic"), ("topic create t --partition 3", "similar: --partitions"),
     ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
 ])
 def test_a_wrong_command_line_ends_with_2(ottla: Ottla, line: str, said: str) -> None:

@@ -185,7 +185,7 @@ def create(growing: Growing) -> None:
     assert "would have made broker 0 the first one of cluster" in planned
     assert growing.connect in planned and "topics with" in planned
     print(planned + growing.ottla(line))
-    assert "belongs to a broker of a cluster already" in growing.ottla(line, status=1)
+    growing.ottla(line)                     # again: nothing is left to do
     growing.first.start()
     assert growing.first.process is not None and growing.first.process.wait(60) == 1
     assert "belongs to a broker of a cluster, whose metadata" in growing.first.printed()

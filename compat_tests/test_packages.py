@@ -107,7 +107,9 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     assert "Classifier: Programming Language :: Python :: 3.13" in metadata
     assert "Project-URL: Homepage, https://example.org/ottla\n" in metadata
     wanted = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
-    assert set(wanted) == {"google-re2", "lz4", "python-snappy", "zstandard"}
+    assert set(wanted) == {
+        "confluent-kafka", "google-re2", "lz4", "python-snappy", "zstandard",
+    }
     description = metadata.partition("\n\n")[2]
     assert description.startswith("# Ottla")
     assert not re.search(r"\]\((?!https?:|#)", description), "links that an index cannot follow"

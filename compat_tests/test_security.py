@@ -333,7 +333,8 @@ def test_kafkas_own_tools_make_users_and_tokens_that_java_logs_in_with(
     row = printed.splitlines()[-1].split()
     token, hmac = row[0], row[1]
     assert "User:tom" in row
-    assert token in run("kafka-delegation-tokens", "tom", "t-secret", "--describe")
+    assert token in run("kafka-delegation-tokens", "tom", "t-secret", "--describe",
+                        "--owner-principal", "User:tom")
     assert "Completed renew" in run("kafka-delegation-tokens", "tom", "t-secret", "--renew",
                                     "--renew-time-period", "-1", "--hmac", hmac)
     topic = f"by-token-{os.getpid()}"

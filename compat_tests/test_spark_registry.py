@@ -20,7 +20,7 @@ from compat_tests.waiting import wait_until
 from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 
-VERSION = "3.3.3"
+VERSION = "3.0.9"
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 

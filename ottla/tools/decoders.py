@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.groups.transactions.records import TransactionState
 from ottla.tools.json_form import as_json, java_double, text_of
 from ottla.tools.kraft_records import UnknownKraftRecord, decode_kraft_record, kind_name
 from ottla.wire import messages
@@ -143,6 +144,10 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
         for shown, member in zip(body["members"], message.members, strict=True):
             for name, inner in CONSUMER_PROTOCOL.items():
                 unfold(shown, name, getattr(member, name), inner)
+    if isinstance(message, messages.TransactionLogValue):
+        known = {each.value: each.label for each in TransactionState}
+        status = body["transactionStatus"]
+        body["transactionStatus"] = known.get(status, status)      # its name since Kafka 4.4
     return {"version": str(version), "data": body}
 
 

@@ -119,6 +119,24 @@ def test_kafka_metadata_quorum_and_features_describe_the_cluster(broker: Broker)
         assert re.search(rf"Feature: {feature}\s.*FinalizedVersionLevel: {level}\s", features)
 
 
+def test_kafka_features_lowers_a_level_and_raises_it_again(broker: Broker) -> None:
+    at = ("--bootstrap-server", "{}")
+
+    def level() -> str:
+        printed = kafka_tool(broker, "features", *at, "describe")
+        found = re.search(r"transaction\.version .*FinalizedVersionLevel: (\d)", printed)
+        assert found is not None
+        return found[1]
+
+    assert level() == "2"
+    lower = kafka_tool(broker, "features", *at, "downgrade", "--feature", "transaction.version=1")
+    assert lower == "transaction.version was downgraded to 1.\n"
+    wait_until(lambda: level() == "1", "the lower level")
+    higher = kafka_tool(broker, "features", *at, "upgrade", "--feature", "transaction.version=2")
+    assert higher == "transaction.version was upgraded to 2.\n"
+    wait_until(lambda: level() == "2", "the higher level")
+
+
 def test_kafka_reassign_partitions_moves_to_where_they_are(
     broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla.replication.controller.access import NETWORKS_FROM
 from ottla.replication.metadata import Decision, FeatureSet, MetadataImage
 from ottla.wire.errors import ErrorCode, ProtocolError
 
@@ -60,6 +61,7 @@ def update_features(
     """
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)
+        _check_networks(image, update)
         for node_id, levels in sorted((members or {}).items()):
             _check_member(update, node_id, levels)
     changed = {
@@ -76,7 +78,8 @@ def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
     if update.level < 0:
         raise _refused(update, "A feature version cannot be less than 0.")
     if update.name not in supported:
-        raise _refused(update, "This broker does not support this feature.")
+        ranges = ", ".join(f"{name} {low}-{high}" for name, (low, high) in supported.items())
+        raise _refused(update, f"This broker does not support this feature. It supports {ranges}.")
     low, high = supported[update.name]
     if not low <= update.level <= high:
         raise _refused(update, f"This broker only supports versions {low}-{high}")
@@ -85,6 +88,19 @@ def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
             update,
             "Can't downgrade the version of this feature without setting the upgrade type to"
             " either safe or unsafe downgrade.",
+        )
+
+
+def _check_networks(image: MetadataImage, update: FeatureUpdate) -> None:
+    """Refuse a level whose brokers ignore ACLs for networks, as long as there is such an ACL."""
+    if update.name != "metadata.version" or update.level >= NETWORKS_FROM:
+        return
+    hosts = sorted({rule.host for rule in image.rules if "/" in rule.host})
+    if hosts:
+        raise _refused(
+            update,
+            f"Brokers of that version ignore ACLs for networks. Remove these first: {hosts[0]}"
+            + (f" and {len(hosts) - 1} more." if len(hosts) > 1 else "."),
         )
 
 

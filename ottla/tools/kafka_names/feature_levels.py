@@ -75,12 +75,20 @@ def metadata_level(text: str) -> int:
     return max(fits)
 
 
+def levels_of(level: int) -> dict[str, int]:
+    """The default level of each feature beside this one of metadata.version."""
+    return {
+        name: max([0, *(value for since, value in steps if level >= since)])
+        for name, steps in DEFAULTS.items()
+    }
+
+
 def show_mapping(text: str) -> None:
     """Prints the levels of a release; of the latest for an empty text."""
     level = metadata_level(text) if text else LATEST
     print(f"metadata.version={level} ({text or METADATA_VERSIONS[level]})")
-    for name, steps in DEFAULTS.items():
-        print(f"{name}={max([0, *(value for since, value in steps if level >= since)])}")
+    for name, value in levels_of(level).items():
+        print(f"{name}={value}")
 
 
 def show_dependencies(given: list[str]) -> None:

@@ -6,6 +6,7 @@ from ottla.tools.admin import cluster as admin
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.feature_levels import (
     METADATA_VERSIONS,
+    levels_of,
     metadata_level,
     show_dependencies,
     show_mapping,
@@ -63,24 +64,45 @@ def describe(options: Options) -> None:
 
 def wanted(options: Options, action: str) -> dict[str, int]:
     """The features and their levels."""
+    if options.has("release-version"):
+        if options.has("metadata") or options.has("feature"):
+            raise Failed("Can not specify `release-version` with other feature flags.")
+        return of_release(metadata_level(options.one("release-version")), action)
     levels: dict[str, int] = {}
     if options.has("metadata"):
+        print(" `metadata` flag is deprecated and may be removed in a future release.")
         levels["metadata.version"] = metadata_level(options.one("metadata"))
     for text in options.all("feature"):
-        name, equals, level = text.partition("=")
-        if action == "disable":
-            levels[text] = 0
-            continue
-        if not equals:
-            raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")
-        if not level.lstrip("-").isdecimal():
+        name, level = (text, 0) if action == "disable" else name_and_level(text)
+        if action == "upgrade" and level < 1:
             raise Failed(
-                f"Can't parse feature=level string {text}: unable to parse {level} as a short."
+                "The upgradeType flag should be set to SAFE_DOWNGRADE or UNSAFE_DOWNGRADE when the"
+                f" provided maxVersionLevel:{level} is < 1."
             )
-        levels[name] = int(level)
+        if name in levels:
+            raise Failed(f"Feature {name} was specified more than once.")
+        levels[name] = level
     if not levels:
         raise Failed(f"You must specify at least one feature to {action}")
     return levels
+
+
+def of_release(version: int, action: str) -> dict[str, int]:
+    """The levels of a release. An upgrade does not ask for level 0."""
+    levels = {"metadata.version": version} | levels_of(version)
+    return {name: level for name, level in levels.items() if level > 0 or action != "upgrade"}
+
+
+def name_and_level(text: str) -> tuple[str, int]:
+    """The parts of NAME=LEVEL; Failed for anything else."""
+    name, equals, level = text.partition("=")
+    if not equals:
+        raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")
+    if not level.lstrip("-").isdecimal():
+        raise Failed(
+            f"Can't parse feature=level string {text}: unable to parse {level} as a short."
+        )
+    return name, int(level)
 
 
 def change(options: Options, action: str) -> None:
@@ -95,7 +117,7 @@ def change(options: Options, action: str) -> None:
         results = admin.update_feature(cluster, levels, kind, dry_run=dry)
     failed = 0
     for name, (code, message) in sorted(results.items()):
-        to = "" if action == "disable" else f" to {level_name(name, levels[name])}"
+        to = "" if action == "disable" else f" to {levels[name]}"
         if code:
             failed += 1
             print(

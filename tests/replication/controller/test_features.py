@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.replication.controller.access import (
+    NETWORKS_FROM,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 from ottla.replication.controller.brokers import unregister_broker
 from ottla.replication.controller.features import (
     FeatureUpdate,
@@ -12,6 +19,7 @@ from ottla.replication.controller.features import (
     update_features,
 )
 from ottla.replication.metadata import FeatureSet, MetadataImage
+from ottla.replication.principals import AccessRule, RuleSet
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from tests.replication.images import brokers
 
@@ -44,6 +52,35 @@ def test_one_update_that_cannot_be_stops_all(bad: FeatureUpdate) -> None:
     with pytest.raises(ProtocolError) as refused:
         update_features(IMAGE, [good, bad], SUPPORTED)
     assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_refused_feature_names_those_that_there_are() -> None:
+    with pytest.raises(ProtocolError, match=r"It supports old 3-3, used 0-2\.$"):
+        update_features(IMAGE, [FeatureUpdate("unheard", 1)], SUPPORTED)
+
+
+def test_no_level_is_set_whose_brokers_would_ignore_an_acl_that_exists() -> None:
+    """A DENY for a network would protect nobody at such a broker."""
+    name = "metadata.version"
+    supported = {name: (NETWORKS_FROM - 2, NETWORKS_FROM + 1)}
+    image = MetadataImage.empty().apply([FeatureSet(name, NETWORKS_FROM + 1)])
+
+    def rule(host: str) -> AccessRule:
+        return AccessRule(
+            Resource.TOPIC, Pattern.LITERAL, "t", "User:eve", host, Operation.READ, Permission.DENY
+        )
+
+    def lower(image: MetadataImage, level: int) -> list[object]:
+        update = FeatureUpdate(name, level, UpgradeType.UNSAFE_DOWNGRADE)
+        return list(update_features(image, [update], supported).records)
+
+    one, other = RuleSet(rule("10.0.0.0/8"), True), RuleSet(rule("2001:db8::/32"), True)
+    both = image.apply([RuleSet(rule("192.0.2.1"), True), one, other])
+    with pytest.raises(ProtocolError, match=r"Remove these first: 10\.0\.0\.0/8 and 1 more\.$"):
+        lower(both, NETWORKS_FROM - 1)
+    assert lower(both, NETWORKS_FROM) == [FeatureSet(name, NETWORKS_FROM)]
+    left = both.apply([one._replace(present=False), other._replace(present=False)])
+    assert lower(left, NETWORKS_FROM - 1) == [FeatureSet(name, NETWORKS_FROM - 1)]
 
 
 def test_the_level_that_a_feature_has_is_no_change_and_validate_only_changes_nothing() -> None:

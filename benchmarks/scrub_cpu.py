@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
 from ottla.log.scrub.round import Read, Scrub
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.wire.records import Record, build_batch
 
 NO_LIMIT = 1 << 50

@@ -1,6 +1,6 @@
 """Clocks that a test controls."""
 
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 
 
 class FakeClock(Clock):

@@ -12,9 +12,9 @@ from ottla.broker.network.counts import Counts
 from ottla.broker.notes import Notes
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
-from ottla.log.directories.checkpoints import partition_of
-from ottla.log.disk import is_passing
-from ottla.log.recovery.rebuild import offset_in
+from ottla.log.files.checkpoints import partition_of
+from ottla.log.files.disk import is_passing
+from ottla.log.partition.loading import offset_in
 from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.broker.threads.workers import Workers
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
     from ottla.broker.upkeep.directory_moves import Moving
-    from ottla.log.clock import Clock
+    from ottla.log.files.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
     from ottla.replication.replicas import Replicas

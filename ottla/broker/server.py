@@ -30,12 +30,12 @@ from ottla.broker.threads.workers import Workers
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.broker.upkeep.directory_moves import Moving
 from ottla.broker.upkeep.housekeeping import Housekeeping, high_watermarks
-from ottla.log.clock import Clock
-from ottla.log.directories.log_directory import StorageRefused
-from ottla.log.directories.strays import expire_strays, put_strays_aside
-from ottla.log.disk import Disk
-from ottla.log.recovery.rebuild import forget_cuts
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.loading import forget_cuts
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.storage.storage import Storage
+from ottla.log.storage.strays import expire_strays, put_strays_aside
 from ottla.replication.controller.elections import NONE
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.member import Member
     from ottla.broker.http.server import HttpServer
     from ottla.broker.peers.network import Network
-    from ottla.log.directories.checkpoints import Partition
-    from ottla.log.directories.log_directory import LogDirectory
+    from ottla.log.files.checkpoints import Partition
+    from ottla.log.storage.log_directory import LogDirectory
     from ottla.replication.coordination import Coordination
     from ottla.replication.metadata import Held
 

@@ -23,7 +23,7 @@ from ottla.broker.settings.hazards import framed, hazards, unresolvable
 from ottla.broker.settings.sources import Sources
 from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.server")

@@ -37,7 +37,7 @@ log = logging.getLogger("ottla.groups")
 
 
 class Clock(Protocol):
-    """The methods of `ottla.log.clock.Clock` that are used."""
+    """The methods of `ottla.log.files.clock.Clock` that are used."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""

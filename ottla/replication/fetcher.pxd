@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 from ottla.replication.fetch_request cimport FetchedPartition
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition

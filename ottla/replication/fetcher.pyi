@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.replication.fetch_settings import FetchSettings
 from ottla.replication.partition import Partition
 

@@ -13,8 +13,8 @@ checkpoint first is in `cut` until `checkpointed`.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from ottla.log.clock cimport Clock
-from ottla.log.follower_batches cimport bytes_wanted, checked_batches, due_offset
+from ottla.log.files.clock cimport Clock
+from ottla.log.partition.follower_batches cimport bytes_wanted, checked_batches, due_offset
 from ottla.replication.fetch_request cimport FetchedPartition, fetch_frame
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition

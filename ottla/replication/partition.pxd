@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log.partition_log cimport PartitionLog
+from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.followers cimport Followers
 
 

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from ottla.log.partition_log import PartitionLog
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.cluster_side import ClusterSide
 
 class Watcher: ...

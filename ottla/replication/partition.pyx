@@ -13,7 +13,7 @@ in-sync set shrinks to this broker, the disk counts again.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from ottla.log.partition_log cimport PartitionLog
+from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.followers cimport Follower, Followers
 from ottla.wire.batch cimport base_offset, last_offset_delta
 

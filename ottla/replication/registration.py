@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ottla.log.directories.run_record import STOPS
+from ottla.log.storage.run_record import STOPS
 from ottla.replication.cluster_store import CONTROLLER_EPOCH
 from ottla.replication.coordination import (
     BadVersion,
@@ -45,7 +45,7 @@ class UnreadableRegistration(ValueError):
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
-    how its last run ended (`log/directories/run_record`), and `lost` the partitions whose logs are
+    how its last run ended (`log/storage/run_record`), and `lost` the partitions whose logs are
     missing. With `held`, which says what its logs have, it takes ZooKeeper's metadata for the truth
     without knowing that they are as new as its logs: a backup may have been restored."""
 

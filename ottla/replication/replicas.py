@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ottla.log.config import LogConfig
-from ottla.log.disk import is_passing
-from ottla.log.recovery.rebuild import forget_cuts
+from ottla.log.files.disk import is_passing
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import forget_cuts
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import (
@@ -22,7 +22,7 @@ from ottla.wire.errors import (
 )
 
 if TYPE_CHECKING:
-    from ottla.log.storage import Storage
+    from ottla.log.storage.storage import Storage
     from ottla.replication.cluster_side import ClusterSide
 
 log = logging.getLogger("ottla.replicas")

@@ -4,7 +4,7 @@ Each append is one record batch, so that a crash leaves all of a decision or non
 the log has grown to several times what the image needs, the image is written as one batch that
 begins with a snapshot mark, and what lies before it is deleted.
 
-On a full disk a decision that makes room is written into the room that `log/directories/reserve`
+On a full disk a decision that makes room is written into the room that `log/storage/reserve`
 keeps for it.
 """
 
@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ottla.log.config import LogConfig
-from ottla.log.directories.reserve import RESERVE_SIZE, Reserve, is_full
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.replication.metadata import (
     BrokerGone,
     BrokerLeaving,
@@ -41,12 +41,12 @@ from ottla.wire.errors import ProtocolError, StorageFailed
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from ottla.log.clock import Clock
-    from ottla.log.directories.log_directory import LogDirectory
-    from ottla.log.disk import Disk
-    from ottla.log.flush import FlushTask
-    from ottla.log.partition_log import PartitionLog
-    from ottla.log.storage import Storage
+    from ottla.log.files.clock import Clock
+    from ottla.log.files.disk import Disk
+    from ottla.log.files.flush import FlushTask
+    from ottla.log.partition.partition_log import PartitionLog
+    from ottla.log.storage.log_directory import LogDirectory
+    from ottla.log.storage.storage import Storage
 
 log = logging.getLogger("ottla.metadata")
 

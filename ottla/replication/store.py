@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ottla.log.flush import FlushTask
+    from ottla.log.files.flush import FlushTask
     from ottla.replication.metadata import MetadataImage, MetadataRecord
 
 

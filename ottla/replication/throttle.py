@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.log.clock import Clock
+    from ottla.log.files.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
 

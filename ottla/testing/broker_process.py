@@ -20,7 +20,7 @@ from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.testing.control import Control
 from ottla.testing.disk_room import RoomyDisk
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 
 
 cdef class Room:

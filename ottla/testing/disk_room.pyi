@@ -1,4 +1,4 @@
-from ottla.log.disk import Disk, File
+from ottla.log.files.disk import Disk, File
 
 class Room:
     """How many more bytes the files of one disk accept; -1: no limit but the disk's own."""

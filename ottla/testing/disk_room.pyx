@@ -10,9 +10,9 @@ import os
 
 from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 
 
 cdef class Room:

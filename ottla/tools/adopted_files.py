@@ -18,12 +18,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.log.clean_stop import flush_everything
-from ottla.log.clock import Clock
-from ottla.log.directories.log_directory import LogDirectory, StorageRefused
-from ottla.log.disk import Disk
-from ottla.log.recovery.rebuild import partition_metadata
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.loading import partition_metadata
+from ottla.log.storage.clean_stop import flush_everything
+from ottla.log.storage.log_directory import LogDirectory, StorageRefused
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import (
     MetadataImage,
     MetadataRecord,

@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ottla.groups.transactions.records import decode_record
-from ottla.log.directories.checkpoints import (
+from ottla.log.files.checkpoints import (
     CLEANED,
     LOG_STARTS,
     RECOVERY_POINTS,
     Partition,
 )
-from ottla.log.directories.log_directory import CLEAN_MARKER
+from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.replication.metadata import NO_LEADER, ConfigSet
 from ottla.replication.topic_names import TRANSACTIONS_TOPIC, require_legal_name
 from ottla.tools.batch_reader import DamagedFile, read_batches

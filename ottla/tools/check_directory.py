@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ottla.log.directories.checkpoints import (
+from ottla.log.files.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -18,8 +18,8 @@ from ottla.log.directories.checkpoints import (
     decode_properties,
     partition_of,
 )
-from ottla.log.directories.closed_logs import CLOSED_LOGS, ClosedLog
-from ottla.log.directories.log_directory import CLEAN_MARKER
+from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog
+from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.tools.check_partition import Checked, Known, check_partition
 from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report

@@ -9,18 +9,18 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.log.disk import File
-from ottla.log.index.transaction_index import ENTRY as TRANSACTION
-from ottla.log.recovery.rebuild import REREAD_MAX
-from ottla.log.recovery.scan import BatchScan, find_valid_batch
+from ottla.log.files.batch_scan import BatchScan, find_valid_batch
+from ottla.log.files.disk import File
+from ottla.log.files.transaction_index import ENTRY as TRANSACTION
+from ottla.log.partition.loading import REREAD_MAX
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
 from ottla.tools.findings import READ_AGAIN, REBUILD, RESTORE, Finding, Repeats, Report
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from ottla.log.epochs import LeaderEpochs
-    from ottla.log.producers import Producers
+    from ottla.log.files.epochs import LeaderEpochs
+    from ottla.log.files.producers import Producers
 
 SEQUENCE_MAX = 2**31 - 1
 FORGOTTEN_MS = 86_400_000

@@ -9,16 +9,16 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.log.directories import aborted_sizes, closed_logs, topic_ids
-from ottla.log.directories.begun_without import BEGUN_WITHOUT
-from ottla.log.directories.checkpoints import Partition, decode_offsets
-from ottla.log.recovery.rebuild import COPIED_GAPS
-from ottla.log.snapshots import ENTRY, HEADER
+from ottla.log.files import aborted_sizes, closed_logs, topic_ids
+from ottla.log.files.checkpoints import Partition, decode_offsets
+from ottla.log.files.snapshots import ENTRY, HEADER
+from ottla.log.partition.loading import COPIED_GAPS
+from ottla.log.storage.void_copies import BEGUN_WITHOUT
 from ottla.tools.dump_log import java_optional
 from ottla.wire.checksum import crc32c_of
 
 if TYPE_CHECKING:
-    from ottla.log.directories.closed_logs import ClosedLog
+    from ottla.log.files.closed_logs import ClosedLog
 
 TRANSACTION = struct.Struct(">hqqqq")
 TRANSACTION_VERSION = 0

@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ottla.log.directories.checkpoints import Partition
-from ottla.log.epochs import NO_EPOCH, LeaderEpochs
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.epochs import NO_EPOCH, LeaderEpochs
 from ottla.tools.batch_reader import read_batches
 from ottla.tools.kraft_image import KraftPartition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ottla.log.disk import Disk, File
-from ottla.log.flush import EpochsFile, FlushTask
+from ottla.log.files.disk import Disk, File
+from ottla.log.files.flush import EpochsFile, FlushTask
 
 
 def opened(path: Path, number: int = 0) -> File:

@@ -6,7 +6,7 @@ import asyncio
 
 from ottla.broker.threads.workers import Workers
 from ottla.broker.upkeep.expiry import apply_retention
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
 
 

@@ -13,7 +13,7 @@ from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.client.connection import Connection
 from ottla.client.transport import Security
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 from tests.fakes import LeapingClock
 
 CLIENT_ID = "test"

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.messages import FindCoordinatorRequest
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient

@@ -8,17 +8,16 @@ import struct
 
 from ottla.groups import record_codec
 from ottla.groups.transactions import records as transaction_records
-from ottla.log import snapshots
-from ottla.log.directories import aborted_sizes, checkpoints, closed_logs, topic_ids
-from ottla.log.directories.log_directory import StorageRefused
-from ottla.log.epochs import LeaderEpochs
-from ottla.log.move import record as move_record
+from ottla.log.files import aborted_sizes, checkpoints, closed_logs, snapshots, topic_ids
+from ottla.log.files.epochs import LeaderEpochs
+from ottla.log.storage import move_record
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication import entries, registration
 from ottla.replication.records import decode_record
 from ottla.wire.errors import MalformedMessage, ProtocolError
 from tests.log.batches import NOW_MS, split
 from tests.log.faulty_disk import FaultyDisk
-from tests.log.foreign_files import DATA, change, reopened, written
+from tests.log.partition.foreign_files import DATA, change, reopened, written
 
 TEXT_DECODERS = (
     checkpoints.decode_offsets, checkpoints.decode_properties, topic_ids.decode, closed_logs.decode,

@@ -1,6 +1,6 @@
 """Batches for the tests of the log."""
 
-from ottla.log.partition_log import PartitionLog
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.records import Record, build_batch, read_records
 
 NOW_MS = 1_700_000_000_000

@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.log.disk import DelegatingFile, Disk
+from ottla.log.files.disk import DelegatingFile, Disk
 
 SECTOR = 512
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire.records import Record, build_batch

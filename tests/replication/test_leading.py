@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.coordination.commits import when_committed
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner
-from ottla.log.recovery.rebuild import Damage
+from ottla.log.partition.loading import Damage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
 from ottla.wire.records import Record, build_batch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.partition import Partition
 from ottla.wire.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from ottla.wire.records import Record, build_batch

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import (
     BrokerGone,
     BrokerImage,

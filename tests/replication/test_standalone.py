@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.disk import Disk
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.storage import Storage
 from ottla.replication import standalone
 from ottla.replication.metadata import (
     ConfigSet,

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from ottla.log.directories.reserve import RESERVE, RESERVE_SIZE
-from ottla.log.storage import Storage
+from ottla.log.storage.reserve import RESERVE, RESERVE_SIZE
+from ottla.log.storage.storage import Storage
 from ottla.replication import standalone
 from ottla.replication.metadata import (
     ConfigSet,

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.network.poller import BrokerLoop
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.tools.command import main
 from ottla.wire.records import ControlType, Record, build_batch, build_marker
 from tests.fakes import FakeClock

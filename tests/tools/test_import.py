@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.standalone import StandaloneStore
 from ottla.tools import adopted_files

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ottla.groups.transactions.records import TransactionRecord, TransactionValue, encode_record
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.recovery.rebuild import partition_metadata
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import partition_metadata
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.standalone import StandaloneStore
 from ottla.tools.batch_reader import read_batches

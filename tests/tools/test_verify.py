@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.directories.log_directory import CLEAN_MARKER
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.log_directory import CLEAN_MARKER
+from ottla.log.storage.storage import Storage
 from ottla.tools.findings import Report, size_text
 from ottla.wire.checksum import crc32c_of
 from tests.tools.logs import open_log, run, some, write_log

@@ -13,8 +13,8 @@ from ottla.broker.dispatch import handles
 from ottla.broker.security.access import CLUSTER_REFUSED
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
-from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.move.transfer import Move
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.move_transfer import Move
 from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey

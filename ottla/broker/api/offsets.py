@@ -14,7 +14,7 @@ from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import asks_as_a_broker, by_item
 from ottla.broker.threads.slices import Slices
-from ottla.log.index.index_file import RebuildNeeded
+from ottla.log.files.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.replication.partition import Partition
 from ottla.wire.apis import ApiKey
@@ -32,8 +32,8 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.log.index.time_search import Steps
-    from ottla.log.readable_log import ReadableLog
+    from ottla.log.partition.readable_log import ReadableLog
+    from ottla.log.partition.time_search import Steps
 
 log = logging.getLogger("ottla.offsets")
 

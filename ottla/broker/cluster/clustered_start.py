@@ -18,8 +18,8 @@ from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.peers.secured_network import SecuredNetwork
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.topic import TopicConfig
-from ottla.log.directories.log_directory import StorageRefused
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import ClusterRefused
 from ottla.replication.coordination import Coordination, CoordinationError
 from ottla.replication.metadata import MetadataImage

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.replication.metadata import BrokerImage, MetadataImage
 
 NEVER = float("inf")

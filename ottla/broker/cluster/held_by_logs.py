@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.groups.transactions.records import decode_record
-from ottla.log.disk import Disk
-from ottla.log.recovery.scan import BatchScan, producer_id_max
-from ottla.log.snapshots import decode
+from ottla.log.files.batch_scan import BatchScan, producer_id_max
+from ottla.log.files.disk import Disk
+from ottla.log.files.snapshots import decode
 from ottla.replication.metadata import Held
 from ottla.replication.topic_names import TRANSACTIONS_TOPIC
 from ottla.wire.batch import BatchView

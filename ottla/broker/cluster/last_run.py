@@ -14,8 +14,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ottla.log.directories import run_record
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
+from ottla.log.storage import run_record
 from ottla.replication.metadata import BrokerImage, Held
 from ottla.replication.registration import can_list
 

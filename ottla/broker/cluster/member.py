@@ -24,9 +24,10 @@ from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.directories import checkpoints, run_record
-from ottla.log.directories.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
-from ottla.log.disk import Disk
+from ottla.log.files import checkpoints
+from ottla.log.files.disk import Disk
+from ottla.log.storage import run_record
+from ottla.log.storage.log_directory import CLEAN_MARKER, META, StorageRefused, check_mode
 from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore, Mark
 from ottla.replication.controller.brokers import controlled_shutdown
 from ottla.replication.controller.elections import MIN_ISR

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 from ottla.replication.cluster_store import Mark
 from ottla.replication.records import GARBAGE
 

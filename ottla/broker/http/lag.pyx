@@ -11,12 +11,12 @@ from libc.stdint cimport int64_t
 
 from typing import NamedTuple
 
-from ottla.broker.http.partition_rows cimport PartitionRows, Row, WITHOUT_INDEX
-from ottla.log.chain cimport LogSlice
-from ottla.log.partition_log cimport PartitionLog
-from ottla.log.segment cimport Segment
-from ottla.replication.partition cimport Partition
 from ottla.broker.http.exposition import escaped
+from ottla.broker.http.partition_rows cimport PartitionRows, Row, WITHOUT_INDEX
+from ottla.log.partition.chain cimport LogSlice
+from ottla.log.partition.partition_log cimport PartitionLog
+from ottla.log.partition.segment cimport Segment
+from ottla.replication.partition cimport Partition
 from ottla.wire.errors import ProtocolError
 
 # | base offset 8 | length 4 | epoch 4 | magic 1 | crc 4 | attributes 2 | delta 4 | first time 8 |

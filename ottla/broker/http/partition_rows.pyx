@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from ottla.log.partition_log cimport PartitionLog
+from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 
 from ottla.broker.http.exposition import escaped

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from ottla.log.disk import File
+from ottla.log.files.disk import File
 
 def resident(file: File, position: int, size: int) -> bool: ...
 

@@ -12,7 +12,7 @@ import os
 from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 
 cdef extern from *:
     """

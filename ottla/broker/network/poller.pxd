@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 
 
 cdef extern from "<sys/epoll.h>" nogil:

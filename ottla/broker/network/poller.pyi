@@ -2,7 +2,7 @@ import asyncio
 import selectors
 from collections.abc import Callable
 
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 
 class Pollable: ...
 

@@ -18,7 +18,7 @@ import time
 from libc.errno cimport EINTR, ENOENT, errno
 from libc.stdint cimport int64_t, uint32_t
 
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 
 WAIT_SECONDS_MAX = 86_400.0             # asyncio's own limit for one wait
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
 from ottla.broker.network.transport cimport Transport
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 from ottla.wire.codec cimport Writer
 
 

@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from ottla.broker.network.cold_reads cimport WARM_SIZE, is_resident, read_now
 from ottla.broker.network.transport cimport Transport
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 from ottla.wire.codec cimport Writer
 
 cdef enum:

@@ -8,7 +8,7 @@ from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas
 from ottla.broker.security.client cimport Client
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 from ottla.wire.codec cimport Writer
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from ottla.broker.network.counts import Counts
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 
 class ReplyQueue:
     """Keeps replies in the order of their requests."""

@@ -12,7 +12,7 @@ from ottla.broker.network.reply cimport Reply
 from ottla.broker.quotas.quotas cimport Quotas
 from ottla.broker.quotas.throttle_field cimport set_throttle_time
 from ottla.broker.security.client cimport Client
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 from ottla.wire.codec cimport Writer
 
 cdef enum:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.settings.config import BrokerConfig
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-    from ottla.log.directories.log_directory import LogDirectory
+    from ottla.log.storage.log_directory import LogDirectory
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
     from ottla.replication.throttle import Throttle

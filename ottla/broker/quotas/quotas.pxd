@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from ottla.broker.quotas.windows cimport Rate, TokenBucket
 from ottla.broker.security.client cimport Client
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 
 cdef enum:
     PRODUCE = 0

@@ -1,7 +1,7 @@
 from collections.abc import Collection
 
 from ottla.broker.security.client import Client
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
 

@@ -11,7 +11,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from ottla.broker.quotas.windows cimport Rate, TokenBucket
 from ottla.broker.security.client cimport Client
-from ottla.log.clock cimport Clock
+from ottla.log.files.clock cimport Clock
 
 from ottla.broker.quotas.precedence import quota_of
 from ottla.replication.principals import CLIENT_KEYS

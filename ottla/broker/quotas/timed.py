@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ottla.log.clock import Clock
+    from ottla.log.files.clock import Clock
 
 
 class TimedContext(Protocol):

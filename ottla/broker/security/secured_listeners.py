@@ -12,7 +12,7 @@ from ottla.broker.security.listener_security import ListenerSecurity, listeners_
 
 if TYPE_CHECKING:
     from ottla.broker.settings.config import BrokerConfig
-    from ottla.log.clock import Clock
+    from ottla.log.files.clock import Clock
 
 log = logging.getLogger("ottla.security")
 

@@ -42,7 +42,7 @@ from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settin
 from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_limits
 from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
-from ottla.log.config import LogConfig
+from ottla.log.partition.config import LogConfig
 
 if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage

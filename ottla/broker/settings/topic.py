@@ -21,7 +21,7 @@ from ottla.broker.settings.declaration import (
     entries_of,
     setting,
 )
-from ottla.log.config import LogConfig
+from ottla.log.partition.config import LogConfig
 from ottla.wire.errors import InvalidConfig
 
 LONG_MAX = 2**63 - 1

@@ -13,7 +13,7 @@ from ottla.broker.telemetry.subscriptions import (
     subscriptions_of,
     wanted_from,
 )
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.replication.metadata import MetadataImage, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 

@@ -20,7 +20,7 @@ from os.path import dirname
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import InThread
 from ottla.broker.threads.unattended import retrieved
-from ottla.log.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
+from ottla.log.files.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
-from ottla.log.disk import File
-from ottla.log.flush import FlushTask
+from ottla.log.files.disk import File
+from ottla.log.files.flush import FlushTask
 
 
 class PlainSyncs:

@@ -10,8 +10,8 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
-from ottla.log.recovery.task import LogRecovery, Wanted
-from ottla.log.storage import Storage
+from ottla.log.storage.recovery_task import LogRecovery, Wanted
+from ottla.log.storage.storage import Storage
 
 
 def recover(storage: Storage, wanted: Wanted, threads: int) -> int:

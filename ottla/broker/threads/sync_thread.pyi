@@ -1,4 +1,4 @@
-from ottla.log.disk import File
+from ottla.log.files.disk import File
 
 FILES_MAX: int
 

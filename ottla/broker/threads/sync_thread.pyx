@@ -7,7 +7,7 @@ lock from the loop four times for it, which costs more than the flush itself.
 
 import os
 
-from ottla.log.disk cimport File, sync_descriptor
+from ottla.log.files.disk cimport File, sync_descriptor
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_attr_t:

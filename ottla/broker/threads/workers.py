@@ -13,12 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.log.index.index_file import RebuildNeeded
+from ottla.log.files.index_file import RebuildNeeded
 
 if TYPE_CHECKING:
-    from ottla.log.index.rebuilds import IndexRebuild
-    from ottla.log.readable_log import ReadableLog
-    from ottla.log.recovery.reread import Reread
+    from ottla.log.partition.index_rebuilds import IndexRebuild
+    from ottla.log.partition.readable_log import ReadableLog
+    from ottla.log.partition.reread import Reread
 
     Rebuild = IndexRebuild | Reread
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
-from ottla.log.directories.checkpoint_task import CheckpointTask, directory_steps
-from ottla.log.directories.checkpoints import Partition as PartitionKey
-from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.storage import Storage
+from ottla.log.files.checkpoints import Partition as PartitionKey
+from ottla.log.storage.checkpoint_task import CheckpointTask, directory_steps
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 
 log = logging.getLogger("ottla.checkpoints")

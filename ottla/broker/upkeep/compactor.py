@@ -16,13 +16,13 @@ from ottla.broker.settings.broker import CLEANER_MEMORY_MIN
 from ottla.broker.threads.slices import InThread, Slices
 from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import CorruptMessage, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.log.partition_log import PartitionLog
-    from ottla.log.segment import Segment
+    from ottla.log.partition.partition_log import PartitionLog
+    from ottla.log.partition.segment import Segment
     from ottla.replication.partition import Partition
 
 log = logging.getLogger("ottla.cleaner")

@@ -2,7 +2,7 @@
 
 The copying runs in a thread of its own, a few MB at a time and at most as fast as
 replica.alter.log.dirs.io.max.bytes.per.second allows; the loop copies the last bytes
-(`ottla.log.move.transfer`). A broker that stops abandons its moves: they have to be requested
+(`log/storage/move_transfer`). A broker that stops abandons its moves: they have to be requested
 again.
 """
 
@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-from ottla.log.directories.checkpoints import Partition
-from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.move.transfer import STEP_BYTES, LogCut, Move, MoveFailed
-from ottla.log.storage import Storage
+from ottla.log.files.checkpoints import Partition
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.move_transfer import STEP_BYTES, LogCut, Move, MoveFailed
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 
 log = logging.getLogger("ottla.log_dirs")

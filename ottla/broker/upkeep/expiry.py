@@ -8,7 +8,7 @@ from functools import partial
 
 from ottla.broker.threads.slices import Slices
 from ottla.broker.threads.workers import Workers
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ProtocolError
 

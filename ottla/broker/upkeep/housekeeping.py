@@ -19,12 +19,12 @@ from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
 from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
 from ottla.broker.upkeep.space_watch import SpaceWatch
-from ottla.log.config import FOREVER_MS
-from ottla.log.directories.checkpoints import Partition as PartitionKey
-from ottla.log.directories.deletions import remove_directory
-from ottla.log.directories.reserve import is_full
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.checkpoints import Partition as PartitionKey
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import FOREVER_MS
+from ottla.log.storage.deletions import remove_directory
+from ottla.log.storage.reserve import is_full
+from ottla.log.storage.storage import Storage
 from ottla.replication.controller.tokens import has_expired_tokens, remove_expired_tokens
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas

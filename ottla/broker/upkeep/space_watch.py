@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.log.directories.log_directory import LogDirectory
-    from ottla.log.directories.space import Room
-    from ottla.log.storage import Storage
+    from ottla.log.storage.log_directory import LogDirectory
+    from ottla.log.storage.space import Room
+    from ottla.log.storage.storage import Storage
 
 log = logging.getLogger("ottla.space")
 

@@ -3,8 +3,8 @@ nothing."""
 
 from typing import NamedTuple
 
-from ottla.log.partition_log import PartitionLog
-from ottla.log.segment import Segment
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.segment import Segment
 
 
 class Cleanable(NamedTuple):

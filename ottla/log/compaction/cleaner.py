@@ -19,16 +19,16 @@ from typing import TypeVar
 from ottla.log.compaction.choice import Cleanable, groups_of
 from ottla.log.compaction.filter import BatchTask, CleanedSegment, CleanerPass
 from ottla.log.compaction.key_table import KeyOffsets
-from ottla.log.compaction.swaps import SUFFIXES
 from ottla.log.compaction.transactions import CleanedTransactions
-from ottla.log.disk import Disk, File
-from ottla.log.index.index_file import RebuildNeeded
-from ottla.log.index.rebuilds import IndexRebuild
-from ottla.log.index.transaction_index import TransactionIndex
-from ottla.log.open_files import OpenFiles
-from ottla.log.recovery.reread import Reread
-from ottla.log.recovery.scan import BatchScan
-from ottla.log.segment import Segment
+from ottla.log.files.batch_scan import BatchScan
+from ottla.log.files.disk import Disk, File
+from ottla.log.files.index_file import RebuildNeeded
+from ottla.log.files.open_files import OpenFiles
+from ottla.log.files.swaps import SUFFIXES
+from ottla.log.files.transaction_index import TransactionIndex
+from ottla.log.partition.index_rebuilds import IndexRebuild
+from ottla.log.partition.reread import Reread
+from ottla.log.partition.segment import Segment
 from ottla.wire.errors import CorruptMessage, StorageFailed
 
 READ_SIZE = 1 << 20

@@ -3,9 +3,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.compaction.key_table cimport KeyOffsets
-from ottla.log.clock cimport Clock
-from ottla.log.recovery.scan cimport BatchScan
-from ottla.log.segment cimport Segment
+from ottla.log.files.batch_scan cimport BatchScan
+from ottla.log.files.clock cimport Clock
+from ottla.log.partition.segment cimport Segment
 from ottla.wire.codec cimport Writer
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from ottla.log.clock import Clock
 from ottla.log.compaction.key_table import KeyOffsets
 from ottla.log.compaction.transactions import CleanedTransactions
-from ottla.log.recovery.scan import BatchScan
-from ottla.log.segment import Segment
+from ottla.log.files.batch_scan import BatchScan
+from ottla.log.files.clock import Clock
+from ottla.log.partition.segment import Segment
 from ottla.wire.errors import ProtocolError
 
 class CleanedSegment(Segment):

@@ -13,9 +13,9 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from ottla.log.compaction.key_table cimport KeyOffsets
-from ottla.log.control_batches cimport Marker, read_marker
-from ottla.log.recovery.scan cimport BatchScan
-from ottla.log.segment cimport Segment
+from ottla.log.files.batch_scan cimport BatchScan
+from ottla.log.files.control_batches cimport Marker, read_marker
+from ottla.log.partition.segment cimport Segment
 cimport ottla.wire.batch as fields
 from ottla.wire.byteorder cimport store_int32, store_int64
 from ottla.wire.checksum cimport crc32c

@@ -8,7 +8,7 @@ look open, or belong to the next one.
 from collections.abc import Iterable
 from operator import attrgetter
 
-from ottla.log.index.transaction_index import AbortedTransaction
+from ottla.log.files.transaction_index import AbortedTransaction
 
 
 class OpenAbort:

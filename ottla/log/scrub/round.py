@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from ottla.log.clock import Clock
-from ottla.log.directories.checkpoints import Partition, decode_offsets, encode_offsets
-from ottla.log.disk import Disk, is_passing
-from ottla.log.partition_log import PartitionLog
-from ottla.log.recovery.rebuild import Damage
+from ottla.log.files.checkpoints import Partition, decode_offsets, encode_offsets
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk, is_passing
+from ottla.log.partition.loading import Damage
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.segment import Segment
 from ottla.log.scrub.segment_check import SegmentScrub
-from ottla.log.segment import Segment
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 
 PLACE = "ottla-scrub-checkpoint"

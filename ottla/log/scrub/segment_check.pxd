@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 from ottla.wire.batch cimport HEADER_SIZE
 
 

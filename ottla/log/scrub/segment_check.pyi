@@ -1,6 +1,6 @@
 """Checks one sealed segment: every checksum, and that batches follow each other."""
 
-from ottla.log.disk import File
+from ottla.log.files.disk import File
 
 class SegmentScrub:
     """One pass over the first `size` bytes of a segment that begins with `base_offset`."""

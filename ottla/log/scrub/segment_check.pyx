@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ottla.log.disk cimport File
+from ottla.log.files.disk cimport File
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport CRC32C_START, crc32c_part
 

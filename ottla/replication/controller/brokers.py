@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby, islice
 
-from ottla.log.directories.run_record import LOST, MACHINE
+from ottla.log.storage.run_record import LOST, MACHINE
 from ottla.replication.controller.elections import (
     NONE,
     available,
@@ -194,7 +194,7 @@ def distrust(
 ) -> Decision[bool]:
     """Take back the trust in replicas of a broker that returns, before it is registered.
 
-    `stop` is how its last run ended (`log/directories/run_record`), `lost` are the partitions
+    `stop` is how its last run ended (`log/storage/run_record`), `lost` are the partitions
     whose logs it misses. With `adopts` the image may be older than its logs, and in-sync sets are
     those of another time: any replica may have the longest log. Returns whether there is more to
     do. Nothing happens if the process itself is known already: it has only got a new session.

@@ -25,9 +25,9 @@ from ottla.broker.cluster.clustered_start import zookeeper
 from ottla.broker.cluster.metadata_checkpoint import write_mark
 from ottla.broker.settings.config import BrokerConfig, SettingsError
 from ottla.client.errors import ClientError
-from ottla.log.directories import member_marks, run_record
-from ottla.log.directories.log_directory import LogDirectory, StorageRefused
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
+from ottla.log.storage import member_marks, run_record
+from ottla.log.storage.log_directory import LogDirectory, StorageRefused
 from ottla.replication.cluster_store import ClusterRefused, ClusterStore, Mark
 from ottla.replication.coordination import (
     ConnectionLost,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ottla.log.directories.reserve import RESERVE
+from ottla.log.storage.reserve import RESERVE
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeTopicPartitionsRequest,

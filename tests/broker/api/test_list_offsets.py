@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.index import time_search
+from ottla.log.partition import time_search
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.records import Record, build_batch
 from tests.broker.held_workers import slow_flush

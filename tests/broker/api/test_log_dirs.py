@@ -14,9 +14,9 @@ import pytest
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.broker.upkeep.directory_moves import Moving
-from ottla.log.config import LogConfig
-from ottla.log.move import transfer as log_moving
-from ottla.log.storage import Storage
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage import move_transfer as log_moving
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     AlterReplicaLogDirsRequest,
@@ -30,7 +30,7 @@ from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, values_of
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk
-from tests.log.foreign_files import marker
+from tests.log.partition.foreign_files import marker
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The answer for the metadata's own partition: it is not moved."""

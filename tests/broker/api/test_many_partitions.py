@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.server import _open_segments_max
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.wire.messages import (
     CreateTopicsRequest,
     DeleteTopicsRequest,

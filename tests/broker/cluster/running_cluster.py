@@ -12,7 +12,7 @@ from typing import Any
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 from ottla.replication.coordination import Operation
 from ottla.wire.messages import (
     CreateTopicsRequest,

@@ -14,7 +14,7 @@ import pytest
 
 from ottla.broker.cluster.member import Member
 from ottla.broker.upkeep.scrubber import scrub_for_ever
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.directories import LOST, assign_replicas
 from ottla.replication.metadata import NO_LEADER, PartitionState
 from ottla.replication.partition import Partition

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ottla.broker.cluster.last_run import FoundLogs, judge
-from ottla.log.directories import run_record
-from ottla.log.directories.log_directory import META
+from ottla.log.storage import run_record
+from ottla.log.storage.log_directory import META
 from ottla.replication.metadata import NO_LEADER, BrokerImage, PartitionState
 from ottla.replication.registration import Registration, decode, encode
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.http.server import all_metrics
-from ottla.log.directories import run_record
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
+from ottla.log.storage import run_record
 from ottla.replication.metadata import PartitionState
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.cluster import member
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.features import UpgradeType
 from ottla.replication.coordination import Watch
 from ottla.replication.metadata import Decision, FeatureSet

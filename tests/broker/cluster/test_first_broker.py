@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ottla.groups.records import Producer
-from ottla.log.directories import member_marks
-from ottla.log.directories.checkpoints import HIGH_WATERMARKS
-from ottla.log.disk import Disk
+from ottla.log.files.checkpoints import HIGH_WATERMARKS
+from ottla.log.files.disk import Disk
+from ottla.log.storage import member_marks
 from ottla.tools.cli.cluster_create import Creation
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ottla.log.directories import run_record
-from ottla.log.directories.log_directory import META
+from ottla.log.storage import run_record
+from ottla.log.storage.log_directory import META
 from ottla.replication.metadata import NO_LEADER, PartitionState
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.produce_fetch import batch, fetch, produce, values

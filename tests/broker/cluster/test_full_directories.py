@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.upkeep import housekeeping
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 from ottla.replication.metadata import BrokerLeaving, Decision, PartitionState
 from ottla.wire.errors import ErrorCode
 from tests.broker.cluster.running_cluster import RunningCluster, create

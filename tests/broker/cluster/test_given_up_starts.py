@@ -12,7 +12,7 @@ import pytest
 
 from ottla.broker.cluster.member import Member
 from ottla.broker.server import Server
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.adoption import PRODUCER_IDS_SKIPPED
 from ottla.replication.coordination import Create
 from ottla.replication.registration import path_of

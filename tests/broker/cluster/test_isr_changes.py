@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.cluster import continuity
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.context import BrokerContext
-from ottla.log.recovery.rebuild import Damage
+from ottla.log.partition.loading import Damage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import MetadataImage, ProducerIdsTaken
 from ottla.replication.standalone import StandaloneStore
 from ottla.wire.errors import ErrorCode

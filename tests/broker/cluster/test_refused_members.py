@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.coordination import Create, Delete
 from tests.broker.cluster.running_cluster import (

@@ -14,9 +14,9 @@ import pytest
 from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 from ottla.groups.records import Producer
 from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.partition_log import PartitionLog
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.metadata import PartitionExtra, PartitionState
 from ottla.wire.errors import ErrorCode
 from tests.broker.cluster.running_cluster import RunningCluster, create

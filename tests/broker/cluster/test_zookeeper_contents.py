@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.cluster.metadata_checkpoint import MARK
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import CONTROLLER_EPOCH, NEWEST, entry_path
 from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.replication.election import CONTROLLER

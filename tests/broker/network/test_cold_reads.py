@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.network.cold_reads import ColdReads, resident
-from ottla.log.disk import Disk, File
+from ottla.log.files.disk import Disk, File
 from tests.broker.produce_fetch import batch, fetch_request, produce, values
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create

@@ -17,11 +17,11 @@ from ottla.broker.peers.peers import Peers
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-from ottla.log.clock import Clock
-from ottla.log.config import LogConfig
-from ottla.log.directories.checkpoints import HIGH_WATERMARKS, LOG_STARTS
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.checkpoints import HIGH_WATERMARKS, LOG_STARTS
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
 from ottla.replication.partition import Partition
 from tests.broker.produce_fetch import batch, produce

@@ -20,9 +20,9 @@ from ottla.broker.network.transport import Transport
 from ottla.broker.quotas.quotas import Quotas
 from ottla.broker.security.client import Client
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.storage import Storage
 from ottla.replication.controller.brokers import broker_gone, broker_registered
 from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.elections import LogEnd, leaderless

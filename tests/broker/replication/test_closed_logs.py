@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ottla.log.clock import Clock
-from ottla.log.disk import Disk
-from ottla.log.recovery import rebuild
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.partition import loading
 from ottla.replication.metadata import PartitionsChanged
 from tests.broker.replication.nodes import TOPIC, Cluster, elected, records_of
 
@@ -56,7 +56,7 @@ def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
         raise OSError(errno.EMFILE, "no descriptors are left")
 
     with monkeypatch.context() as lacking:
-        lacking.setattr("ottla.log.recovery.rebuild.load", none_left)
+        lacking.setattr("ottla.log.partition.loading.load", none_left)
         for _ in range(4):
             cluster.fetch(1, 2)
     cluster.settle()
@@ -80,7 +80,7 @@ def test_a_log_that_cannot_be_opened_holds_up_no_other_partition(
     cluster.append(1, 1)
     cluster.start(2, "clean")
     cluster.catch_up(2)
-    load = rebuild.load
+    load = loading.load
 
     def refused(disk: Disk, clock: Clock, directory: str, *rest: Any) -> Any:
         if directory.endswith("t-0"):
@@ -88,7 +88,7 @@ def test_a_log_that_cannot_be_opened_holds_up_no_other_partition(
         return load(disk, clock, directory, *rest)
 
     with monkeypatch.context() as failing:
-        failing.setattr("ottla.log.recovery.rebuild.load", refused)
+        failing.setattr("ottla.log.partition.loading.load", refused)
         for _ in range(6):
             cluster.fetch(2, 1)
         assert records_of(cluster, 2, 1) == records_of(cluster, 1, 1) != b""

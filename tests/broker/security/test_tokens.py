@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.log.clock import Clock
+from ottla.log.files.clock import Clock
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     CreateDelegationTokenRequest,

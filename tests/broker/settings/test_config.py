@@ -11,7 +11,7 @@ from ottla.broker.settings.broker import ONLY_DYNAMIC, OTHER_DEFAULTS
 from ottla.broker.settings.change_rules import rules_for
 from ottla.broker.settings.config import OF_AUTHORIZERS, BrokerConfig, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
-from ottla.log.config import LogConfig
+from ottla.log.partition.config import LogConfig
 from ottla.replication.metadata import ConfigSet, MetadataImage
 from ottla.wire.errors import InvalidRequest
 

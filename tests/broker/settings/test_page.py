@@ -13,7 +13,7 @@ from ottla.broker.settings.page import PAGE, page, without_effect
 from ottla.broker.settings.topic import TopicConfig
 
 PACKAGE = Path(broker.__file__).parents[2]
-DECLARATIONS = {"broker/settings/broker.py", "broker/settings/topic.py", "log/config.py"}
+DECLARATIONS = {"broker/settings/broker.py", "broker/settings/topic.py", "log/partition/config.py"}
 SOURCES = "\n".join(
     path.read_text()
     for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx")])

@@ -7,7 +7,7 @@ import pytest
 from ottla.broker.settings.declaration import Long, Settings, SettingsError, setting
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig, check_topic_configs, log_config
-from ottla.log.config import LogConfig
+from ottla.log.partition.config import LogConfig
 from ottla.wire.errors import ErrorCode, InvalidConfig
 
 

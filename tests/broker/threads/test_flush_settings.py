@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.upkeep.housekeeping import Housekeeping
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.messages import IncrementalAlterConfigsRequest
 from tests.broker.held_workers import slow_flush
 from tests.broker.produce_fetch import batch, code, fetch, produce, produce_request, values

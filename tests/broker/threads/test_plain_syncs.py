@@ -13,8 +13,8 @@ import pytest
 
 from ottla.broker.cluster.metadata_log import MetadataLog
 from ottla.broker.threads.plain_syncs import PlainSyncs, plain_files
-from ottla.log.disk import Disk
-from ottla.log.storage import Storage
+from ottla.log.files.disk import Disk
+from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import ConfigSet, Decision, MetadataImage, MetadataRecord
 from ottla.replication.standalone import StandaloneStore, StandaloneWrite
 from ottla.replication.store import Encoded

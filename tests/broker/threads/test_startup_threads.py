@@ -11,11 +11,11 @@ import pytest
 
 from ottla.broker import server
 from ottla.broker.threads.startup_threads import recover
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
-from ottla.log.recovery.task import Wanted
-from ottla.log.storage import Storage
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.storage.recovery_task import Wanted
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 from tests.broker.running import RunningBroker
 from tests.fakes import FakeClock

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.threads.plain_syncs import plain_files
 from ottla.broker.threads.sync_thread import FILES_MAX, SyncThread
-from ottla.log.disk import DelegatingFile, File
+from ottla.log.files.disk import DelegatingFile, File
 from tests.broker.flush_tasks import opened, refusing, task
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.upkeep.checkpoint_writer import Checkpoints
-from ottla.log.config import LogConfig
-from ottla.log.directories import checkpoints
-from ottla.log.directories.log_directory import LogDirectory
-from ottla.log.storage import Storage
+from ottla.log.files import checkpoints
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import NODE_ID, RunningBroker, WireClient

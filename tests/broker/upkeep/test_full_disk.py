@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.upkeep import housekeeping
-from ottla.log.directories.reserve import RESERVE, RESERVE_SIZE
+from ottla.log.storage.reserve import RESERVE, RESERVE_SIZE
 from ottla.wire.errors import RETRIABLE, ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.crashes.cycles import BrokerProcess, Cycles

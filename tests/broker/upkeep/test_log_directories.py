@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from ottla.wire.messages import (
     DeleteTopicsRequest,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.directories.log_directory import StorageRefused
+from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import NODE_ID, RunningBroker, WireClient

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ottla.log.config import LogConfig
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
-from ottla.log.storage import Storage
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.config import LogConfig
-from ottla.log.directories.strays import expire_strays, put_strays_aside
-from ottla.log.storage import Storage
+from ottla.log.partition.config import LogConfig
+from ottla.log.storage.storage import Storage
+from ottla.log.storage.strays import expire_strays, put_strays_aside
 from ottla.wire.messages import DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
 from tests.broker.running import RunningBroker, WireClient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.directories.log_directory import CLEAN_MARKER
+from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values

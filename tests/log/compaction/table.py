@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner, clean
-from ottla.log.config import LogConfig
-from ottla.log.partition_log import PartitionLog
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.records import Record, build_batch, build_marker, read_records
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, split

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ottla.log.config import LogConfig
-from ottla.log.directories.checkpoints import Partition
-from ottla.log.disk import Disk
-from ottla.log.partition_log import PartitionLog
-from ottla.log.recovery.rebuild import Damage
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import Damage
+from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.scrub.round import PLACE, Read, Save, Scrub
 from ottla.log.scrub.segment_check import SegmentScrub
-from ottla.log.storage import Storage
+from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, split, values_of

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.log.move.record import MOVE_RECORD, decode
+from ottla.log.storage.move_record import MOVE_RECORD, decode
 from ottla.replication import cluster_store
 from ottla.replication.cluster_store import apply_entries, entry_path
 from ottla.replication.metadata import MetadataImage, PartitionExtra, PartitionState

@@ -6,7 +6,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING
 
-from ottla.log.move.record import MOVE_RECORD
+from ottla.log.storage.move_record import MOVE_RECORD
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterReplicaLogDirsRequest
 from tests.simulation.cluster.clients import Client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.move import transfer
+from ottla.log.storage import move_transfer
 from ottla.replication import cluster_store
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
@@ -162,7 +162,7 @@ class ClusterWorld(World):
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
         """Have moves between directories take several steps. Decode each entry of the metadata log
         once in a run, and not at every broker: nothing changes what was decoded."""
-        put(transfer, "SWAP_BYTES", cast(ClusterOptions, self.options).swap_bytes)
+        put(move_transfer, "SWAP_BYTES", cast(ClusterOptions, self.options).swap_bytes)
         put(cluster_store, "decode_entry", lru_cache(maxsize=None)(cluster_store.decode_entry))
 
     @property

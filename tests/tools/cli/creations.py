@@ -9,9 +9,9 @@ from typing import Any
 
 from ottla.broker.cluster.member import Member
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.directories import member_marks
-from ottla.log.directories.log_directory import StorageRefused
-from ottla.log.storage import Storage
+from ottla.log.storage import member_marks
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.storage.storage import Storage
 from ottla.replication.cluster_store import CLUSTER_ID
 from ottla.replication.metadata import (
     BrokerImage,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.cluster.metadata_checkpoint import MARK
-from ottla.log.disk import Disk
+from ottla.log.files.disk import Disk
 from tests.broker.running import RunningBroker
 from tests.tools.cli.member_directory import CLUSTER, member_directory
 from tests.tools.cli.ottla_command import Done, Ottla

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.directories import run_record
-from ottla.log.directories.log_directory import META, StorageRefused
-from ottla.log.directories.member_marks import ASIDE
+from ottla.log.storage import run_record
+from ottla.log.storage.log_directory import META, StorageRefused
+from ottla.log.storage.member_marks import ASIDE
 from ottla.replication import entries
 from ottla.replication.cluster_store import (
     CLUSTER_ID,

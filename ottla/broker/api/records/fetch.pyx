@@ -13,30 +13,30 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 from ottla.broker.api.records.current_leader cimport (
     absent, fetch_leader, write_endpoints, write_fetch_tags,
 )
-from ottla.broker.api.records.legacy_fetch cimport (
-    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, forget_conversions, read_converted,
-    read_without_zstd, unfinished,
-)
 from ottla.broker.api.records.fetch_parts cimport (
     CONSUMER, FINAL_EPOCH, NO_SESSION, Fetch, read_fetch,
 )
 from ottla.broker.api.records.fetch_sessions cimport FetchItem, FetchSession, FetchSessionCache
 from ottla.broker.api.records.follower_reads cimport check_reader, redirect
+from ottla.broker.api.records.legacy_fetch cimport (
+    CONVERSION_SIZE_MAX, LEGACY_BELOW, ZSTD_SINCE, forget_conversions, read_converted,
+    read_without_zstd, unfinished,
+)
 from ottla.broker.api.records.replica_fetch cimport (
     check_divergence, check_replica, count_replica, count_sent,
 )
 from ottla.broker.network.reply cimport Reply
-from ottla.log.chain cimport LogSlice
-from ottla.log.open_files cimport OpenFiles
+from ottla.log.files.open_files cimport OpenFiles
+from ottla.log.partition.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
 
 import logging
 
-from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
-from ottla.log.index.index_file import RebuildNeeded
+from ottla.broker.security.decisions import by_item
+from ottla.log.files.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicId

@@ -4,7 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from ottla.broker.network.promises cimport Wait
 from ottla.broker.security.client cimport Client
-from ottla.log.chain cimport LogSlice
+from ottla.log.partition.chain cimport LogSlice
 from ottla.replication.partition cimport Partition, Watcher
 
 

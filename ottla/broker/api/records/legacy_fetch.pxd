@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.log.chain cimport LogSlice
+from ottla.log.partition.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 
 cdef enum:

@@ -10,7 +10,7 @@ bounded. Long ones are done by a thread, one partition after the other, while th
 
 from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.recovery.scan cimport BatchScan
+from ottla.log.files.batch_scan cimport BatchScan
 cimport ottla.wire.batch as fields
 
 from ottla.wire.batch import batches

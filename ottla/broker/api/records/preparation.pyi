@@ -1,4 +1,4 @@
-from ottla.log.config import LogConfig
+from ottla.log.partition.config import LogConfig
 from ottla.wire.batch import BatchLimits
 from ottla.wire.errors import ProtocolError
 

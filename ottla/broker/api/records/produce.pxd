@@ -6,8 +6,8 @@ from ottla.broker.api.records.preparation cimport TopicLimits
 from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
-from ottla.log.clock cimport Clock
-from ottla.log.partition_log cimport PartitionLog
+from ottla.log.files.clock cimport Clock
+from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Writer
 

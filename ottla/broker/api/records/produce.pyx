@@ -21,8 +21,8 @@ from ottla.broker.api.records.produce_parts cimport Part, Serving
 from ottla.broker.api.records.transaction_gate cimport TransactionGate
 from ottla.broker.network.promises cimport PendingReply
 from ottla.broker.security.client cimport Client
-from ottla.log.partition_log cimport PartitionLog
-from ottla.log.producers cimport Producers
+from ottla.log.files.producers cimport Producers
+from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.partition cimport Partition
 from ottla.wire.batch cimport (
     HEADER_SIZE, LOG_APPEND_TIME, TRANSACTIONAL, attributes, last_offset_delta, magic,
@@ -32,10 +32,10 @@ from ottla.wire.codec cimport Writer
 
 import logging
 
-from ottla.broker.security.decisions import by_item
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import access_of
-from ottla.log.index.index_file import RebuildNeeded
+from ottla.broker.security.decisions import by_item
+from ottla.log.files.index_file import RebuildNeeded
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (

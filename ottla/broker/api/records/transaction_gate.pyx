@@ -14,7 +14,7 @@ it is served, and the verdict is valid only for a partition in which nothing has
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ottla.broker.api.records.produce_parts cimport Part, Serving
-from ottla.log.producers cimport Producers, ProducerState
+from ottla.log.files.producers cimport Producers, ProducerState
 from ottla.replication.partition cimport Partition
 cimport ottla.wire.batch as fields
 

@@ -1,0 +1,56 @@
+"""How long the transaction indexes of sealed segments have to be, kept across a kill.
+
+A lost index, or one that was cut between two entries, looks like that of a segment with fewer
+aborted transactions, whose records would then be shown. The checkpoint file `.ottla-aborted-sizes`
+says how long they were: version, number of entries, then one entry per line.
+
+    0
+    1
+    events 0 4711 68                topic, partition, base offset of the segment, bytes
+
+It covers segments below the recovery point of the same checkpoint, which no recovery reads again.
+A shorter index is rebuilt from the batches before it is used; compaction may have made it shorter
+too, which costs time only. -1 stands for an index that has to be rebuilt whatever its length is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.disk import Disk
+
+ABORTED_SIZES = ".ottla-aborted-sizes"
+Sizes = Mapping[int, int]
+"""Bytes by the base offset of a segment; a segment without an index has no entry."""
+
+
+def lines_of(logs: Mapping[Partition, Sizes]) -> Iterator[str]:
+    """The lines of the file, lazily."""
+    yield "0"
+    yield str(sum(map(len, logs.values())))
+    for (topic, partition), sizes in logs.items():
+        for base_offset, size in sizes.items():
+            yield f"{topic} {partition} {base_offset} {size}"
+
+
+def decode(data: bytes) -> dict[Partition, dict[int, int]]:
+    """Parses the text of the file. Raises ValueError."""
+    version, count, *lines = data.decode().split("\n")
+    if version != "0":
+        raise ValueError(f"version {version!r} of index sizes is unknown, expected 0")
+    found: dict[Partition, dict[int, int]] = {}
+    for line in lines[:-1]:
+        topic, partition, base_offset, size = line.split(" ")
+        found.setdefault((topic, int(partition)), {})[int(base_offset)] = int(size)
+    if len(lines) - 1 != int(count):
+        raise ValueError(f"{count} index sizes are announced, {len(lines) - 1} found")
+    return found
+
+
+def read(disk: Disk, path: str) -> dict[Partition, dict[int, int]]:
+    """The entries of the file; empty if it is missing or damaged."""
+    try:
+        return decode(disk.read_bytes(path))
+    except (FileNotFoundError, ValueError):
+        return {}

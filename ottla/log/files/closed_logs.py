@@ -1,0 +1,86 @@
+"""The state of every log at a clean stop, so that the next start need not open any of them.
+
+The file `.ottla-closed-logs` of a log directory is written by a clean stop, before its marker, and
+removed with the marker by the next start: version, number of entries, then one entry per line.
+
+    0
+    1
+    events 0 AAECAwQFBgcICQoLDA0ODw 0 1312 4 1 90112 1700000000000 34 1290
+    topic, partition, topic id (- without), log start, log end, latest leader epoch, segments,
+    size in bytes, highest timestamp of the first segment, bytes of all transaction indexes,
+    first offset of an open transaction
+
+An entry is used only if the recovery point written beside it has the same end offset; if another
+program changed the log meanwhile, the start reads the log itself.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.disk import Disk
+from ottla.log.files.topic_ids import NO_ID, id_of, id_text
+
+CLOSED_LOGS = ".ottla-closed-logs"
+DISTRUSTED = -2
+"""A size that no index has: it never equals what the next start finds."""
+
+
+class ClosedLog(NamedTuple):
+    """One log as it was when it was closed.
+
+    `first_ms` is -1 if the first segment's timestamps were not known. `aborted_bytes` is -1 if an
+    older version closed the log, and DISTRUSTED if the transaction indexes have to be rebuilt.
+    `first_open` is -1 without an open transaction. A log without segments has no files.
+    """
+
+    topic_id: bytes | None
+    log_start_offset: int
+    log_end_offset: int
+    latest_epoch: int
+    segments: int
+    size_bytes: int
+    first_ms: int
+    aborted_bytes: int = -1
+    first_open: int = -1
+
+
+def encode(logs: Mapping[Partition, ClosedLog]) -> bytes:
+    """The text of the file."""
+    lines = ["0", str(len(logs))]
+    for (topic, partition), log in logs.items():
+        lines.append(
+            f"{topic} {partition} {id_text(log.topic_id)} {log.log_start_offset}"
+            f" {log.log_end_offset} {log.latest_epoch} {log.segments} {log.size_bytes}"
+            f" {log.first_ms} {log.aborted_bytes} {log.first_open}"
+        )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode(data: bytes) -> dict[Partition, ClosedLog]:
+    """Parses the text of the file. Raises ValueError."""
+    lines = data.decode().split("\n")
+    if lines[0] != "0":
+        raise ValueError(f"version {lines[0]!r} of closed logs is unknown, expected 0")
+    found: dict[Partition, ClosedLog] = {}
+    topic_ids: dict[str, bytes | None] = {NO_ID: None}
+    for line in lines[2:-1]:
+        topic, partition, text, *numbers = line.split(" ")
+        topic_id = topic_ids.get(text)
+        if topic_id is None and text != NO_ID:
+            # A topic's partitions share its id.
+            topic_id = topic_ids[text] = id_of(text)
+        if len(ClosedLog._fields) - len(numbers) not in (1, 2, 3):
+            raise ValueError(f"{line!r} is not an entry for a closed log")
+        found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
+    if len(found) != int(lines[1]):
+        raise ValueError(f"{lines[1]} closed logs are announced, {len(found)} found")
+    return found
+
+
+def read(disk: Disk, path: str) -> dict[Partition, ClosedLog]:
+    """The entries of the file; empty if it is missing or damaged, which is slower but correct."""
+    try:
+        return decode(disk.read_bytes(path))
+    except (FileNotFoundError, ValueError, IndexError):
+        return {}

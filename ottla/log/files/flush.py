@@ -1,0 +1,120 @@
+"""A flush in three steps, so that only system calls run outside the loop's thread.
+
+`PartitionLog.begin_flush` collects what has to be synced, `FlushTask.run` syncs it in any thread,
+`PartitionLog.end_flush` moves the recovery point, on the loop again.
+"""
+
+from dataclasses import dataclass
+
+from ottla.log.files.disk import Disk, File, is_passing
+
+SYNCS_ONE_BY_ONE_MAX = 20
+"""From this number on, one call for the whole file system is cheaper."""
+LOGS_ONE_BY_ONE_MAX = 20
+"""From this number of logs on, `begin_flush` opens no files: it would need thousands of
+descriptors."""
+
+
+class EpochsFile:
+    """A log's `leader-epoch-checkpoint`, which several flushes in several threads may write.
+
+    The newest epochs win, whichever flush ends last. After `close` nothing is written to the path,
+    which may belong to another topic by then.
+    """
+
+    __slots__ = ("data", "disk", "durable", "lock", "newest", "path", "versions")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk, self.lock = disk, disk.new_lock()
+        self.path: str | None = f"{directory}/leader-epoch-checkpoint"
+        self.versions = self.newest = self.durable = 0
+        self.data = b""
+
+    def next_version(self) -> int:
+        """The number of the next content to be written."""
+        self.versions += 1
+        return self.versions
+
+    def write(self, version: int, data: bytes, durable: bool) -> None:
+        """Writes `data`, unless this or a newer content is durable. Raises OSError."""
+        with self.lock:
+            if self.path is None or version <= self.durable:
+                return
+            if version > self.newest:
+                self.newest, self.data = version, data
+            if durable:
+                self.disk.write_atomically(self.path, self.data)
+                self.durable = self.newest
+            else:
+                self.disk.write_and_rename(self.path, self.data)
+
+    def close(self) -> None:
+        """Called before the log's directory is renamed. Waits for a write that is under way."""
+        with self.lock:
+            self.path = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class FlushTask:
+    """What one flush of one log syncs, and the offset up to which the log is durable afterwards."""
+
+    disk: Disk
+    offset: int
+    files: list[File]
+    directories: list[str]
+    epochs_file: EpochsFile
+    epochs_version: int
+    epochs: bytes | None
+    by_file_system: bool = False
+    ended: bool = False
+    error: OSError | None = None
+    refused: OSError | None = None
+
+    @property
+    def syncs(self) -> int:
+        """The number of sync calls it needs."""
+        return len(self.files) + len(self.directories) + (2 if self.epochs is not None else 0)
+
+    def run(self) -> None:
+        """Syncs everything.
+
+        An OSError is kept in `error` for `end_flush`, and no sync is retried. If only the epochs
+        did not fit on a full disk, the error is kept in `refused`: another flush may succeed.
+        """
+        try:
+            for file in self.files:
+                file.sync()
+            self.write_epochs(durable=True)
+            for directory in self.directories:
+                self.disk.sync_directory(directory)
+        except OSError as error:
+            self.error = error
+
+    def write_epochs(self, durable: bool) -> None:
+        """Writes the leader epochs if they have changed; syncs them at once if `durable`."""
+        if self.epochs is None:
+            return
+        try:
+            self.epochs_file.write(self.epochs_version, self.epochs, durable)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            self.refused = error
+
+
+def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
+    """Runs many tasks of one file system; with a single `syncfs` if that needs fewer calls."""
+    together = any(task.by_file_system for task in tasks)
+    if not together and sum(task.syncs for task in tasks) <= SYNCS_ONE_BY_ONE_MAX:
+        for task in tasks:
+            task.run()
+        return
+    error = None
+    try:
+        for task in tasks:
+            task.write_epochs(durable=False)
+        disk.sync_file_system(directory)
+    except OSError as failure:
+        error = failure
+    for task in tasks:
+        task.error = error

@@ -1,0 +1,70 @@
+"""The time index of a segment: for a timestamp, an offset before which all records are older."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.files.index_file cimport IndexFile
+from ottla.wire.byteorder cimport load_int32, load_int64, store_int32, store_int64
+
+
+cdef class TimeIndex(IndexFile):
+    """Kafka's `.timeindex` file."""
+
+    def __init__(self, disk, path, base_offset, fresh=False):
+        super().__init__(disk, path, base_offset, 12, fresh)
+
+    cdef int64_t key_of(self, Py_ssize_t index) except? -1:
+        """The timestamp of an entry."""
+        return load_int64(self.entry(index))
+
+    cdef int64_t offset_of(self, Py_ssize_t index) except? -1:
+        return self.base_offset + load_int32(self.entry(index) + 8)
+
+    cdef int add(self, int64_t timestamp, int64_t offset) except -1:
+        """Adds an entry if its timestamp is above the last one; `make_room` was called before."""
+        cdef uint8_t *at
+        if self.count and self.key_of(self.count - 1) >= timestamp:
+            return 0
+        at = self.add_entry()
+        store_int64(at, timestamp)
+        store_int32(at + 8, <int32_t>(offset - self.base_offset))
+        return 0
+
+    def append(self, timestamp, offset):
+        """Adds an entry unless its timestamp is not above the last one's."""
+        self.make_room()
+        self.add(timestamp, offset)
+
+    def lookup(self, timestamp):
+        """An offset before which every record is older; the base if there is no such entry."""
+        cdef Py_ssize_t found = self.find(timestamp)
+        return self.offset_of(found) if found >= 0 else self.base_offset
+
+    def last(self):
+        """The highest timestamp and the last offset of its batch, or None when empty."""
+        if not self.count:
+            return None
+        return self.key_of(self.count - 1), self.offset_of(self.count - 1)
+
+    cdef Py_ssize_t first_from(self, int64_t offset) except -1:
+        """The number of the first entry of a batch that ends at `offset` or later."""
+        cdef Py_ssize_t low = -1, high = self.count, middle
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.offset_of(middle) < offset:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def before(self, offset):
+        """The highest timestamp of the batches that end before `offset`, as `last` returns it."""
+        cdef Py_ssize_t found = self.first_from(offset) - 1
+        return (self.key_of(found), self.offset_of(found)) if found >= 0 else None
+
+    def truncate_to(self, offset):
+        """Forget entries of batches that end at `offset` or later."""
+        self.cut(self.first_from(offset))
+
+    def entries(self):
+        """Every entry as (timestamp, last offset of its batch)."""
+        return [(self.key_of(at), self.offset_of(at)) for at in range(self.count)]

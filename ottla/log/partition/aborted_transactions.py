@@ -1,0 +1,175 @@
+"""The aborted transactions that a reader of committed records has to filter out.
+
+A segment's entries are read once and cached with it. An entry is trusted only if the marker and the
+first batch that it names exist; otherwise the index is rebuilt from the batches, because a missing
+entry would make aborted records look committed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.log.files.disk import is_passing
+from ottla.log.files.transaction_index import ENTRY, AbortedTransaction
+from ottla.log.partition.trust import FAR, header_at, header_in
+
+if TYPE_CHECKING:
+    from ottla.log.partition.readable_log import ReadableLog
+    from ottla.log.partition.segment import Segment
+
+TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
+CHECKED_AT_ONCE_MAX = 256
+"""Entries of a longer index are checked when they are used: each check costs two small reads."""
+
+
+class AbortedTransactions:
+    """The aborted transactions of one segment, in the order of their markers.
+
+    `earliest` is the lowest first offset of them all: a reader below it can skip the check.
+        """
+
+    __slots__ = ("checked", "data", "earliest", "lowest")
+
+    def __init__(self, data: bytes) -> None:
+        self.earliest = FAR
+        self.data = bytearray()
+        self.checked = bytearray()
+        self.lowest = array("q")
+        for at in range(0, len(data), ENTRY.size):
+            self.add(AbortedTransaction(*ENTRY.unpack_from(data, at)[1:]))
+
+    def __len__(self) -> int:
+        return len(self.lowest)
+
+    def add(self, transaction: AbortedTransaction) -> None:
+        """Adds the newest one."""
+        self.data += ENTRY.pack(0, *transaction)
+        self.checked.append(0)
+        self.lowest.append(transaction.first_offset)
+        self.earliest = min(self.earliest, transaction.first_offset)
+        at = len(self.lowest) - 2
+        # Element i is the lowest first offset of the entries from i on.
+        while at >= 0 and self.lowest[at] > transaction.first_offset:
+            self.lowest[at] = transaction.first_offset
+            at -= 1
+
+    def entry(self, at: int) -> AbortedTransaction:
+        """The transaction with this number."""
+        return AbortedTransaction(*ENTRY.unpack_from(self.data, at * ENTRY.size)[1:])
+
+    def first_from(self, offset: int) -> int:
+        """The number of the first whose marker is at `offset` or later."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+class DoesNotFit(Exception):
+    """An entry or a file was not written for this segment."""
+
+
+def aborted_in(
+    log: ReadableLog, segments: Sequence[Segment], from_offset: int, to_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions of these segments with records in a range of offsets.
+
+    Raises RebuildNeeded, OSError; CorruptMessage if the index cannot be rebuilt from the batches.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        known = segment.aborted.entries
+        if known is not None and known.earliest >= to_offset:
+            continue
+        try:
+            found += within(log, segment, from_offset, to_offset)
+        except DoesNotFit:
+            segment.aborted.keep(trusted(log.remake_aborted(segment)))
+            found += within(log, segment, from_offset, to_offset)
+    return found
+
+
+def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions:
+    """Transactions that were found in the batches themselves."""
+    made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
+    made.checked = bytearray(b"\1" * len(made))
+    return made
+
+
+def within(
+    log: ReadableLog, segment: Segment, from_offset: int, to_offset: int
+) -> list[AbortedTransaction]:
+    """Those of one segment. Raises DoesNotFit."""
+    known = segment.aborted.entries
+    if known is None:
+        known = load(log, segment)
+        segment.aborted.keep(known)
+    found = []
+    at = known.first_from(from_offset)
+    while at < len(known) and known.lowest[at] < to_offset:
+        entry = known.entry(at)
+        check(log, segment, known, at)
+        if entry.first_offset < to_offset:
+            found.append(entry)
+        at += 1
+    return found
+
+
+def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
+    """Reads a segment's entries, and those not yet written for lack of space. Raises DoesNotFit."""
+    if segment.aborted.distrusted:
+        raise DoesNotFit
+    waiting = log.waiting_aborted(segment)
+    try:
+        data = log.disk.read_bytes(segment.path(".txnindex"))
+    except FileNotFoundError:
+        data = None
+    except OSError as error:
+        if is_passing(error):
+            raise
+        raise DoesNotFit from error
+    if data is not None and (len(data) % ENTRY.size or not (data or waiting)):
+        raise DoesNotFit        # the file is created with its first entry
+    before = segment.base_offset - 1
+    for version, producer_id, first, last, stable in ENTRY.iter_unpack(data or b""):
+        if version or producer_id < 0 or not (
+            0 <= first <= last and before < last < segment.end_offset and stable <= last + 1
+        ):
+            raise DoesNotFit
+        before = last
+    known = AbortedTransactions(data or b"")
+    for transaction in waiting:
+        known.add(transaction)
+    if len(known) <= CHECKED_AT_ONCE_MAX:
+        for at in range(len(known)):
+            check(log, segment, known, at)
+    return known
+
+
+def check(
+    log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int
+) -> None:
+    """Checks that an entry's marker and first batch exist. Raises DoesNotFit."""
+    if known.checked[at]:
+        return
+    entry = known.entry(at)
+    marker = header_at(segment, entry.last_offset)
+    if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
+        raise DoesNotFit
+    # If the next batch begins later, compaction removed this one.
+    begun = header_in(log.segments, entry.first_offset)
+    if not marker.attributes & CONTROL or begun.first < entry.first_offset or (
+        begun.first == entry.first_offset
+        and (
+            begun.producer_id != entry.producer_id
+            or begun.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL
+        )
+    ):
+        raise DoesNotFit
+    known.checked[at] = 1

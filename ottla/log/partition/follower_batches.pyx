@@ -1,0 +1,148 @@
+"""What a follower does with the batches that its leader sends, before it writes them.
+
+The leader has walked the records; here the headers and the checksums show that the bytes are the
+leader's. Whole batches in a row are one write.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.files.index_file cimport ENTRIES_MAX
+from ottla.log.partition.chain cimport SegmentChain
+from ottla.log.partition.readable_log cimport ReadableLog
+from ottla.log.partition.segment cimport Segment
+cimport ottla.wire.batch as fields
+from ottla.wire.checksum cimport crc32c
+from ottla.wire.errors import CorruptMessage
+
+
+cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
+    """The offset with which the leader's next batch begins, at least: the end of the log. One
+    without batches may begin within a batch, of which DeleteRecords has left the end."""
+    cdef int64_t end = log.log_end_offset
+    if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
+            and log.log_start_offset == end and not log.size_bytes):
+        return max(<int64_t>0, fields.base_offset(data))
+    return end
+
+
+cdef Py_ssize_t checked_batches(
+    const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
+    int32_t epoch_max, bint more
+) except -1:
+    """How many bytes at the start of `data` are whole batches, each of which was found sound.
+
+    The first one begins at `offset_min` or later, each following one after the one before it;
+    leader epochs never decrease and do not exceed `epoch_max`. Raises CorruptMessage if the first
+    batch is not valid; if a later one is not, the bytes before it are counted. While there are
+    `more` bytes to come, one that begins after a gap has to wait for those that follow it.
+    """
+    cdef Py_ssize_t at = 0, batch_size
+    cdef const uint8_t *batch
+    cdef const uint8_t *jumped = NULL   # the last one, if its offset or its epoch jumped
+    cdef int64_t due = offset_min
+    cdef int32_t epoch = epoch_min
+    cdef str problem
+    while size - at >= fields.HEADER_SIZE:
+        batch = data + at
+        if jumped is not NULL and belies(batch, jumped, due, epoch):
+            if jumped == data:
+                raise CorruptMessage(
+                    f"a batch from {fields.base_offset(jumped)} of leader epoch "
+                    f"{fields.leader_epoch(jumped)}, and one from {fields.base_offset(batch)} of "
+                    f"{fields.leader_epoch(batch)} after it")
+            return jumped - data
+        batch_size = fields.total_size(batch)
+        if batch_size > size - at and batch_size >= fields.HEADER_SIZE:
+            return at
+        problem = problem_of(batch, batch_size, offset_min, epoch_min, epoch_max)
+        if problem is not None:
+            if at:
+                return at
+            raise CorruptMessage(problem)
+        jumped, due, epoch = NULL, offset_min, epoch_min
+        if fields.base_offset(batch) > due or fields.leader_epoch(batch) > epoch:
+            jumped = batch
+        offset_min = fields.last_offset(batch) + 1
+        epoch_min = fields.leader_epoch(batch)
+        at += batch_size
+    return jumped - data if jumped is not NULL and more else at
+
+
+cdef bint belies(
+    const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
+) noexcept:
+    """Whether a batch shows that the one before it, where offset and epoch jump, is not as it was
+    written: neither of them is covered by its checksum. What jumps for good, as compaction leaves
+    gaps and leaders change, is followed by what continues there."""
+    if fields.magic(batch) != 2:
+        return False
+    if fields.base_offset(jumped) > due and (
+            due <= fields.base_offset(batch) <= fields.last_offset(jumped)):
+        return True
+    return (fields.base_offset(batch) == fields.last_offset(jumped) + 1
+            and epoch <= fields.leader_epoch(batch) < fields.leader_epoch(jumped))
+
+
+cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
+    """How many bytes `checked_batches` needs, which found none with `size` of `left` bytes."""
+    cdef Py_ssize_t wanted = fields.HEADER_SIZE
+    if size >= fields.LOG_OVERHEAD:
+        wanted = fields.total_size(data)
+    return wanted if wanted > size else min(<int64_t>wanted + fields.HEADER_SIZE, left)
+
+
+cdef str problem_of(
+    const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
+    int32_t epoch_max
+):
+    """What is wrong with a batch, None if nothing is."""
+    cdef int64_t base = fields.base_offset(batch)
+    cdef int32_t epoch = fields.leader_epoch(batch)
+    if size < fields.HEADER_SIZE:
+        return f"a batch of {size} bytes"
+    if fields.magic(batch) != 2:
+        return f"a batch of magic {fields.magic(batch)}"
+    if base < offset_min or fields.last_offset_delta(batch) < 0:
+        return (f"a batch from {base} to {fields.last_offset(batch)}, "
+                f"offset {offset_min} was due")
+    if not epoch_min <= epoch <= epoch_max:
+        return f"a batch of leader epoch {epoch}, which is not between {epoch_min} and {epoch_max}"
+    if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
+        return f"the batch at offset {base} does not have its checksum"
+    return None
+
+
+cdef Py_ssize_t run_in_segment(
+    SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries
+) except -1:
+    """How many bytes of these batches the active segment takes at once, at least the first one.
+
+    `entries` is how many index entries they may need. The first one does not make it roll; where a
+    later one might, the run ends before it.
+    """
+    cdef Segment segment = chain.active
+    cdef const uint8_t *batch = data
+    cdef int64_t first = segment.first_timestamp if segment.size else fields.max_timestamp(data)
+    cdef int64_t span_ms = chain.segment_ms - chain.config.segment_jitter_ms
+    cdef int64_t since, position = segment.size
+    cdef Py_ssize_t room, batch_size
+    if not segment.appendable:
+        segment.prepare_append()
+    since = segment.since_index
+    room = min(<Py_ssize_t>ENTRIES_MAX, max(1, chain.index_entries_max - segment.index.count))
+    entries[0] = 0
+    while batch < data + size:
+        batch_size = fields.total_size(batch)
+        if batch != data and (
+                position + batch_size > chain.segment_bytes
+                or fields.last_offset(batch) - segment.base_offset > chain.offset_span_max
+                or first < 0 or fields.max_timestamp(batch) - first > span_ms
+                or entries[0] == room):
+            break
+        if since > segment.index_interval:
+            entries[0] += 1
+            since = 0
+        since += batch_size
+        position += batch_size
+        batch += batch_size
+    return batch - data

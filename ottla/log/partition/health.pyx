@@ -1,0 +1,112 @@
+"""What a log does when the disk refuses a write or returns damaged bytes.
+
+On a full disk every write is tried and refused until there is space again. Any other failure takes
+the log offline until a restart, because the content of its files is not known after it.
+"""
+
+import logging
+
+from libc.stdint cimport int64_t
+
+from ottla.log.files.disk import is_passing
+from ottla.log.partition import loading
+from ottla.wire.errors import StorageFailed
+
+log = logging.getLogger("ottla.storage")
+
+cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
+
+
+cdef class LogHealth:
+    """Whether one log accepts writes."""
+
+    def __init__(self, str directory):
+        self.directory = directory
+        self.readable_end = OFFSET_MAX
+
+    def watch(self, on_failure, on_refusal=None):
+        """Calls `on_failure` with the reason once the log goes offline, and `on_refusal` with each
+        error of a write that may pass; None calls nothing."""
+        self.on_failure, self.on_refusal = on_failure, on_refusal
+
+    def renamed(self, str directory):
+        """Notes that the log is in another directory now."""
+        self.directory = directory
+
+    cdef int check(self) except -1:
+        """Raise StorageFailed if the log is offline."""
+        if self.offline is not None:
+            raise StorageFailed(self.offline)
+        return 0
+
+    def fail(self, reason):
+        """Takes the log offline: reads continue, nothing is written until a restart."""
+        if self.offline is None:
+            self.offline = f"{self.directory} is offline: {reason}"
+            if self.on_failure is not None:
+                self.on_failure(reason)
+
+    def refuse(self, what, error):
+        """Raises StorageFailed for an OSError; takes the log offline unless it may pass."""
+        if not is_passing(error):
+            self.fail(f"{what}: {error}")
+        elif self.on_refusal is not None:
+            self.on_refusal(error)
+        raise StorageFailed(self.offline or f"{self.directory}: {what}: {error}") from error
+
+    def fail_with(self, what, error):
+        """Takes the log offline for an OSError that leaves its state unknown; raises
+        StorageFailed."""
+        self.fail(f"{what}: {error}")
+        raise StorageFailed(self.offline) from error
+
+    def note_damage(self, damage):
+        """Notes damage found when the log was opened, or None; permanent damage stops writes."""
+        self.damage = self.put_aside = None
+        if damage is None:
+            return
+        if damage.permanent:
+            self.damage, self.offline = damage, str(damage)
+            self.readable_end = min(self.readable_end, <int64_t>damage.end_offset)
+            log.error("%s", damage)
+        else:
+            self.put_aside = damage
+
+    def cannot_open(self, error, int64_t start_offset):
+        """The disk refuses to read the files of a log at rest: damage of all of it, at the second
+        time, if another replica has it. Otherwise it is tried again."""
+        if self.replaceable and not is_passing(error):
+            self.refusals += 1
+            if self.refusals > 1:
+                self.note_damage(loading.unreadable(self.directory, error, start_offset))
+                self.readable_end = start_offset
+
+    def repaired(self):
+        """The damaged end of the log is about to be put aside: it accepts writes again."""
+        self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
+        self.refusals = 0
+
+    def end_in(self, disk, damage, error):
+        """The same as `end_before`, for what a change of the log has met. Raises StorageFailed."""
+        try:
+            self.end_before(disk, damage)
+        except OSError as failed:
+            self.fail_with(f"{damage}; that could not be noted", failed)
+        raise StorageFailed(self.offline) from error
+
+    def end_before(self, disk, damage):
+        """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
+
+        The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
+        it cannot be written; unless the disk is only full, its directory has failed then.
+        """
+        self.damage, self.readable_end = damage, damage.end_offset
+        self.offline = self.offline or str(damage)
+        try:
+            disk.write_atomically(
+                damage.path.removesuffix(".log") + ".damaged",
+                f"{damage.position} {damage.reason}\n".encode())
+        except OSError as error:
+            if self.on_failure is not None and not is_passing(error):
+                self.on_failure(f"{damage}; that could not be noted: {error}")
+            raise

@@ -1,0 +1,278 @@
+"""Builds a segment's indexes anew beside those that turned out to be wrong.
+
+A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `go_on` puts the new files in
+place of the old ones on the loop. In between the log is used as before: what was appended meanwhile
+is indexed at the end, and whatever else changes a segment's files, such as a truncation,
+compaction, a move or a deletion, abandons its rebuild (`Segment.forget_rebuild`).
+
+Who can wait says so (`ReadableLog.patiently`), gets RebuildNeeded and looks again afterwards. Who
+cannot, such as a truncation, has the same work done where it is.
+"""
+
+from libc.stdint cimport int64_t
+
+from ottla.log.files.batch_scan import SegmentDamaged, replay
+from ottla.log.files.index_file import RebuildNeeded
+from ottla.log.files.open_files cimport OpenFiles
+from ottla.log.files.producers cimport Producers
+from ottla.log.files.transaction_index import ENTRY
+from ottla.log.partition.segment cimport Segment
+from ottla.wire.errors import CorruptMessage
+
+cdef enum:
+    CATCH_UP_SIZE = 1 << 18             # bytes that were appended meanwhile and the loop may index
+
+SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+cdef class AsideSegment(Segment):
+    """The batches of a segment, with indexes that are not in use yet."""
+
+    cdef public Py_ssize_t number
+
+    def path(self, suffix):
+        """The path of the batches, or the temporary path of an index, which no other rebuild has.
+        """
+        path = f"{self.directory}/{self.base_offset:020d}{suffix}"
+        return path if suffix == ".log" else f"{path}.{self.number}.tmp"
+
+    cdef int begin(self, Segment segment) except -1:
+        """Opens and creates every file now: the thread uses no names, which may soon be others'."""
+        self.file = segment.opened()
+        self.reset_indexes()
+        self.index.write(True)
+        self.times.write(True)
+        return 0
+
+    cdef int sync(self) except -1:
+        for file in self.index.files_to_sync() + self.times.files_to_sync():
+            file.sync()
+        return 0
+
+
+cdef class IndexRebuild:
+    """One segment's rebuild. `run` and `go_on` are called in turns until it is `over`."""
+
+    cdef readonly str path              # of the segment's log file
+    cdef readonly bint over
+    cdef readonly object error          # why it failed: an OSError, CorruptMessage; or None
+    cdef readonly list aborted          # aborted transactions, as `Producers.update` returns them
+    cdef readonly object log            # the ReadableLog if the transaction index is rebuilt too
+    cdef Segment segment
+    cdef AsideSegment built
+    cdef IndexRebuilds owner
+    cdef Producers producers            # None without the transaction index
+    cdef int64_t known                  # from this offset on they need the batches of
+    cdef list before                    #   these scans first
+    cdef object fault                   # the SegmentDamaged at which the new indexes end
+    cdef object entries                 # File of the transaction index
+    cdef Py_ssize_t written             # transactions in it
+    cdef int64_t size                   # bytes of the segment to be read
+    cdef object lock
+    cdef bint ran                       # the work of a thread is done, `go_on` is due
+    cdef bint placed                    # the new files have replaced the old ones
+
+    def __init__(self, IndexRebuilds owner not None, Segment segment not None, log, number):
+        self.owner, self.segment, self.log = owner, segment, log
+        self.path, self.size, self.lock = segment.path(".log"), segment.size, (
+            segment.disk.new_lock())
+        self.aborted, self.before = [], []
+        self.built = AsideSegment(
+            segment.disk, OpenFiles(4), segment.directory, segment.base_offset,
+            index_interval=segment.index_interval)
+        self.built.number = number
+        if log is not None:
+            self.producers, self.known, self.before = log.producers_before(segment)
+        self.owner.running[self.path] = self
+        try:
+            self.built.begin(segment)
+            if log is not None:
+                self.entries = segment.disk.open(self.built.path(".txnindex"), create=True)
+        except OSError:
+            self.end()
+            raise
+
+    def run(self):
+        """Reads the segment and writes the new files, or makes their names durable: what may take
+        long. In any thread; further calls do nothing until `go_on`."""
+        self.work(True)
+
+    cdef int work(self, bint sync) except -1:
+        with self.lock:
+            if self.ran or self.over:
+                return 0
+            try:
+                if self.placed:
+                    self.entries.sync()
+                    self.built.disk.sync_directory(self.built.directory)
+                else:
+                    self.read_on(sync)
+            except EOFError as error:
+                self.error = CorruptMessage(str(error))
+            except (OSError, CorruptMessage) as error:
+                self.error = error
+            self.ran = True
+        return 0
+
+    cdef int read_on(self, bint sync) except -1:
+        for scan in self.before:
+            replay(scan, self.producers, self.known)
+        self.before = []
+        self.index_upto(self.size)
+        if self.fault is not None and self.log is not None:
+            raise self.fault            # aborted transactions may be missing
+        if sync:
+            self.built.sync()
+        self.write_aborted()
+        if self.entries is not None:
+            self.entries.sync()
+        return 0
+
+    cdef int index_upto(self, int64_t size) except -1:
+        """Indexes the batches up to a position of the file.
+
+        Without transactions a checksum does not matter: whoever reads a batch checks it, and an
+        index that ended there would hide what follows.
+        """
+        problem = self.built.take_in(
+            self.built.size, size, self.producers, None, self.aborted.append, self.log is not None)
+        if problem is not None:
+            self.fault = SegmentDamaged(f"{self.path}: {problem[1]}", problem[0])
+        elif self.segment.base_offset < self.segment.end_offset < self.built.end_offset:
+            self.fault = SegmentDamaged(
+                f"{self.path} ends with offset {self.built.end_offset - 1}, "
+                f"{self.segment.end_offset} belongs to the next one", self.built.size)
+        self.built.seal()
+
+    cdef int write_aborted(self) except -1:
+        if self.entries is not None and self.written < len(self.aborted):
+            self.entries.pwrite(
+                b"".join(ENTRY.pack(0, *each) for each in self.aborted[self.written:]),
+                self.written * ENTRY.size)
+            self.written = len(self.aborted)
+        return 0
+
+    def go_on(self):
+        """What follows `run`, on the loop: puts the files in place, or has `run` called again."""
+        if self.over or not self.ran:
+            return
+        self.ran = False
+        if self.error is None and not self.placed:
+            if self.fault is None and self.segment.size - self.built.size > CATCH_UP_SIZE:
+                self.size = self.segment.size
+                return
+            try:
+                self.put_in_place()
+            except OSError as error:
+                self.error = error
+            else:
+                if self.log is not None:
+                    return              # until the name is durable
+        elif self.placed and self.error is None:
+            self.segment.aborted.named()
+        self.end()
+
+    cdef int put_in_place(self) except -1:
+        cdef Segment segment = self.segment
+        cdef AsideSegment built = self.built
+        cdef bint grown = segment.size > built.size and self.fault is None
+        if grown:
+            self.index_upto(segment.size)
+            self.write_aborted()
+        try:
+            for suffix in SUFFIXES[:2]:
+                segment.disk.rename(built.path(suffix), segment.path(suffix))
+            if self.log is not None:
+                if self.aborted:
+                    segment.disk.rename(built.path(".txnindex"), segment.path(".txnindex"))
+                else:
+                    segment.disk.unlink(segment.path(".txnindex"))
+        finally:
+            segment.adopt(built, self.fault)
+        if self.log is not None:
+            self.log.adopt_aborted(segment, self.aborted, grown)
+        self.placed = True
+        return 0
+
+    def check_new(self, before):
+        """Raises why it is of no use if the rebuild `before` has just done the same: its error, or
+        CorruptMessage."""
+        cdef IndexRebuild previous
+        if not isinstance(before, IndexRebuild):
+            return
+        previous = before
+        if (previous is self or previous.path != self.path
+                or (previous.log is None) != (self.log is None)
+                or not previous.placed and previous.error is None):
+            return
+        self.end()
+        raise previous.error or CorruptMessage(
+            f"{self.path}: its indexes do not fit it, although they were rebuilt")
+
+    def finish(self):
+        """All of it here and now. Raises OSError, CorruptMessage."""
+        while not self.over:
+            self.work(self.log is not None)
+            self.go_on()
+        if self.error is not None:
+            raise self.error
+
+    def end(self):
+        """No more of it happens; what is not in place is removed."""
+        if self.over:
+            return
+        self.over = True
+        self.owner.forget(self.path)
+        for suffix in SUFFIXES:
+            try:
+                self.segment.disk.unlink(self.built.path(suffix))
+            except OSError:
+                pass                    # the next start removes it
+
+
+cdef class IndexRebuilds:
+    """The rebuilds of all logs that share an OpenFiles."""
+
+    cdef readonly dict running          # path of a log file to its IndexRebuild
+    cdef Py_ssize_t number
+
+    def __init__(self):
+        self.running = {}
+
+    def renew(self, Segment segment not None, bint patient, log=None):
+        """Rebuilds a segment's indexes, with a ReadableLog its transaction index too, and returns
+        the aborted transactions.
+
+        Raises RebuildNeeded for who is `patient`; OSError, CorruptMessage.
+        """
+        cdef IndexRebuild rebuild = self.running.get(segment.path(".log"))
+        if rebuild is None or (not patient and log is not None and rebuild.log is None):
+            if rebuild is not None:
+                rebuild.finish()
+            self.number += 1
+            rebuild = IndexRebuild(self, segment, log, self.number)
+        if patient:
+            raise RebuildNeeded(rebuild)
+        rebuild.finish()
+        if rebuild.segment is not segment:      # its log was opened anew meanwhile
+            segment.adopt(rebuild.built, rebuild.fault)
+        return rebuild.aborted
+
+    def writes(self, path):
+        """Whether a rebuild is writing the file with this path."""
+        cdef IndexRebuild rebuild
+        for rebuild in self.running.values():
+            if path in (rebuild.built.path(suffix) for suffix in SUFFIXES):
+                return True
+        return False
+
+    def forget(self, path):
+        """Abandons the rebuild of a log file, which changes otherwise than by appends."""
+        cdef IndexRebuild rebuild = self.running.pop(path, None)
+        if rebuild is not None:
+            rebuild.end()
+
+    def close(self):
+        """Abandons all."""
+        for path in list(self.running):
+            self.forget(path)

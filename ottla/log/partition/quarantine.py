@@ -1,0 +1,69 @@
+"""Puts the damaged end of a log aside, so that a replica can get its records from others.
+
+Nothing is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
+stay in the partition's directory until somebody removes them. Interrupted, it leaves a log that is
+found damaged again, or one that ends before the damaged segment.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ottla.log.files.disk import Disk
+from ottla.log.partition.loading import offset_in
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.log.partition.partition_log import PartitionLog
+
+EVERYTHING = -1
+REBUILT = (".index", ".timeindex", ".txnindex", ".damaged")
+"""Files that belong to a segment, and are made again."""
+
+
+def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
+    """Rename the damaged segment of a log and all after it.
+
+    Returns the base offset of the first one, and the new paths. Where compaction went over it, that
+    is EVERYTHING: another replica may no longer have the tombstones by which records before it are
+    deleted. Raises StorageFailed; it may be called again then.
+    """
+    assert log.damage is not None, "only what is damaged is put aside"
+    damaged = log.damage.path.rpartition("/")[2]
+    base = offset_in(damaged) if damaged.endswith(".log") else EVERYTHING
+    if base < log.first_dirty_offset:
+        base = EVERYTHING
+    try:
+        return base, _rename(log.disk, log.directory, base)
+    except OSError as error:
+        raise StorageFailed(
+            f"{log.directory}: its damage could not be put aside: {error}") from error
+
+
+def put_all_aside(disk: Disk, directory: str) -> list[str]:
+    """The same for a log that cannot be opened, as the disk refuses to read it. Raises OSError."""
+    return _rename(disk, directory, EVERYTHING)
+
+
+def _rename(disk: Disk, directory: str, base: int) -> list[str]:
+    found = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
+    moved = []
+    # From the end on: a log that is cut off anywhere remains one.
+    for name in sorted((n for n in found if n.endswith(".log")), key=offset_in, reverse=True):
+        if offset_in(name) >= base:
+            path = f"{directory}/{name}"
+            moved.append(_free_name(disk, path.removesuffix(".log")))
+            disk.rename(path, moved[-1])
+    for name in found:
+        of_later = name.endswith(".snapshot") and offset_in(name) > base
+        if of_later or (name.endswith(REBUILT) and offset_in(name) >= base):
+            disk.unlink(f"{directory}/{name}")
+    disk.sync_directory(directory)
+    return moved
+
+
+def _free_name(disk: Disk, stem: str) -> str:
+    """A name that no earlier damage has taken."""
+    names = (f"{stem}.{number}.quarantine" for number in count())
+    return next(name for name in names if not disk.exists(name))

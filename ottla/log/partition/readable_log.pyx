@@ -1,0 +1,408 @@
+"""One partition's log as readers see it: its offsets, its segments and their contents.
+
+After a clean stop a log is at rest: its offsets are known (`closed_logs`), and its files are read
+when they are needed. This makes a start with 100,000 partitions a matter of seconds.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.files.index_file import RebuildNeeded
+from ottla.log.files.open_files cimport OpenFiles
+from ottla.log.files.snapshots import SnapshotFiles
+from ottla.log.files.transaction_index import ENTRY, TransactionIndex
+from ottla.log.partition import loading, time_search
+from ottla.log.partition.aborted_transactions import aborted_in, trusted
+from ottla.log.partition.chain cimport LogSlice, SegmentChain
+from ottla.log.partition.health cimport LogHealth
+from ottla.log.partition.reread import Reread
+from ottla.log.partition.rest_state cimport RestState
+from ottla.log.partition.segment cimport Segment
+from ottla.log.partition.unflushed cimport Unflushed
+cimport ottla.wire.batch as fields
+from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
+
+cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
+
+
+cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
+    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
+    leader's log was compacted."""
+    cdef const uint8_t *end = data + size
+    while data < end:
+        if fields.base_offset(data) > offset:
+            return True
+        offset = fields.last_offset(data) + 1
+        data += fields.total_size(data)
+    return False
+
+
+cdef class ReadableLog:
+    """A log's state, and every query on it. `PartitionLog` adds what changes a log."""
+
+    def __init__(self, disk, clock, str directory, config, OpenFiles open_files,
+                 bytes topic_id=None):
+        self.disk, self.clock, self.directory, self.topic_id = disk, clock, directory, topic_id
+        self.open_files, self.latest_epoch = open_files, -1
+        self.health, self.at_rest = LogHealth(directory), RestState()
+        self.configure(config)
+
+    cdef int awake(self) except -1:
+        """Reads the files of a log at rest. Raises StorageFailed, and RebuildNeeded for who can
+        wait; a later call tries again."""
+        cdef int64_t end = self.log_end_offset
+        cdef int32_t epoch = self.latest_epoch
+        cdef int64_t aborted_bytes, start = self.log_start_offset
+        if self.at_rest is None:
+            return 0
+        aborted_bytes = self.at_rest.aborted_bytes
+        self.health.check()
+        if self.reread is not None and not self.reread.over:
+            if self.open_files.patient:
+                raise RebuildNeeded(self.reread)
+            self.reread.run()
+        try:
+            self.load(end, start, True, end if self.at_rest.segments else 0)
+            if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
+                # some are missing or were cut between two entries, or were before the last stop
+                self.chain.distrust_aborted()
+        except RebuildNeeded as needed:
+            if isinstance(needed.rebuild, Reread):
+                self.reread = needed.rebuild
+            raise
+        except OSError as error:
+            self.health.cannot_open(error, self.log_start_offset)
+            raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
+        damage = loading.changed_at_rest(self.directory, self.chain.segments, start, end)
+        if damage is not None and self.health.damage is None:
+            # Its offsets were reported already and must not be given to other records.
+            self.health.note_damage(damage)
+        elif epoch > self.latest_epoch:
+            self.begin_epoch(epoch)
+        return 0
+
+    cdef bint appends_at_once(self) noexcept:
+        """Whether an append needs nothing but its write."""
+        cdef Segment active
+        if self.at_rest is not None:
+            return False
+        active = self.chain.active
+        return active is None or active.appendable or active.size == 0
+
+    def prepare_append(self):
+        """Reads what appends need to know of the files. Raises StorageFailed, OSError, and
+        RebuildNeeded for who can wait."""
+        self.awake()
+        if not self.appends_at_once():
+            self.chain.active.prepare_append()
+
+    cdef int load(self, recovery_point, log_start_offset, clean, written_upto) except -1:
+        """Loads the log from its files, recovered unless the last stop was `clean`."""
+        reread, self.reread = self.reread, None
+        loaded = loading.load(
+            self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
+            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted, written_upto,
+            reread if reread is not None and reread.error is None else None)
+        self.chain = SegmentChain(
+            self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
+        self.unflushed = Unflushed(
+            loaded.recovery_point, loaded.has_epochs_file, self.clock.monotonic_ms(),
+            loaded.rebuilt)
+        if loaded.recovery_point < loaded.log_end_offset or (
+                not clean and self.chain.active is not None and not self.chain.active.size):
+            # The last append, or the next one after a torn one was cut off, may be in a file whose
+            # name is not durable either, in a directory whose topic id is not durable.
+            self.unflushed.note_names(self.directory)
+            path = f"{self.directory}/partition.metadata"
+            if self.disk.exists(path):
+                self.unflushed.note_file(path)
+        self._epochs, self._producers = loaded.epochs, loaded.producers
+        self.snapshots = SnapshotFiles(self.disk, loaded.snapshots)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset, self.copied_gaps = loaded.log_end_offset, loaded.copied_gaps
+        self.latest_epoch = self._epochs.latest
+        self.health.note_damage(loaded.damage)
+        # What recovery rebuilt is not durable yet.
+        self.changed = loaded.recovery_point < self.log_end_offset
+        self.at_rest = None
+        return 0
+
+    @property
+    def segments(self):
+        """The Segments, ascending."""
+        self.awake()
+        return self.chain.segments
+
+    @property
+    def epochs(self):
+        """The LeaderEpochs."""
+        self.awake()
+        return self._epochs
+
+    @property
+    def producers(self):
+        """The Producers."""
+        self.awake()
+        return self._producers
+
+    @property
+    def segment_count(self):
+        """How many segments there are; a log without records has none and no directory."""
+        return len(self.chain.segments) if self.at_rest is None else self.at_rest.segments
+
+    @property
+    def size_bytes(self):
+        """Bytes of all segments' batches."""
+        return self.chain.size_bytes() if self.at_rest is None else self.at_rest.size_bytes
+
+    @property
+    def offline(self):
+        """Why the log accepts no writes; None while it does."""
+        return self.health.offline
+
+    @property
+    def damage(self):
+        """The Damage that recovery or a scrub found and that stops writes, or None."""
+        return self.health.damage
+
+    @property
+    def put_aside(self):
+        """The Damage that recovery has cut off, or None. The log is sound without it."""
+        return self.health.put_aside
+
+    @property
+    def readable(self):
+        """Whether its directory works, so that it can be read, at least up to damage."""
+        return self.health.offline is None or self.health.damage is not None
+
+    def readable_own_end(self):
+        """The end of what can be read and the leader epoch before it, with damage taken into
+        account."""
+        cdef int64_t end = min(self.log_end_offset, self.health.readable_end)
+        return self.leader_epoch_for_offset(end - 1), end
+
+    @property
+    def recovery_point(self):
+        """All batches below are durable."""
+        return self.durable_offset()
+
+    @property
+    def checkpoint_offset(self):
+        """All batches below are durable, and their leader epochs: recovery may begin here."""
+        return self.log_end_offset if self.unflushed is None else self.unflushed.checkpoint_offset
+
+    cdef int64_t durable_offset(self) noexcept:
+        # A log at rest is durable as a whole.
+        return self.log_end_offset if self.unflushed is None else self.unflushed.recovery_point
+
+    def __repr__(self):
+        return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def configure(self, config):
+        """Applies a topic's changed settings."""
+        self.config = config
+        self.flush_messages = config.flush_messages
+        if self.chain is not None:
+            self.chain.configure(config)
+
+    # Read
+
+    cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
+                       int64_t upto_offset):
+        """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
+
+        The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
+        fits. Raises OffsetOutOfRange; StorageFailed after damage that was found while the log was
+        open; CorruptMessage if the batches' headers contradict each other.
+        """
+        cdef LogSlice slice = LogSlice.__new__(LogSlice)
+        cdef int64_t readable_end
+        if self.at_rest is not None and offset < self.log_end_offset:
+            self.awake()
+        readable_end = self.health.readable_end
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            if self.health.damage is not None and offset >= readable_end:
+                raise StorageFailed(self.health.offline)    # it may have had the offset
+            raise OffsetOutOfRange(
+                f"offset {offset} is not in {self.directory}, which has "
+                f"{self.log_start_offset} to {self.log_end_offset}")
+        slice.first_offset = offset
+        if upto_offset > self.log_end_offset:
+            upto_offset = self.log_end_offset
+        if upto_offset > readable_end:
+            if offset >= readable_end:
+                raise StorageFailed(self.health.offline)
+            upto_offset = readable_end
+        if offset >= upto_offset or (size_max <= 0 and not at_least_one):
+            return slice
+        if (self.chain.read(slice, size_max, at_least_one, upto_offset)
+                and offset >= self.first_dirty_offset
+                and not (self.copied_gaps or self.config.compacts)):
+            raise CorruptMessage(
+                f"{self.directory} lacks offset {offset}: batches are missing or damaged")
+        return slice
+
+    def slice(self, offset, size_max, upto=None, at_least_one=True):
+        """The result of `read`, for Python."""
+        return self.read(offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto)
+
+    def read_bytes(self, offset, size_max, upto=None):
+        """Batches from the one with `offset` on, the first one complete. Raises
+        OffsetOutOfRange."""
+        cdef LogSlice found = self.read(
+            offset, size_max, True, OFFSET_MAX if upto is None else upto)
+        return found.read()
+
+    # Find
+
+    def offset_for_timestamp(self, timestamp_ms):
+        """The first record not older than this: (offset, timestamp, leader epoch), or None."""
+        return time_search.at_once(self.timestamp_steps(timestamp_ms))
+
+    def offset_of_max_timestamp(self, upto=None):
+        """The newest record below `upto`: (offset, timestamp, leader epoch), or None."""
+        return time_search.at_once(
+            self.newest_steps(self.log_end_offset if upto is None else upto))
+
+    def timestamp_steps(self, timestamp_ms):
+        """The same as `offset_for_timestamp`, as a search in steps (`time_search`)."""
+        return time_search.first_at(
+            self.segments, self.log_start_offset, self.log_end_offset, timestamp_ms)
+
+    def newest_steps(self, upto):
+        """The same as `offset_of_max_timestamp`, as a search in steps."""
+        return time_search.newest(self.segments, self.log_start_offset, upto)
+
+    def leader_epoch_for_offset(self, offset):
+        """The leader epoch in which the record of an offset was written, -1 if that is unknown."""
+        if self.at_rest is not None and offset >= self.log_end_offset:
+            return self.latest_epoch
+        return self.epochs.of_offset(offset)
+
+    def end_offset_for_epoch(self, epoch):
+        """The largest known epoch up to `epoch` and its end, (-1, -1) if unknown (KIP-279)."""
+        if self.at_rest is not None and epoch == self.latest_epoch >= 0:
+            return epoch, self.log_end_offset
+        return self.epochs.end_offset(epoch, self.log_end_offset)
+
+    def assign_epoch_start(self, epoch):
+        """Begins a leader epoch at the log's end. Must be called before its first append."""
+        self.begin_epoch(epoch)
+
+    cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
+        if epoch < self.latest_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is older")
+        if self.at_rest is not None:    # `awake` loads the epochs, and the end stays until then
+            self.latest_epoch = epoch
+            return 0
+        self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
+        self.latest_epoch = self._epochs.latest
+        return 0
+
+    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
+        to be copied to the end. Raises OSError.
+
+        A segment may begin with such a gap, which nothing inside the log vouches for; the topic's
+        settings do not either, once it is not compacted any more.
+        """
+        if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
+            return 0
+        path = f"{self.directory}/{loading.COPIED_GAPS}"
+        self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
+        self.unflushed.note_file(path)      # durable with the batches
+        self.unflushed.note_directory(self.directory)
+        self.copied_gaps = True
+        return 0
+
+    # Transactions
+
+    @property
+    def last_stable_offset(self):
+        """The first offset of an open transaction; the log's end if there is none."""
+        cdef int64_t first = (
+            self._producers.first_open() if self.at_rest is None else self.at_rest.first_open)
+        return self.log_end_offset if first < 0 else first
+
+    cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
+        """Up to where committed records may be read, given how far the log is replicated."""
+        cdef int64_t first = (
+            self._producers.first_unstable(high_watermark) if self.at_rest is None
+            else self.at_rest.first_open)
+        if first < 0 or first >= high_watermark:
+            return high_watermark
+        return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
+
+    cdef int64_t forgotten_ms(self) except? -1:
+        """Producers that have written nothing since then are not kept."""
+        return self.clock.now_ms() - self.config.producer_id_expiration_ms
+
+    def active_producers(self):
+        """The state of every known producer."""
+        return self.producers.values()
+
+    def aborted_transactions(self, from_offset, to_offset):
+        """The aborted transactions which have records in this range of offsets."""
+        self.awake()
+        first = max(self.chain.number_of(from_offset), 0)
+        return aborted_in(self, self.chain.segments[first:], from_offset, to_offset)
+
+    def aborted_sizes(self):
+        """Sizes of the transaction indexes that recovery would not rebuild, by base offset of their
+        segments (`aborted_sizes`); None for a log at rest."""
+        return None if self.at_rest is not None else self.chain.aborted_sizes(
+            self.unflushed.checkpoint_offset)
+
+    def waiting_aborted(self, Segment segment not None):
+        """The aborted transactions of a segment that are not yet in its index (full disk)."""
+        return self.chain.waiting(segment)
+
+    def patiently(self, call):
+        """The result of `call`, which asks this log for something and changes nothing.
+
+        Raises RebuildNeeded if an index has to be rebuilt first (`index_rebuilds`).
+        """
+        self.open_files.patient = True
+        try:
+            return call()
+        finally:
+            self.open_files.patient = False
+
+    def producers_before(self, Segment segment not None):
+        """What a thread needs to know the producers before a segment's first batch: those of the
+        newest snapshot, its offset, and scans of what follows it. Raises OSError."""
+        before = self.chain.segments[:self.chain.segments.index(segment)]
+        producers, known = loading.newest_snapshot(
+            self.disk, self.directory,
+            [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
+            self.forgotten_ms())
+        return producers, known, loading.scans_from(known, before)
+
+    def adopt_aborted(self, Segment segment not None, list entries, bint grown):
+        """Uses a transaction index that was put in place; `grown`: its end is not durable yet."""
+        self.chain.forget_waiting(segment)
+        segment.aborted.placed(len(entries) * ENTRY.size, trusted(entries), grown)
+
+    def remake_aborted(self, Segment segment not None):
+        """Rebuilds a segment's transaction index from the batches, and returns its entries.
+
+        Raises RebuildNeeded for who can wait; OSError; CorruptMessage if the batches are damaged.
+        """
+        cdef list entries = []
+        if self.open_files.rebuilds is not None:
+            return self.open_files.rebuilds.renew(segment, self.open_files.patient, self)
+        before = self.chain.segments[:self.chain.segments.index(segment)]
+        producers = loading.load_producers(
+            self.disk, self.directory,
+            [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
+            self.forgotten_ms())
+        fault = segment.rebuild(producers, None, segment.size, entries.append)
+        if fault is not None:
+            raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
+        self.chain.forget_waiting(segment)
+        TransactionIndex(self.disk, segment.path(".txnindex")).replace(entries)
+        segment.aborted.rebuilt(len(entries) * ENTRY.size)
+        if segment is not self.chain.active:
+            segment.seal()
+            self.unflushed.note_sealed(segment)
+        return entries

@@ -1,0 +1,82 @@
+"""What a log knows of its producers and leader epochs, read again from its batches.
+
+A clean stop leaves both in files. Where one of them is missing or wrong, the batches say the same,
+but a log may have many gigabytes of them: who can wait has them read by a thread, as with an index
+that is rebuilt (`index_rebuilds`), and looks again afterwards.
+"""
+
+from __future__ import annotations
+
+from ottla.log.files.batch_scan import BatchScan, note_epochs, replay
+from ottla.log.files.disk import Disk
+from ottla.log.files.epochs import LeaderEpochs
+from ottla.log.files.producers import Producers
+from ottla.log.partition.segment import Segment
+from ottla.wire.errors import CorruptMessage, StorageFailed
+
+
+class Reread:
+    """The reading, over once `run` was called and then `go_on`."""
+
+    def __init__(
+        self, disk: Disk, directory: str, producers: Producers, known: int,
+        scans: list[BatchScan],
+    ) -> None:
+        """`producers` are those of the offset `known`, `scans` show what follows it."""
+        self.disk, self.path, self.lock = disk, directory, disk.new_lock()
+        self.producers, self.known, self.scans = producers, known, scans
+        self.epochs = LeaderEpochs()
+        self.files: list[tuple[str, int]] = []
+        self.size = sum(scan.end - scan.position for scan in scans)
+        """Bytes that are to be read, about."""
+        self.over = self.ran = False
+        self.error: Exception | None = None
+
+    def add_epochs(self, segments: list[Segment]) -> None:
+        """Has the leader epochs read, too, from the headers of all batches."""
+        self.files = [(segment.path(".log"), segment.size) for segment in segments]
+        self.size += sum(size for _, size in self.files)
+
+    def run(self) -> None:
+        """Read everything. In any thread; a further call does nothing."""
+        with self.lock:
+            if self.ran:
+                return
+            try:
+                self._read()
+            except EOFError as error:
+                # Whoever reads a log knows what to do with damage, as with that of an index.
+                self.error = CorruptMessage(str(error))
+            except Exception as error:
+                self.error = error
+            self.ran = True
+
+    def _read(self) -> None:
+        for scan in self.scans:
+            replay(scan, self.producers, self.known)
+        self.scans.clear()
+        for path, size in self.files:
+            file = self.disk.open(path)
+            note_epochs(file, size, self.epochs)
+            file.close()
+
+    def go_on(self) -> None:
+        """What follows `run`, on the loop."""
+        self.over = self.ran
+
+    def check_new(self, previous: object) -> None:
+        """Raises why it is of no use if `previous` has just failed to read the same: StorageFailed,
+        CorruptMessage."""
+        if not isinstance(previous, Reread) or previous.path != self.path:
+            return
+        if isinstance(previous.error, OSError):
+            raise StorageFailed(f"{self.path} could not be opened: {previous.error}")
+        if previous.error is not None:
+            raise previous.error
+
+    def finish(self) -> None:
+        """All of it here and now. Raises OSError, CorruptMessage."""
+        self.run()
+        self.go_on()
+        if self.error is not None:
+            raise self.error

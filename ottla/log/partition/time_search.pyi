@@ -1,0 +1,21 @@
+"""Finds records by timestamp: the time index leads to a batch, its records are looked at."""
+
+from collections.abc import Generator
+
+from ottla.log.partition.segment import Segment
+
+Found = tuple[int, int, int]
+
+class RecordSearch:
+    """One batch to be looked through: `run` does it, in any thread, and leaves `found`."""
+
+    found: Found | None
+    @property
+    def takes_long(self) -> bool: ...
+    def run(self) -> None: ...
+
+Steps = Generator[RecordSearch, None, Found | None]
+
+def at_once(steps: Steps) -> Found | None: ...
+def first_at(segments: list[Segment], start: int, end: int, timestamp: int) -> Steps: ...
+def newest(segments: list[Segment], start: int, end: int) -> Steps: ...

@@ -1,0 +1,116 @@
+"""Whether a file beside the batches was written for them, by comparing a few of their headers.
+
+Producer snapshots and leader epochs have at most a checksum, and a file of another partition is as
+intact as this one's. A file that does not match is rebuilt from the batches; batches that
+compaction or retention removed count neither for nor against it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.log.files.epochs import LeaderEpochs
+    from ottla.log.files.producers import Producers
+    from ottla.log.partition.segment import Segment
+
+HEADER_BYTES = 61
+FAR = (1 << 63) - 1
+LOOKS_MAX = 16
+"""Entries of a file that are compared with a batch: each comparison costs two small reads."""
+
+
+class Header(NamedTuple):
+    """Fields from the header of a batch."""
+
+    first: int
+    last: int
+    leader_epoch: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+
+
+NOTHING = Header(FAR, FAR, -1, 0, -1, -1)
+
+
+def header_at(segment: Segment, offset: int) -> Header:
+    """The header of the batch with an offset, or of the next one; NOTHING after the last.
+
+    Raises SegmentDamaged, OSError.
+    """
+    data = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset))
+    if len(data) < HEADER_BYTES:
+        return NOTHING
+    first = int.from_bytes(data[:8], "big")
+    return Header(
+        first,
+        first + int.from_bytes(data[23:27], "big"),
+        int.from_bytes(data[12:16], "big", signed=True),
+        int.from_bytes(data[21:23], "big"),
+        int.from_bytes(data[35:43], "big", signed=True),
+        int.from_bytes(data[43:51], "big", signed=True),
+    )
+
+
+def header_in(segments: Sequence[Segment], offset: int) -> Header:
+    """The same for a log; NOTHING if no segment has the offset, or its batch is gone."""
+    number = bisect_right(segments, offset, key=base_of) - 1
+    return header_at(segments[number], offset) if number >= 0 else NOTHING
+
+
+def base_of(segment: Segment) -> int:
+    """A segment's first offset."""
+    return segment.base_offset
+
+
+def snapshot_fits(
+    producers: Producers, offset: int, segments: Sequence[Segment], forgotten_ms: int
+) -> bool:
+    """Whether a snapshot of the producers before `offset` belongs to this log.
+
+    It may lack a producer that has written nothing since `forgotten_ms`. Raises SegmentDamaged,
+    OSError.
+    """
+    states = producers.values()
+    for state in states[-LOOKS_MAX:]:
+        if state.last_offset >= offset or state.transaction_start >= offset:
+            return False
+        for wanted in (state.last_offset, state.transaction_start):
+            if wanted < 0:
+                continue
+            header = header_in(segments, wanted)
+            if header.first <= wanted and header.producer_id != state.producer_id:
+                return False
+            if wanted == state.last_offset and header.first <= wanted != header.last:
+                return False
+    newest = header_in(segments, offset - 1)
+    return (
+        newest.first >= offset
+        or newest.producer_id < 0
+        or newest.max_timestamp <= forgotten_ms
+        or any(state.producer_id == newest.producer_id for state in states)
+    )
+
+
+def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
+    """Whether the newest leader epochs begin where the batches say. Raises SegmentDamaged, OSError.
+
+    """
+    end = segments[-1].end_offset
+    first_epoch = epochs.entries[0][0] if epochs.entries else -1
+    for epoch, start in epochs.entries[-LOOKS_MAX:]:
+        header = header_in(segments, start)
+        if start > end or (header is not NOTHING and header.leader_epoch < epoch):
+            return False
+        if header.first <= start and header.leader_epoch != epoch:
+            return False
+        # The first one was moved up to where the log begins.
+        before = header_in(segments, start - 1)
+        if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
+            return False
+    last = header_in(segments, end - 1)
+    return last.first >= end or epochs.of_offset(end - 1) == last.leader_epoch

@@ -1,0 +1,13 @@
+"""What of one log is not on the medium yet, and how far its flushes are."""
+
+from ottla.log.partition.segment import Segment
+
+class Unflushed:
+    """One log's recovery point, and everything that the next flush has to sync."""
+
+    recovery_point: int
+    checkpoint_offset: int
+    flushed_ms: int
+    def __init__(
+        self, recovery_point: int, has_epochs_file: bool, now_ms: int, sealed: list[Segment]
+    ) -> None: ...

@@ -1,0 +1,146 @@
+"""What is to be removed from the log directories, and when: partitions' directories and files.
+
+A deletion renames first, which frees the name at once. The files go later, so that readers can
+finish, in any thread: what is due is handed out once, and given back if its removal failed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.log.files.checkpoints import Partition
+    from ottla.log.files.clock import Clock
+    from ottla.log.files.disk import Disk
+
+NAME_BYTES_MAX = 255
+
+
+class Deletions:
+    """The removals of one broker that are not due yet, or not done.
+
+    Due times are by `Clock.monotonic_ms`: setting back the wall clock must not delay a deletion.
+    """
+
+    def __init__(self, disk: Disk, clock: Clock) -> None:
+        self.disk, self.clock = disk, clock
+        self.directories: list[tuple[int, str]] = []
+        self.files: list[tuple[int, str]] = []
+        self.in_place: dict[Partition, str] = {}
+        """Directories that could not be renamed (full disk); their names are not reused before."""
+        self.stray_retention_ms = -1
+        """How long directories without a topic are kept (`strays`); -1 means for ever."""
+        self.unsynced: set[str] = set()
+        self.renamed = 0
+
+    def unique_name(self, name: str, suffix: str) -> str:
+        """A name for a renamed directory that no other one has."""
+        self.renamed += 1
+        unique = f"{self.clock.now_ms():016x}{self.renamed:016x}"
+        # A topic name may have 249 bytes.
+        return f"{name[: NAME_BYTES_MAX - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
+
+    def add_left(self, paths: Iterable[str]) -> None:
+        """Schedule what earlier runs of the broker did not remove, for at once."""
+        self.directories += [(0, path) for path in paths]
+
+    def add(self, path: str, delay_ms: int) -> None:
+        """Schedule a directory's removal in `delay_ms`."""
+        self.directories.append((self.clock.monotonic_ms() + delay_ms, path))
+
+    def add_stray(self, path: str) -> None:
+        """Schedule the removal of a directory that belongs to no topic, where those expire."""
+        if self.stray_retention_ms >= 0:
+            self.add(path, self.stray_retention_ms)
+
+    def add_files(self, paths: Iterable[str], delay_ms: int) -> None:
+        """Schedule the removal of removed segments' files in `delay_ms`: file.delete.delay.ms."""
+        at = self.clock.monotonic_ms() + delay_ms
+        self.files += [(at, path) for path in paths]
+
+    def keep_stray(self, retention_ms: int) -> None:
+        """Set how long directories without a topic are kept from now on."""
+        self.stray_retention_ms = retention_ms
+
+    def keep_in_place(self, key: Partition, path: str) -> None:
+        """Schedule the removal of a directory that keeps its name until then."""
+        self.in_place[key] = path
+
+    def removed_in_place(self, key: Partition) -> None:
+        """Note that such a directory is gone: its name may be used again."""
+        del self.in_place[key]
+
+    def hasten(self, parent: str) -> None:
+        """Make what is deleted in a log directory due now: it is full. Directories that belong to
+        no topic stay, as long as an operator wants."""
+        inside = parent + "/"
+        self.files = [(0 if path.startswith(inside) else at, path) for at, path in self.files]
+        self.directories = [
+            (0 if path.startswith(inside) and path.endswith("-delete") else at, path)
+            for at, path in self.directories
+        ]
+
+    def forget_files(self, directory: str) -> None:
+        """Drop the removals of a directory's files: these paths may soon be another topic's."""
+        inside = directory + "/"
+        self.files = [due for due in self.files if not due[1].startswith(inside)]
+
+    def note_renamed(self, parent: str) -> None:
+        """Note that names in a log directory have changed, and are not durable yet."""
+        self.unsynced.add(parent)
+
+    def take_unsynced(self) -> list[str]:
+        """Directories to sync now, in any thread, because of renames; each is returned once."""
+        unsynced, self.unsynced = list(self.unsynced), set()
+        return unsynced
+
+    def due(self) -> list[str]:
+        """Directories for `remove_directory` to delete now, in any thread; returned once."""
+        now_ms = self.clock.monotonic_ms()
+        due = [path for at, path in self.directories if at <= now_ms]
+        self.directories = [entry for entry in self.directories if entry[0] > now_ms]
+        return due
+
+    def due_files(self) -> list[str]:
+        """Files to unlink now, in any thread; each is returned once."""
+        now_ms = self.clock.monotonic_ms()
+        due = [path for at, path in self.files if at <= now_ms]
+        if due:
+            self.files = [entry for entry in self.files if entry[0] > now_ms]
+        return due
+
+    def remove_files(self) -> None:
+        """Unlink all files now: nobody reads them any more. Blocks.
+
+        What is left of a log that stays at rest would be left until somebody uses it.
+        """
+        for _, path in self.files:
+            with suppress(OSError):     # whoever opens the log tries again
+                self.disk.unlink(path)
+        self.files.clear()
+
+    def remove(self) -> None:
+        """Delete the directories that are due. Blocks; raises OSError."""
+        for key, path in list(self.in_place.items()):
+            remove_directory(self.disk, path)
+            self.removed_in_place(key)
+        for path in self.due():
+            remove_directory(self.disk, path)
+
+
+def remove_directory(disk: Disk, directory: str) -> None:
+    """Deletes a partition's directory with all files in it; a missing one is not an error.
+
+    The file with the topic id goes last, so that after a crash the directory is not taken for a new
+    topic's.
+    """
+    try:
+        names = disk.listdir(directory)
+    except FileNotFoundError:
+        return
+    for name in sorted(names, key="partition.metadata".__eq__):
+        disk.unlink(f"{directory}/{name}")
+    disk.remove_directory(directory)

@@ -1,0 +1,109 @@
+"""Each log directory remembers all log directories of the broker, so that a missing one is noticed.
+
+Partitions of a directory that is not mounted, or was left out of `log.dirs`, must not be recreated
+empty somewhere else. The file `.ottla-directories` of every log directory names all of them:
+version, number of directories, then one line each with the id in `meta.properties` and the path.
+
+    0
+    2
+    nWN5bA5XQdO1tVQ0vFPnGg /data/a
+    4yRzc2WnTkeS1x7tPz6TTw /data/b
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ottla.log.files.disk import Disk
+from ottla.log.storage.log_directory import LogDirectory, StorageRefused
+
+DIRECTORIES = ".ottla-directories"
+
+
+def encode(paths: Mapping[str, str]) -> bytes:
+    """The text of the file, from paths by directory id."""
+    lines = ["0", str(len(paths)), *(f"{each} {path}" for each, path in sorted(paths.items()))]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
+    """Paths by directory id, as one directory remembers them; empty if the file is missing or
+    damaged, since the other directories remember them too. Raises OSError."""
+    try:
+        version, count, *lines = disk.read_bytes(directory.file(DIRECTORIES)).decode().split("\n")
+        pairs = [line.split(" ", 1) for line in lines[:-1]]
+        if version == "0" and len(pairs) == int(count):
+            return dict(pairs)
+    except (FileNotFoundError, ValueError):
+        pass
+    return {}
+
+
+def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
+    """Paths by id of all directories that the available ones remember. Raises OSError."""
+    known: dict[str, str] = {}
+    for directory in opened:
+        if directory.offline is None:
+            known |= read(disk, directory)
+    return known
+
+
+def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:
+    """The id of the directory that used to be at this path and is not there, for example because it
+    is not mounted; otherwise an empty string. Raises OSError, StorageRefused."""
+    if directory.offline is not None or directory.known_ids():
+        return ""
+    was = (each for each, path in known.items() if path == directory.path)
+    return next((each for each in was if each not in forgotten), "")
+
+
+def missing(
+    disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
+    forgotten: Collection[str],
+) -> list[LogDirectory]:
+    """An offline directory for each one that is remembered but missing.
+
+    Raises StorageRefused if a directory that the operator has given up is there.
+    """
+    here = {each.directory_id for each in opened}
+    for directory in opened:
+        if directory.directory_id and directory.directory_id in forgotten:
+            raise StorageRefused(
+                f"{directory.path} has the id {directory.directory_id}, which is listed in"
+                    " ottla.forget.directories. Remove it from that setting, or the directory from"
+                    " log.dirs."
+            )
+    # One that could not be opened represents itself: its id is not known.
+    unknown = {each.path for each in opened if not each.directory_id}
+    used = {each.path for each in opened}
+    found = []
+    for each, path in sorted(known.items()):
+        if each in here or each in forgotten or path in unknown:
+            continue
+        reason = FileNotFoundError(
+            f"it is missing. Mount it and list it in log.dirs. If it is lost for good, set"
+            f" ottla.forget.directories={each}: its partitions are lost and begin empty"
+        )
+        label = f"{path} ({each})" if path in used else path
+        absent = LogDirectory.unusable(disk, label, reason)
+        absent.directory_id = each
+        found.append(absent)
+    return found
+
+
+def name(opened: Sequence[LogDirectory], known: Mapping[str, str]) -> None:
+    """Gives those that could not be opened the ids by which the others remember them."""
+    ids = {path: each for each, path in known.items()}
+    for directory in opened:
+        directory.directory_id = directory.directory_id or ids.get(directory.path, "")
+
+
+def remember(
+    disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
+    forgotten: Collection[str],
+) -> None:
+    """Makes every available directory remember all of them. Raises OSError."""
+    paths = {each: path for each, path in known.items() if each not in forgotten}
+    online = [each for each in opened if each.offline is None]
+    paths |= {each.directory_id: each.path for each in online}
+    for directory in online:
+        if read(disk, directory) != paths:
+            disk.write_atomically(directory.file(DIRECTORIES), encode(paths))

@@ -1,0 +1,157 @@
+"""Turns the log directories of a standalone broker that has stopped into those of a cluster's
+member, for `ottla cluster create`.
+
+`meta.properties` says who may use a directory. It goes through three states, each durable in all
+directories before the next one begins in any:
+
+    standalone          no `ottla.metadata`              a standalone start is possible
+    unfinished          and `ottla.unfinished`           no start is possible
+    member              `ottla.metadata=zookeeper`       a start in the cluster is possible
+
+ZooKeeper gets the metadata while they are unfinished. So at no moment can two brokers go on from
+the same metadata, one alone and one in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ottla.log.files import checkpoints, closed_logs
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.disk import Disk
+from ottla.log.storage import known_directories
+from ottla.log.storage.log_directory import (
+    IN_ZOOKEEPER,
+    META,
+    MODE,
+    UNFINISHED,
+    LogDirectory,
+    StorageRefused,
+)
+from ottla.log.storage.reserve import RESERVE
+
+ASIDE = "ottla-standalone-metadata"
+"""The former metadata log of a standalone broker. No start takes this name for a partition, a
+deletion that was not finished, or a stray."""
+
+
+def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
+    """Lock all log directories of a broker that was stopped cleanly; nothing in them is changed.
+
+    Raises StorageRefused where a broker uses them, its last stop was not clean, or some are
+    missing; OSError where one cannot be read.
+    """
+    opened: list[LogDirectory] = []
+    try:
+        for path in paths:
+            if not disk.exists(f"{path}/{META}"):
+                raise StorageRefused(f"{path} has no {META}: no broker has run on it")
+            opened.append(LogDirectory(disk, path))
+        _check_complete(disk, opened)
+        if not is_finished(opened):
+            begun(opened)
+        for directory in opened:
+            if not directory.clean:
+                raise StorageRefused(
+                    f"the broker on {directory.path} was not stopped cleanly: start it once as it"
+                    " is, which recovers its logs, and stop it (SIGTERM)"
+                )
+    except BaseException:
+        close_all(opened)
+        raise
+    return opened
+
+
+def close_all(directories: Sequence[LogDirectory]) -> None:
+    """Release the locks."""
+    for directory in directories:
+        directory.close()
+
+
+def _check_complete(disk: Disk, opened: Sequence[LogDirectory]) -> None:
+    first = opened[0].known_ids()
+    node = first.get("node.id") or first.get("broker.id", "")
+    for directory in opened:
+        known = directory.known_ids()
+        directory.expect(known, "node.id", node)
+        directory.expect(known, "cluster.id", first["cluster.id"])
+        directory.directory_id = known.get("directory.id", "")
+        if not directory.directory_id:
+            raise StorageRefused(f"{directory.path} has no directory.id: start the broker once")
+    here = {directory.directory_id for directory in opened}
+    for each, path in known_directories.remembered(disk, opened).items():
+        if each not in here:
+            raise StorageRefused(f"the log directory {path} ({each}) is missing")
+
+
+def is_finished(directories: Sequence[LogDirectory]) -> bool:
+    """Whether an earlier creation has made all of these a member's: one of them has the metadata
+    log that was put aside."""
+    known = [directory.known_ids() for directory in directories]
+    return any(ASIDE in each.names for each in directories) and all(
+        each.get(MODE) == IN_ZOOKEEPER and UNFINISHED not in each for each in known
+    )
+
+
+def begun(directories: Sequence[LogDirectory]) -> str | None:
+    """The ZooKeeper of a creation that was interrupted; None if none has begun.
+
+    Raises StorageRefused for directories that are a member's already, or only some of them.
+    """
+    known = [directory.known_ids() for directory in directories]
+    members = [each.get(MODE) == IN_ZOOKEEPER and UNFINISHED not in each for each in known]
+    if all(members):
+        raise StorageRefused(
+            f"{directories[0].path} belongs to a broker of a cluster already: set"
+            " zookeeper.connect and start it"
+        )
+    found = {each[UNFINISHED] for each in known if UNFINISHED in each}
+    if len(found) > 1 or (any(members) and not found):
+        raise StorageRefused(
+            "the log directories are of different brokers: "
+            + ", ".join(directory.path for directory in directories)
+        )
+    return next(iter(found), None)
+
+
+def begin(directories: Sequence[LogDirectory], zookeeper: str) -> None:
+    """From here on no start is possible on any of these directories. Raises OSError."""
+    for directory in directories:
+        known = directory.known_ids()
+        _write(directory, {**known, MODE: IN_ZOOKEEPER, UNFINISHED: zookeeper})
+
+
+def take_back(directories: Sequence[LogDirectory]) -> None:
+    """Make them a standalone broker's again: ZooKeeper has not got its metadata, and never will.
+    Raises OSError."""
+    for directory in directories:
+        known = directory.known_ids()
+        _write(directory, {k: v for k, v in known.items() if k not in (MODE, UNFINISHED)})
+
+
+def finish(directories: Sequence[LogDirectory]) -> None:
+    """From here on a member can start on these directories. Raises OSError."""
+    for directory in directories:
+        known = directory.known_ids()
+        _write(directory, {key: value for key, value in known.items() if key != UNFINISHED})
+
+
+def _write(directory: LogDirectory, properties: Mapping[str, str]) -> None:
+    data = checkpoints.encode_properties(properties)
+    path = directory.file(META)
+    if directory.disk.read_bytes(path) != data:
+        directory.disk.write_atomically(path, data)
+
+
+def put_aside(directory: LogDirectory, metadata: Partition) -> None:
+    """Rename the former metadata log in this directory, if it has one. Raises OSError."""
+    disk, name = directory.disk, f"{metadata[0]}-{metadata[1]}"
+    if name in directory.names:
+        disk.rename(directory.file(name), directory.file(ASIDE))
+        disk.sync_directory(directory.path)
+    # Its entry would be reported as a log that has disappeared, until the next start.
+    directory.forget(metadata)
+    closed = closed_logs.encode(directory.closed)
+    disk.write_atomically(directory.file(closed_logs.CLOSED_LOGS), closed)
+    if disk.exists(directory.file(RESERVE)):
+        disk.unlink(directory.file(RESERVE))        # a cluster's metadata need no room here

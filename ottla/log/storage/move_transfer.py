@@ -1,0 +1,379 @@
+"""A partition's move to another log directory, while it continues to serve (KIP-113).
+
+Steps of a move: `plan` decides on the loop what is to be copied next, up to a bound; `Copy.run`
+does it, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint make the target
+know the log's offsets. `swap`, on the loop, copies the rest, makes everything durable, writes the
+record (`move_record`) and continues the log in the copy. `finish` makes the renames durable and
+removes the record. Until the record is written the partition stays where it was, whatever happens.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.disk import Disk, is_passing
+from ottla.log.files.swaps import SWAP
+from ottla.log.partition import loading
+from ottla.log.partition.segment import Segment
+from ottla.log.storage.log_directory import LogDirectory
+from ottla.log.storage.move_record import MOVE_RECORD, MoveRecord, encode
+from ottla.log.storage.storage import Storage
+from ottla.wire.errors import StorageFailed
+
+STEP_BYTES = 8 << 20
+"""Bytes that one copy step copies and syncs."""
+CHUNK_BYTES = 1 << 20
+SWAP_BYTES = 4 << 20
+"""Bytes that may be left for `swap`, which blocks the loop."""
+SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
+MADE_ANEW = (".index", ".timeindex")
+PASSING_FILES = (*loading.UNFINISHED, SWAP, loading.EPOCHS, "partition.metadata")
+
+
+class MoveFailed(Exception):
+    """The move is given up; the partition is where it was."""
+
+
+class LogCut(MoveFailed):
+    """The log was cut meanwhile, as a follower's is that diverges from its leader's: the copy may
+    have what was removed, where the log has something else by now."""
+
+
+class Piece(NamedTuple):
+    """Bytes of a file to be copied; `end` is None for everything from `start` on."""
+
+    source: str
+    target: str
+    start: int = 0
+    end: int | None = None
+
+
+class Copy:
+    """One step of a move. `vanished` means that a file was removed from the log meanwhile."""
+
+    def __init__(self, disk: Disk, directory: str, pieces: Iterable[Piece] = ()) -> None:
+        self.disk, self.directory, self.pieces = disk, directory, list(pieces)
+        self.sealed: list[Segment] = []
+        self.doubted: set[int] = set()
+        self.removed: list[str] = []
+        self.reached: dict[int, int] = {}
+        self.epochs: bytes | None = None
+        self.vanished = False
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of batches in this step; the small files do not count."""
+        return sum(each.end - each.start for each in self.pieces if each.end is not None)
+
+    def run(self, only_needed: bool = False) -> None:
+        """Copies and syncs; with `only_needed`, leaves out what recovery can rebuild.
+
+        Raises OSError.
+        """
+        for path in self.removed:
+            self.disk.unlink(path)
+        try:
+            for piece in self.pieces:
+                self.copy(piece, not (only_needed and piece.target.endswith(MADE_ANEW)))
+        except FileNotFoundError:
+            self.vanished = True
+            return
+        if self.epochs is not None:
+            self.disk.write_atomically(f"{self.directory}/{loading.EPOCHS}", self.epochs)
+        self.disk.sync_directory(self.directory)
+
+    def copy(self, piece: Piece, sync: bool) -> None:
+        source = self.disk.open(piece.source)
+        end = source.size() if piece.end is None else piece.end
+        target = self.disk.open(piece.target, create=True)
+        target.truncate(piece.start)
+        for at in range(piece.start, end, CHUNK_BYTES):
+            data = source.pread(min(CHUNK_BYTES, end - at), at)
+            if len(data) < min(CHUNK_BYTES, end - at):
+                raise OSError(f"{piece.source} ends before byte {end}")
+            target.pwrite(data, at)
+        if sync:
+            target.sync()
+
+
+class Move:
+    """One partition on its way to `target`. Only the loop's thread calls it.
+
+    `given_up` is set to cancel the move; `committed` is true once the partition is in the target.
+
+    """
+
+    def __init__(self, storage: Storage, key: Partition, target: LogDirectory) -> None:
+        self.storage, self.key, self.target = storage, key, target
+        self.log, self.source, self.disk = storage.logs[key], storage.homes[key], storage.disk
+        self.name = f"{key[0]}-{key[1]}"
+        self.copy_name = storage.deletions.unique_name(self.name, "future")
+        self.directory = target.file(self.copy_name)
+        self.given_up = self.committed = False
+        self.left = ""
+        """What a restart has to do for a move that is committed."""
+        self.listed: list[Segment] | None = None
+        """The log's list of segments at the first check; a cut puts another one in its place."""
+        self.segments: dict[int, Segment] = {}
+        self.reached: dict[int, int] = {}
+        self.sealed: set[int] = set()
+        self.doubted: set[int] = set()
+        """Those whose transaction index was to be rebuilt when it was copied."""
+        self.epochs: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in the copy."""
+        return sum(self.reached.values())
+
+    @property
+    def offset_lag(self) -> int:
+        """Maximum offset lag of the copy: the copied part of a segment does not count."""
+        for base, segment in self.segments.items():
+            if self.reached.get(base, 0) < segment.size:
+                return self.log.log_end_offset - base
+        return 0 if self.segments else self.log.log_end_offset - self.log.log_start_offset
+
+    def check(self) -> None:
+        """Raises MoveFailed if it cannot continue, LogCut if it has to begin anew."""
+        if self.given_up:
+            raise MoveFailed(f"the move of {self.name} to {self.target.path} was cancelled")
+        for reason in (self.log.offline, self.source.offline, self.target.offline):
+            if reason is not None:
+                raise MoveFailed(f"{self.name} cannot be moved to {self.target.path}: {reason}")
+        segments = self.log.segments
+        if self.listed is None:
+            self.listed = segments
+        if segments is not self.listed:
+            raise LogCut(f"{self.name} was cut: its move to {self.target.path} begins anew")
+
+    def begin(self) -> None:
+        """Makes the copy's directory and the files outside segments, in any thread. Raises
+        OSError."""
+        self.disk.makedirs(self.directory)
+        self.disk.sync_directory(self.target.path)
+        if self.log.topic_id is not None:
+            metadata = loading.partition_metadata(self.log.topic_id)
+            self.disk.write_atomically(f"{self.directory}/partition.metadata", metadata)
+        for piece in self.small_files():
+            Copy(self.disk, self.directory, [piece]).run()
+
+    def plan(self, left: int = STEP_BYTES) -> Copy:
+        """What to copy next: at most `left` bytes of batches, and the small files of the log.
+
+        Segments that retention or compaction removed from the log are removed from the copy.
+        """
+        copy, segments = Copy(self.disk, self.directory), self.log.segments
+        current = {segment.base_offset: segment for segment in segments}
+        for base, segment in self.segments.items():
+            if current.get(base) is not segment:
+                self.reached.pop(base, None)
+                self.sealed.discard(base)
+                self.doubted.discard(base)
+                copy.removed += [self.inside(segment.path(suffix)) for suffix in SEGMENT_FILES]
+        self.segments = current
+        for segment in segments:
+            base, path = segment.base_offset, segment.path(".log")
+            start, end = self.reached.get(base, 0), segment.size
+            if start < end or base not in self.reached:
+                end = min(end, start + left)
+                copy.pieces.append(Piece(path, self.inside(path), start, end))
+                copy.reached[base] = end
+                left -= end - start
+            rebuilt = base in self.doubted and not segment.aborted.distrusted
+            if rebuilt:
+                copy.removed.append(self.inside(segment.path(".txnindex")))
+            if end == segment.size and segment is not segments[-1] and (
+                rebuilt or base not in self.sealed
+            ):
+                copy.sealed.append(segment)
+                copy.pieces += self.beside(segment)
+                if segment.aborted.distrusted:
+                    copy.doubted.add(base)
+            if left <= 0:
+                break
+        epochs = self.log.epochs.encode()
+        copy.epochs = epochs if epochs != self.epochs else None
+        return copy
+
+    def inside(self, path: str) -> str:
+        return f"{self.directory}/{path.rpartition('/')[2]}"
+
+    def beside(self, segment: Segment) -> list[Piece]:
+        """The other files of a segment, and the producer snapshot at its base offset."""
+        paths = [segment.path(suffix) for suffix in (*SEGMENT_FILES[1:], ".snapshot")]
+        return [Piece(path, self.inside(path)) for path in paths if self.disk.exists(path)]
+
+    def note(self, copy: Copy) -> None:
+        """Called after a step has run."""
+        if copy.vanished:
+            return
+        self.reached |= copy.reached
+        sealed = {segment.base_offset for segment in copy.sealed}
+        self.sealed |= sealed
+        self.doubted = self.doubted - sealed | copy.doubted
+        self.epochs = copy.epochs or self.epochs
+
+    def nearly_done(self) -> bool:
+        """Whether so little is left that the loop may copy it."""
+        segments = self.log.segments
+        left = sum(each.size - self.reached.get(each.base_offset, 0) for each in segments)
+        whole = all(
+            self.segments.get(each.base_offset) is each and each.base_offset in self.sealed
+            for each in segments[:-1]
+        )
+        return whole and left <= SWAP_BYTES
+
+    def prepared(self) -> bool:
+        """Whether the target's checkpoints contain the log start, without which deleted records
+        would return with the move, and how far the log is compacted, without which recovery would
+        take a gap for damage."""
+        return (
+            self.target.log_starts.get(self.key) == self.log.log_start_offset
+            and self.target.cleaned.get(self.key, 0) == self.log.first_dirty_offset
+        )
+
+    def prepare(self) -> None:
+        """Includes the log in the target's next checkpoint, which must precede the record."""
+        target, log = self.target, self.log
+        target.claim(self.key[0], log.topic_id)
+        target.recovery_points[self.key] = log.checkpoint_offset
+        target.log_starts[self.key] = log.log_start_offset
+        if log.first_dirty_offset:
+            target.cleaned[self.key] = log.first_dirty_offset
+        else:
+            target.cleaned.pop(self.key, None)
+        target.aborted_sizes[self.key] = log.aborted_sizes() or {}
+        if self.key in self.source.high_watermarks:
+            target.high_watermarks[self.key] = self.source.high_watermarks[self.key]
+
+    def swap(self) -> None:
+        """Copies the rest and continues the log in the copy. Blocks for a few syncs.
+
+        Raises OSError, StorageFailed: the log is then where it was, or offline if it is not known
+        whether the record is durable.
+        """
+        self.check()
+        log, disk = self.log, self.disk
+        self.seal()
+        for segment in log.segments:
+            segment.close()
+        copy = self.plan(1 << 62)
+        if log.segments:
+            copy.pieces += self.beside(log.segments[-1])
+        copy.pieces += self.small_files()
+        copy.run(only_needed=True)
+        if copy.vanished:
+            raise MoveFailed(f"{self.name}: files of the log were removed by another program")
+        path = self.target.file(MOVE_RECORD)
+        file = disk.open(path + ".tmp", create=True)
+        file.truncate(0)
+        file.pwrite(encode(MoveRecord(*self.key, self.copy_name)), 0)
+        file.sync()
+        named = False
+        try:
+            disk.rename(path + ".tmp", path)
+            named = True
+            disk.sync_directory(self.target.path)
+        except OSError as error:
+            if not named and is_passing(error):
+                raise                          # a full disk had no room for its name
+            # Both copies are the same now: whichever the next start takes is correct, as long as
+            # nothing is written to either.
+            log.health.watch(None)             # the source directory has not failed
+            log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
+            self.storage.fail(self.target, f"a move's record could not be synced: {error}")
+            raise StorageFailed(str(log.offline)) from error
+        self.committed = True
+        self.go_on()
+
+    def seal(self) -> None:
+        """Has everything written to the log's files. A full source may have no room for the active
+        segment's indexes: those are made anew, as moves are what makes room. Raises OSError,
+        StorageFailed."""
+        log = self.log
+        try:
+            log.seal()
+        except StorageFailed:
+            if log.offline is not None or any(map(log.waiting_aborted, log.segments)):
+                raise
+            active = log.segments[-1]
+            active.forget()
+            for suffix in MADE_ANEW:
+                self.disk.unlink(active.path(suffix))
+
+    def small_files(self) -> list[Piece]:
+        """Snapshots and files put aside by recovery that the copy does not have yet."""
+        disk, found = self.disk, list[Piece]()
+        log = self.log.directory
+        there = set(disk.listdir(self.directory))
+        for name in disk.listdir(log) if disk.exists(log) else []:
+            if name.endswith(SEGMENT_FILES + PASSING_FILES):
+                continue
+            piece = Piece(f"{log}/{name}", f"{self.directory}/{name}")
+            try:
+                if name not in there or disk.size(piece.source) != disk.size(piece.target):
+                    found.append(piece)
+            except FileNotFoundError:
+                continue
+        return found
+
+    def go_on(self) -> None:
+        """Does the renames and updates the storage. A start repeats renames that fail here."""
+        storage, source, target = self.storage, self.source, self.target
+        storage.moves.pop(self.key, None)
+        self.log.continue_in(self.directory, storage.failures[target.path])
+        source.forget(self.key)
+        target.partitions.add(self.key)
+        storage.homes[self.key] = target
+        away = source.file(storage.deletions.unique_name(self.name, "delete"))
+        try:
+            self.disk.rename(source.file(self.name), away)
+            storage.deletions.add(away, self.log.config.file_delete_delay_ms)
+        except FileNotFoundError:
+            pass                        # a partition without records has no files
+        except OSError as error:
+            self.incomplete(source, f"the old copy of {self.name} could not be removed", error)
+            if source.offline is None:
+                storage.deletions.keep_in_place(self.key, source.file(self.name))
+        try:
+            self.disk.rename(self.directory, target.file(self.name))
+            self.log.continue_in(
+                target.file(self.name),
+                storage.failures[target.path],
+                storage.refusals[target.path],
+            )
+        except OSError as error:
+            self.incomplete(target, f"{self.directory} could not be renamed", error)
+
+    def incomplete(self, directory: LogDirectory, what: str, error: OSError) -> None:
+        """A rename has failed: the record stays, and a start repeats it. A full disk may only have
+        had no room for the name."""
+        self.left = f"{what}: {error}"
+        if not is_passing(error):
+            self.storage.fail(directory, self.left)
+
+    def finish(self) -> Callable[[], None]:
+        """What has to be done, in any thread, before another move may begin. Raises OSError."""
+        if self.left or self.source.offline is not None or self.target.offline is not None:
+            why = f" ({self.left})" if self.left else ""
+            raise MoveFailed(f"a restart finishes the move, once its directories work{why}")
+
+        def run() -> None:
+            self.disk.sync_directory(self.source.path)
+            self.disk.sync_directory(self.target.path)
+            self.disk.unlink(self.target.file(MOVE_RECORD))
+            self.disk.sync_directory(self.target.path)
+
+        return run
+
+    def give_up(self) -> None:
+        """Cancels the move: the partition stays where it is. Call `discard` if it had begun."""
+        self.given_up = True
+        for known in self.target.checkpointed():
+            known.pop(self.key, None)
+
+    def discard(self) -> None:
+        """Has an unfinished copy deleted. No step may be running."""
+        if not self.committed and self.target.offline is None:
+            self.storage.deletions.add(self.directory, 0)

@@ -1,0 +1,67 @@
+"""Opens logs after an unclean stop, several at a time.
+
+`Storage.recoveries` lists these logs. `LogRecovery.run` opens one and recovers it, in any thread:
+the expensive parts, reading and checksums, run without the interpreter lock. `Storage.end_recovery`
+keeps the result until `get_or_create` asks for that log: whichever is done first, logs are returned
+and errors reported in the order in which they are requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.clock import Clock
+from ottla.log.files.disk import Disk
+from ottla.log.files.open_files import OpenFiles
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.storage.log_directory import LogDirectory
+
+Wanted = Iterable[tuple[Partition, bytes | None, LogConfig]]
+"""Partitions with their topics' ids and settings."""
+OPEN_SEGMENTS = 20
+"""Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LogRecovery:
+    """The recovery of one log. `error` is the disk's error; without it and `log` nothing was
+    done."""
+
+    disk: Disk
+    clock: Clock
+    home: LogDirectory
+    key: Partition
+    topic_id: bytes | None
+    config: LogConfig
+    log: PartitionLog | None = None
+    error: OSError | None = None
+
+    def run(self) -> None:
+        """Opens the log, unless its directory belongs to another topic; in any thread."""
+        try:
+            if self.home.is_of(self.key, self.topic_id):
+                self.log = self.open(OpenFiles(OPEN_SEGMENTS))
+        except OSError as error:
+            self.error = error
+
+    def open(self, open_files: OpenFiles) -> PartitionLog:
+        """The log, recovered unless the stop was clean. Raises OSError."""
+        home, key = self.home, self.key
+        return PartitionLog.open(
+            self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), self.config,
+            open_files=open_files, topic_id=self.topic_id,
+            recovery_point=home.recovery_points.get(key, 0),
+            log_start_offset=home.log_starts.get(key, 0),
+            first_dirty_offset=home.cleaned.get(key, 0), clean=home.clean,
+            aborted_sizes=home.aborted_sizes.get(key), written_upto=home.written_upto(key),
+        )
+
+    def result(self) -> PartitionLog:
+        """The result of `run`. Raises OSError."""
+        if self.error is not None:
+            raise self.error
+        assert self.log is not None
+        return self.log

@@ -1,0 +1,81 @@
+"""Disk space that is kept for the operations that free disk space.
+
+On a full disk nothing can be written, not even that a topic is deleted. A file of zeros holds some
+space; it is cut, a portion at a time, for a record that frees space, and is filled again once the
+disk has plenty.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from errno import EDQUOT, ENOSPC
+
+from ottla.log.files.disk import Disk
+
+RESERVE = ".ottla-reserve"
+RESERVE_SIZE = 256 << 10
+PORTION_SIZE = 4 << 10
+PLENTY = 4 * RESERVE_SIZE
+"""Bytes that have to be free before the reserve is filled again: it must not fill the disk."""
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether an error, or the one that it was raised from, is that of a full disk."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            return True
+        error = error.__cause__
+    return False
+
+
+class Reserve:
+    """The file that holds the space. A failing disk only makes it smaller; others report it."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk, self.directory = disk, directory
+        self.path = f"{directory}/{RESERVE}"
+        self.size = 0
+        with suppress(OSError):
+            self.size = disk.size(self.path)
+        if self.fill():
+            self.sync()
+
+    def give(self, floor: int) -> bool:
+        """Give up a portion of what lies above `floor` bytes; False if there is none."""
+        if self.size <= floor:
+            return False
+        size = max(floor, self.size - PORTION_SIZE)
+        try:
+            file = self.disk.open(self.path)
+            file.truncate(size)
+            file.close()
+        except OSError:
+            return False
+        self.size = size
+        return True
+
+    def fill(self) -> bool:
+        """Make it whole if the disk has plenty of room; returns whether that was done, and `sync`
+        has to follow. Blocks no longer than an append."""
+        if self.size >= RESERVE_SIZE:
+            return False
+        with suppress(OSError):
+            if self.disk.free_bytes(self.directory)[0] < PLENTY:
+                return False
+            file = self.disk.open(self.path, create=True)
+            file.pwrite(bytes(RESERVE_SIZE - self.size), self.size)
+            file.close()
+            self.size = RESERVE_SIZE
+            return True
+        return False
+
+    def sync(self) -> None:
+        """Have it outlive a power failure, after which the disk may be too full to make it again.
+        A thread may call it."""
+        with suppress(OSError):
+            file = self.disk.open(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self.disk.sync_directory(self.directory)

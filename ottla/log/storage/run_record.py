@@ -1,0 +1,80 @@
+"""How a cluster's broker last ran on a log directory, by which the next start judges its logs.
+
+The file `ottla-run` is written once the cluster's metadata show the registration of the run, and
+again after a clean stop:
+
+    {"version":1,"epoch":4294967423,"boot":"6d2c…","flush":"true","clean":false}
+
+`epoch` is the broker epoch, so that a directory restored from an older copy is recognized; `boot`
+is the machine's boot id: a process may die without losing what the operating system holds for it,
+a machine may not. `away`, if there were any, are the ids of log directories that the run missed.
+A start writes nothing before it is registered: a second start would otherwise find nothing of a
+power failure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from ottla.log.files.disk import Disk
+
+RUN = "ottla-run"
+CLEAN, CRASH, MACHINE, LOST = STOPS = ("clean", "crash", "machine", "lost")
+"""How a broker's last run ended, from harmless to bad: it stopped; its process died, and what it
+wrote is in the machine's memory; its machine stopped, and what was not flushed may be gone; its
+log directories are others."""
+FLUSHED = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run. `flush` is ottla.acks.all.flush, `clean` whether the run ended with a clean stop,
+    `away` are the ids of the log directories that were missing all the time."""
+
+    epoch: int
+    boot: str
+    flush: str
+    clean: bool = False
+    away: tuple[str, ...] = ()
+
+
+def read(disk: Disk, directory: str) -> RunRecord | None:
+    """The record of the last run; None if there is none, or it is damaged."""
+    try:
+        body = json.loads(disk.read_bytes(f"{directory}/{RUN}"))
+        if body.pop("version") != 1:
+            return None
+        away = body.pop("away", [])
+        if type(away) is not list or not all(type(each) is str for each in away):
+            return None
+        record = RunRecord(**body, away=tuple(away))
+        types = (record.epoch, int), (record.boot, str), (record.flush, str), (record.clean, bool)
+        return record if all(type(value) is kind for value, kind in types) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def write(disk: Disk, directory: str, record: RunRecord) -> None:
+    """Write the record of this run. Raises OSError."""
+    body = {"version": 1, **asdict(record)}
+    if not record.away:
+        del body["away"]                            # earlier versions read the others
+    disk.write_atomically(
+        f"{directory}/{RUN}", json.dumps(body, separators=(",", ":")).encode()
+    )
+
+
+def stop_class(records: Iterable[RunRecord | None], epoch: int, boot: str) -> str:
+    """How the run under `epoch` ended, the worst of its directories; `boot` is the boot id now."""
+    return max((_one(record, epoch, boot) for record in records), key=STOPS.index, default=LOST)
+
+
+def _one(record: RunRecord | None, epoch: int, boot: str) -> str:
+    if record is None or record.epoch != epoch:
+        return MACHINE
+    if record.clean:
+        return CLEAN
+    survived = record.boot == boot and boot != ""
+    return CRASH if survived or record.flush == FLUSHED else MACHINE

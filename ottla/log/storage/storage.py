@@ -1,0 +1,525 @@
+"""All logs of a broker, in all its log directories.
+
+A log is opened when `get_or_create` asks for it. The directories' checkpoints and clean-shutdown
+markers are read once at the start: after a clean stop no log's own files are read before they are
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from errno import ENOSPC
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.files.clock import Clock
+from ottla.log.files.closed_logs import ClosedLog
+from ottla.log.files.disk import Disk, is_passing
+from ottla.log.files.open_files import OpenFiles
+from ottla.log.partition.config import LogConfig
+from ottla.log.partition.index_rebuilds import IndexRebuilds
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.quarantine import put_all_aside
+from ottla.log.storage import clean_stop, known_directories, void_copies
+from ottla.log.storage.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
+from ottla.log.storage.deletions import Deletions
+from ottla.log.storage.log_directory import LogDirectory, StorageRefused
+from ottla.log.storage.move_record import finish_moves
+from ottla.log.storage.recovery_task import LogRecovery, Wanted
+from ottla.log.storage.reserve import Reserve
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.log.storage.move_transfer import Move
+
+
+class Storage:
+    """The logs by partition, and the directories that they are in."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        directories: list[LogDirectory],
+        open_segments_max: int,
+        on_failure: Callable[[str, str], None],
+    ) -> None:
+        self.disk, self.clock = disk, clock
+        self.directories = directories
+        self.logs: dict[Partition, PartitionLog] = {}
+        self.open_files = OpenFiles(open_segments_max)
+        self.open_files.rebuilds = IndexRebuilds()
+        self.on_failure = on_failure
+        self.deletions = Deletions(disk, clock)
+        self.homes: dict[Partition, LogDirectory] = {}
+        self.rivals: dict[Partition, list[LogDirectory]] = {}
+        """Further directories with a partition's name, of other topics; until its own is known."""
+        self.recovered: dict[Partition, LogRecovery] = {}
+        self.moves: dict[Partition, Move] = {}
+        """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
+        self.reserve: Reserve | None = None
+        self.is_cordoned: Callable[[str], bool] = lambda path: False
+        """Whether a directory gets no new partitions, by its path (KIP-1066)."""
+        self.on_full: Callable[[LogDirectory], object] = lambda directory: None
+        """Called with a directory when it becomes full."""
+        self.failures = {each.path: partial(self.fail, each) for each in directories}
+        self.refusals = {each.path: partial(self.refuse, each) for each in directories}
+        self.started = False
+        self.complete = all(each.known for each in directories)
+        for directory in directories:
+            for partition in directory.partitions:
+                if partition in self.homes:
+                    self.note_rival(partition, directory)
+                else:
+                    self.homes[partition] = directory
+            self.deletions.add_left(directory.deleted())
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directories: Sequence[str],
+        *,
+        node_id: int = 0,
+        cluster_id: str | None = None,
+        clustered: bool = False,
+        open_segments_max: int = 300,
+        forgotten: Collection[str] = (),
+        on_failure: Callable[[str, str], None] = lambda path, reason: None,
+    ) -> Storage:
+        """Locks and checks every directory; new ones get their ids.
+
+        A directory that cannot be read or written is offline until the next start, the others
+        serve. So is one that these remember and that is missing, unless its id is in `forgotten`.
+        `on_failure(directory, reason)` is called when a directory goes offline. `clustered` says
+        that the metadata are in ZooKeeper, which knows the cluster's id.
+        Raises StorageRefused.
+        """
+        if not directories:
+            raise StorageRefused("log.dirs is empty: it must name at least one directory")
+        opened: list[LogDirectory] = []
+        for path in directories:
+            try:
+                opened.append(LogDirectory(disk, path))
+            except OSError as error:
+                opened.append(LogDirectory.unusable(disk, path, error))
+        known = known_directories.remembered(disk, opened)
+        for at, directory in enumerate(opened):
+            try:
+                was = known_directories.away(directory, known, forgotten)
+                if was:
+                    raise FileNotFoundError(
+                        f"it is empty, but was the directory {was}. Is it mounted? If it is lost"
+                        f" for good, set ottla.forget.directories={was}; its partitions then"
+                        " begin empty"
+                    )
+                if directory.offline is None:
+                    directory.identify(node_id, cluster_id, clustered)
+                    cluster_id = directory.cluster_id
+            except OSError as error:
+                directory.close()
+                opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        opened += known_directories.missing(disk, opened, known, forgotten)
+        # Nothing is changed before all of them are known to be ours.
+        for at, directory in enumerate(opened):
+            try:
+                directory.remove_marker()
+                directory.remember_topics()
+            except OSError as error:
+                directory.close()
+                opened[at] = LogDirectory.unusable(disk, directory.path, error)
+        known_directories.name(opened, known)
+        try:
+            known_directories.remember(disk, opened, known, forgotten)
+        except OSError as error:
+            on_failure(known_directories.DIRECTORIES, f"it could not be written: {error}")
+        failed = [directory for directory in opened if directory.offline is not None]
+        try:
+            finish_moves(disk, opened)
+        except OSError as error:
+            raise StorageRefused(f"a partition's move could not be finished: {error}") from error
+        if len(failed) == len(opened):
+            raise StorageRefused("; ".join(str(each.offline) for each in failed))
+        for directory in failed:
+            on_failure(directory.path, str(directory.offline))
+        return cls(disk, clock, opened, open_segments_max, on_failure)
+
+    def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
+        """The log directories that had records of a partition on the medium, by their checkpoints,
+        and have no directory of it: something else has removed it. None while it may be in one that
+        is not there."""
+        return [] if not self.complete else [
+            each for each in self.directories
+            if key not in each.partitions and each.offline is None
+            and each.topic_ids.get(key[0]) == topic_id
+            and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
+        ]
+
+    def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
+        """Keep an only copy offline whose directory is gone: an empty log in its place would give
+        its offsets to other records. Raises StorageFailed."""
+        for home in self.vanished(key, topic_id):
+            start, end = home.log_starts.get(key, 0), home.recovery_points[key]
+            raise StorageFailed(
+                f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
+                f" {end - 1} ({end - start} records at most): {key[0]}-{key[1]} is offline. Put the"
+                " directory back and restart, or delete the topic."
+            )
+
+    def note_rival(self, key: Partition, directory: LogDirectory) -> None:
+        """Handles partitions found in two directories, which is valid only if the topic was deleted
+        and recreated, if one was begun while the other was away, or if a failed write left one
+        without an id and without records. Raises StorageRefused."""
+        first = self.homes[key]
+        homes = first, directory
+        ids = [home.topic_id(key) for home in homes]
+        if ids[0] == ids[1] and (right := void_copies.later(key, *homes)) is not None:
+            former = first if right is directory else directory
+            for offsets in former.checkpointed():
+                offsets.pop(key, None)
+            self.homes[key] = right
+            self.rivals.setdefault(key, []).append(former)
+            return
+        unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
+        if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
+            raise StorageRefused(
+                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
+                " of them away: the broker cannot know which is the right one."
+            )
+        self.rivals.setdefault(key, []).append(directory)
+
+    def keep_reserve(self, directory: LogDirectory) -> Reserve:
+        """Keep room in a directory for what makes room on a full disk."""
+        self.reserve = Reserve(self.disk, directory.path)
+        return self.reserve
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the directories belong to."""
+        return next(each.cluster_id for each in self.directories if each.cluster_id)
+
+    @property
+    def high_watermarks(self) -> dict[Partition, int]:
+        """High watermarks as the last run saved them: of a partition that has a directory, as they
+        are beside that. Of several directories it is not known yet which one is right."""
+        return {
+            key: offset
+            for directory in self.directories
+            for key, offset in directory.high_watermarks.items()
+            if self.homes.get(key, directory) is directory and key not in self.rivals
+        }
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        """The log if it is open, or None."""
+        return self.logs.get((topic, partition))
+
+    def get_or_create(
+        self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig
+    ) -> PartitionLog:
+        """The log of a partition, opened and recovered if necessary; files are made on first
+        append.
+
+        A directory of the same name that belongs to another topic id is put aside first. Raises
+        StorageFailed if no directory is online, or on a disk error.
+        """
+        key = topic, partition
+        log = self.logs.get(key)
+        if log is not None:
+            return log
+        try:
+            log = self.open_log(key, topic_id, config)
+        except OSError as error:
+            raise StorageFailed(f"{topic}-{partition} could not be opened: {error}") from error
+        self.logs[key] = log
+        return log
+
+    def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
+        """Those of the logs in `wanted` that have to be recovered, a list for each directory.
+
+        Running them is optional: `get_or_create` does what is missing. The remaining ones wait
+        meanwhile.
+        """
+        found: dict[str, list[LogRecovery]] = {}
+        if all(directory.clean for directory in self.directories if directory.offline is None):
+            return []
+        for key, topic_id, config in wanted:
+            home = self.homes.get(key)
+            if key in self.rivals:
+                continue
+            if home is None or home.offline is not None or home.clean or key in self.logs:
+                continue
+            home.claim(key[0], topic_id)
+            recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
+            found.setdefault(home.path, []).append(recovery)
+        return list(found.values())
+
+    def end_recovery(self, recovery: LogRecovery) -> None:
+        """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""
+        if recovery.log is not None:
+            recovery.log.share(self.open_files)
+        if recovery.log is not None or recovery.error is not None:
+            self.recovered[recovery.key] = recovery
+
+    def open_log(self, key: Partition, topic_id: bytes | None, config: LogConfig) -> PartitionLog:
+        home, closed = self.homes.get(key), None
+        if key in self.deletions.in_place:
+            raise OSError(
+                ENOSPC,
+                "a deleted topic's files are to be removed first",
+                self.deletions.in_place[key],
+            )
+        if key in self.rivals:
+            home = self.settle_rivals(key, topic_id)
+        elif home is not None:
+            closed = home.closed.pop(key, None)
+            if closed is not None and closed.topic_id is not None:
+                right = topic_id in (None, closed.topic_id)
+            else:
+                right = home.is_of(key, topic_id)
+            if not right:
+                self.put_aside(key, home)
+                home = closed = None
+        if home is None:
+            self.refuse_to_guess(key)
+            home = self.choose_directory(key, topic_id)
+            self.homes[key] = home
+        if home.offline is not None:
+            raise StorageFailed(home.offline)
+        home.claim(key[0], topic_id)
+        if closed is None and key not in home.partitions:
+            start = home.log_starts.get(key, 0)
+            closed = ClosedLog(topic_id, start, start, -1, 0, 0, -1)
+        if closed is not None:
+            log = PartitionLog.rest(
+                self.disk,
+                self.clock,
+                home.file(f"{key[0]}-{key[1]}"),
+                config,
+                open_files=self.open_files,
+                topic_id=topic_id,
+                closed=closed,
+                first_dirty_offset=home.cleaned.get(key, 0),
+                aborted_sizes=home.aborted_sizes.get(key),
+            )
+        elif key in self.recovered:
+            log = self.recovered.pop(key).result()
+        else:
+            recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
+            log = recovery.open(self.open_files)
+        log.health.watch(self.failures[home.path], self.refusals[home.path])
+        away = [each for each in self.directories if each.offline is not None]
+        if self.started and key not in home.partitions and away:
+            void_copies.begin(home, key, topic_id, away)
+        home.partitions.add(key)
+        return log
+
+    def refuse_to_guess(self, key: Partition) -> None:
+        """At the start, a partition found nowhere may be in a directory that could not be opened.
+
+        Creating an empty one would hide its records. Raises StorageFailed.
+        """
+        if self.started or self.complete:
+            return
+        hidden = [each for each in self.directories if not each.known]
+        if hidden:
+            raise StorageFailed(
+                f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
+            )
+
+    def unavailable_log(
+        self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
+    ) -> PartitionLog:
+        """A placeholder for a log that could not be opened: empty, and refusing with the reason."""
+        home = self.homes.get(key) or self.directories[0]
+        log = PartitionLog.rest(
+            self.disk,
+            self.clock,
+            home.file(f"{key[0]}-{key[1]}"),
+            config,
+            open_files=self.open_files,
+            topic_id=topic_id,
+            closed=ClosedLog(topic_id, 0, 0, -1, 0, 0, -1),
+        )
+        log.fail(reason)
+        return log
+
+    def put_unreadable_aside(self, key: Partition) -> list[str]:
+        """Rename all segments of a log that cannot be opened; the next attempt finds an empty one.
+        Returns their new paths. Raises StorageFailed."""
+        home = self.homes[key]
+        try:
+            aside = put_all_aside(self.disk, home.file(f"{key[0]}-{key[1]}"))
+        except OSError as error:
+            raise StorageFailed(f"{key[0]}-{key[1]} could not be put aside: {error}") from error
+        for known in home.checkpointed():
+            known.pop(key, None)
+        return aside
+
+    def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
+        """Of several directories with a name, the one of this topic; the others are put aside."""
+        # The first of them may be gone: deleting its topic may have removed it meanwhile.
+        homes = [self.homes.pop(key)] if key in self.homes else []
+        named = [*homes, *self.rivals.pop(key)]
+        right = next((each for each in named if each.topic_id(key) == topic_id), None)
+        for each in named:
+            each.closed.pop(key, None)
+            if each is not right:
+                self.put_aside(key, each)
+        if right is not None:
+            self.homes[key] = right
+        return right
+
+    def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
+        """The online directory with the fewest partitions, a cordoned or full one only if all are;
+        for a log whose files a power cut removed, the one whose checkpoint has its start: its
+        offsets must not be reused."""
+        online = [directory for directory in self.directories if directory.offline is None]
+        if not online:
+            raise StorageFailed("every log directory is offline; see the log for the reasons")
+        for directory in online:
+            if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
+                return directory
+        return min(online, key=lambda each: (
+            self.is_cordoned(each.path), each.space.full, len(each.partitions),
+        ))
+
+    def put_aside(self, key: Partition, home: LogDirectory) -> None:
+        """Renames a directory that belongs to an older topic of this name."""
+        name = f"{key[0]}-{key[1]}"
+        stray = home.file(self.deletions.unique_name(name, "stray"))
+        self.disk.rename(home.file(name), stray)
+        self.disk.sync_directory(home.path)
+        self.deletions.add_stray(stray)
+        if self.homes.get(key) is home:
+            self.forget(key)
+        else:
+            home.forget(key)
+
+    def forget(self, key: Partition) -> None:
+        move = self.moves.pop(key, None)
+        self.homes.pop(key, None)
+        if move is not None:
+            move.give_up()
+        for directory in self.directories:
+            directory.forget(key)
+
+    def delete(self, topic: str, partition: int, topic_stays: bool = False) -> None:
+        """Deletes a log: its directory is renamed now, and its files are removed when they are due.
+        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
+
+        A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
+        cut before it brings back directories without a topic; the topic id distinguishes them from
+        a new topic's.
+
+        Raises StorageFailed.
+        """
+        key = topic, partition
+        home = self.homes.get(key)
+        log = self.logs.pop(key, None)
+        if not topic_stays:
+            for directory in self.directories:
+                directory.topic_ids.pop(topic, None)
+        if home is None:
+            self.forget(key)            # its checkpoints are of the topic that goes
+            return
+        if home.offline is not None:
+            # Its files stay. If they reappear, they belong to no topic, or to an older one.
+            self.forget(key)
+            return
+        name = f"{topic}-{partition}"
+        self.deletions.forget_files(home.file(name))
+        target = home.file(self.deletions.unique_name(name, "delete"))
+        delay_ms = LogConfig().file_delete_delay_ms
+        try:
+            if log is not None:
+                delay_ms = log.config.file_delete_delay_ms
+                log.health.watch(None)
+                log.fail("its topic was deleted")
+                log.move_to(target)
+            elif self.disk.exists(home.file(name)):
+                self.disk.rename(home.file(name), target)
+            self.deletions.note_renamed(home.path)
+        except OSError as error:
+            if not is_passing(error):
+                self.fail(home, f"{name} could not be renamed for its deletion: {error}")
+                self.forget(key)        # like what is deleted while its directory is offline
+                raise StorageFailed(str(home.offline)) from error
+            # A full disk may have no space for another name. The name of the files must be freed.
+            self.deletions.keep_in_place(key, home.file(name))
+        else:
+            self.deletions.add(target, delay_ms)
+        self.forget(key)
+
+    def unclaimed(self) -> list[Partition]:
+        """Partitions that have a directory and were never requested."""
+        return [key for key in self.homes if key not in self.logs]
+
+    def fail(self, directory: LogDirectory, reason: str) -> None:
+        """Takes a directory with all its logs offline for good: only a restart brings it back."""
+        if directory.offline is not None:
+            return
+        directory.offline = f"log directory {directory.path} is offline: {reason}"
+        for key, log in self.logs.items():
+            if self.homes[key] is directory:
+                log.fail(directory.offline)
+        self.on_failure(directory.path, reason)
+
+    def refuse(self, directory: LogDirectory, error: OSError) -> None:
+        """Notes that a write in a directory failed with an error that may pass."""
+        if directory.space.refused(error):
+            self.on_full(directory)
+
+    def begin_checkpoint(
+        self, high_watermarks: Iterable[tuple[Partition, int]] = ()
+    ) -> CheckpointTask:
+        """The current contents of the checkpoint files. `run` the result, in any thread."""
+        task = CheckpointTask(self.disk)
+        for _ in self.checkpoint_steps(task, high_watermarks):
+            pass
+        return task
+
+    def checkpoint_steps(
+        self, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]] = ()
+    ) -> Iterator[None]:
+        """The same in steps: `task` is complete after the last one.
+
+        Changes between the steps may be included or not: each entry is valid by itself.
+        """
+        return checkpoint_steps(self, task, high_watermarks)
+
+    def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
+        """Only the log starts of some directories, in steps."""
+        return log_start_steps(self, task, paths)
+
+    def end_checkpoint(self, task: CheckpointTask) -> None:
+        """Handles a checkpoint's errors: a full disk is reported and retried, any other failure
+        takes its directory offline. Raises StorageFailed.
+        """
+        failed = [directory for directory, _ in task.failures]
+        for directory, ids in task.topic_ids:
+            if directory not in failed:
+                directory.written_ids = ids
+        for directory, error in task.failures:
+            if is_passing(error):
+                self.refuse(directory, error)
+            else:
+                self.fail(directory, f"a checkpoint could not be written: {error}")
+        if task.failures:
+            raise StorageFailed(
+                "; ".join(
+                    f"no checkpoint of {directory.path}: {error}"
+                    for directory, error in task.failures
+                )
+            ) from task.failures[0][1]
+
+    def checkpoint(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
+        """Write the checkpoint files. Blocks. Raises StorageFailed."""
+        task = self.begin_checkpoint(high_watermarks)
+        task.run()
+        self.end_checkpoint(task)
+
+    def close(self, high_watermarks: Iterable[tuple[Partition, int]] = ()) -> None:
+        """Flush and close every log, and mark this as a clean stop. Blocks."""
+        clean_stop.close(self, high_watermarks)

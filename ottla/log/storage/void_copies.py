@@ -1,0 +1,53 @@
+"""Which log directories were away when a partition's log was begun.
+
+A replica may be taken off a broker while its log directory has failed, and be given back: its log
+begins anew in another directory. Once the first one works again, it still has the former copy. The
+file `.ottla-begun-without` in the partition's directory shows that the former one is void: it has
+the ids of the directories that were away, one on each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.partition import loading
+from ottla.log.storage.log_directory import LogDirectory
+
+BEGUN_WITHOUT = ".ottla-begun-without"
+
+
+def begin(
+    home: LogDirectory, key: Partition, topic_id: bytes | None, away: Iterable[LogDirectory]
+) -> None:
+    """Make a partition's directory, durably, while others are away. Raises OSError.
+
+    Without it the next start would assume that a partition found nowhere is in a missing directory.
+    """
+    path = home.file(f"{key[0]}-{key[1]}")
+    home.disk.makedirs(path)
+    ids = sorted(each.directory_id for each in away if each.directory_id)
+    # First: without the topic's id the directory is not taken for a copy.
+    home.disk.write_atomically(f"{path}/{BEGUN_WITHOUT}", "\n".join(ids).encode())
+    if topic_id is not None:
+        metadata = loading.partition_metadata(topic_id)
+        home.disk.write_atomically(f"{path}/partition.metadata", metadata)
+    home.disk.sync_directory(home.path)
+
+
+def later(key: Partition, one: LogDirectory, other: LogDirectory) -> LogDirectory | None:
+    """Of two directories with a copy of a partition, the one whose copy was begun while the other
+    was away; None if that is not known. Raises OSError."""
+    found = [
+        each for each, former in ((one, other), (other, one))
+        if former.directory_id and former.directory_id in _away_at_begin(key, each)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _away_at_begin(key: Partition, home: LogDirectory) -> list[str]:
+    try:
+        data = home.disk.read_bytes(home.file(f"{key[0]}-{key[1]}/{BEGUN_WITHOUT}"))
+    except FileNotFoundError:
+        return []
+    return data.decode(errors="replace").split("\n")

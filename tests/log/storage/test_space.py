@@ -1,0 +1,51 @@
+"""When a log directory counts as full, and when it has space again."""
+
+from __future__ import annotations
+
+from errno import EDQUOT, EIO, EMFILE, ENOSPC
+
+import pytest
+
+from ottla.log.storage.space import PLENTY_BYTES_MAX, PROBE, Room, Space
+from tests.log.faulty_disk import FaultyDisk
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk()
+    disk.makedirs("/data")
+    return disk
+
+
+@pytest.mark.parametrize("code", [ENOSPC, EDQUOT])
+def test_only_the_first_refusal_makes_a_directory_full(disk: FaultyDisk, code: int) -> None:
+    space = Space(disk, "/data")
+    assert [space.refused(OSError(code, "no more")) for _ in range(3)] == [True, False, False]
+    assert space.full and space.refusal is not None and "no more" in space.refusal
+
+
+@pytest.mark.parametrize("code", [EMFILE, EIO])
+def test_other_errors_do_not_make_a_directory_full(disk: FaultyDisk, code: int) -> None:
+    space = Space(disk, "/data")
+    assert not space.refused(OSError(code, "something else")) and not space.full
+
+
+def test_a_full_directory_has_space_again_once_plenty_is_free_and_a_file_can_be_written(
+    disk: FaultyDisk,
+) -> None:
+    space = Space(disk, "/data")
+    space.refused(OSError(ENOSPC, "no more"))
+    disk.free = PLENTY_BYTES_MAX - 1
+    assert not space.note(space.measure()) and space.full
+    disk.free = PLENTY_BYTES_MAX
+    disk.errors = {"write": EDQUOT}         # a quota does not show in what is free
+    assert not space.note(space.measure()) and space.full
+    disk.errors = {}
+    assert space.note(space.measure()) and not space.full
+    assert not space.note(space.measure()), "it is said once"
+    assert not disk.exists(f"/data/{PROBE}")
+
+
+def test_plenty_is_a_twentieth_of_a_small_file_system() -> None:
+    assert Room(5, 100).plenty and not Room(4, 100).plenty
+    assert Room().plenty, "where the file system does not say, nothing is short"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
+from ottla.broker.history.histories import Histories
 from ottla.broker.network.counts import Counts
 from ottla.broker.notes import Notes
 from ottla.broker.quotas.connection_rates import ConnectionRates
@@ -89,6 +90,7 @@ class BrokerContext:
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
     departed: DepartedBrokers = field(init=False)
+    histories: Histories = field(init=False)
     notes: Notes = field(init=False)
     creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """The internal topics that are being created."""
@@ -115,6 +117,7 @@ class BrokerContext:
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)
         self.notes = Notes(self.clock.monotonic)
+        self.histories = Histories(self)
         config = self.config
         self.departed = DepartedBrokers(self.clock, config.ottla_unavailable_broker_listed_ms)
         self.connection_rates = ConnectionRates(config)

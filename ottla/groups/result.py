@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.groups.history.rings import Event, event
+
 if TYPE_CHECKING:
     from ottla.wire.errors import ProtocolError
 
@@ -56,6 +58,8 @@ class Result:
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     markers: list[MarkersDue] = field(default_factory=list)
     """Of transactions only."""
+    events: list[tuple[str, Event]] = field(default_factory=list)
+    """What happened, by group: kept in memory for whoever asks why (`history/`)."""
 
     after_replay: list[Callable[[ProtocolError | None], None]] = field(default_factory=list)
     """Called once the records are replayed, or with the error if the log refuses them: what exists
@@ -64,6 +68,10 @@ class Result:
     def encode(self, encode: Callable[[Any], Any]) -> None:
         """Encode the records that are not yet; if one cannot be, the result is as before."""
         self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
+
+    def note(self, group_id: str, kind: str, **fields: Any) -> None:
+        """Keep an event of a group, once the log has taken this turn's records."""
+        self.events.append((group_id, event(self.wall_ms, self.tick_ms, kind, fields)))
 
     def reply(self, answer: Answer, reply: Any) -> None:
         """Answer a request once this turn's records are committed."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.groups.classic.requests import ServedClassicGroup
+from ottla.groups.history.group_history import ENDS, NOT_RECORDED, GroupHistory
 from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Cluster
+    from ottla.groups.result import Result
     from ottla.groups.settings import GroupSettings
+    from ottla.wire.errors import ProtocolError
 
 
 class Runtime(ShardRuntime[Shard]):
@@ -32,12 +36,38 @@ class Runtime(ShardRuntime[Shard]):
         self.patience_ms = settings.offsets_commit_timeout_ms
         self._new_id = new_id
         self._cluster = cluster
+        self.history = GroupHistory()
+        self.happened = self._happened
 
     def begin_load(self, partition: int) -> Shard:
         """Begins to load a partition led by this broker: replay its records, then `adopt` it."""
         return self.load_into(
             Shard(partition, self.settings, self._new_id, self._cluster, self.replicated)
         )
+
+    def adopt(self, shard: Shard) -> None:
+        """Coordinates a shard that is loaded."""
+        # Another broker may have ended the rebalances of an earlier term here.
+        for group_id in [*self.history.rebalances]:
+            if self.partition_of(group_id) == shard.partition:
+                del self.history.rebalances[group_id]
+        super().adopt(shard)
+
+    def _happened(self, result: Result, error: ProtocolError | None) -> None:
+        """Keep the events of a turn. Where the log refused its records, a group of KIP-848 is as
+        before; the members of a classic one came and went in memory."""
+        events, result.events = result.events, []
+        for group_id, event in events:
+            if error is None or (self._is_classic(group_id) and event.kind not in ENDS):
+                self.history.note(group_id, event)
+        for group_id in dict.fromkeys(group_id for group_id, _ in events) if error else ():
+            result.note(group_id, NOT_RECORDED, reason=str(error))
+            self.history.note(*result.events[-1])
+
+    def _is_classic(self, group_id: str) -> bool:
+        shard = self.live_shard(group_id)
+        group = None if shard is None else shard.groups.get(group_id)
+        return isinstance(group, ServedClassicGroup)
 
     @property
     def cluster(self) -> Cluster:

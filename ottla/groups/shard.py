@@ -71,6 +71,8 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.context = Context(settings, cluster, new_id, self._place)
         self.is_read = self.is_loaded = False
+        self.loaded_ms = -1
+        """Unix time since when this broker coordinates the groups."""
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
         self._ended = ""
@@ -316,7 +318,7 @@ class Shard:
 
     def loaded(self, result: Result) -> None:
         """Starts every member's session after all records have been read."""
-        self.is_loaded = True
+        self.is_loaded, self.loaded_ms = True, result.wall_ms
         interval_ms = self.context.settings.offsets_retention_check_interval_ms
         result.set_timer(EXPIRE, "", after_ms=interval_ms)
         for group in self.groups.values():

@@ -153,6 +153,8 @@ class ShardRuntime(Generic[S]):
         client gets an error that it retries; the record stays, and the retry waits for it, too."""
         self.lost: Callable[[int], None] = lambda partition: None
         """Called with a partition that was unloaded because an append to it was lost."""
+        self.happened: Callable[[Result, ProtocolError | None], None] = lambda result, error: None
+        """Called with a turn that has events, and with the error if the log refused its records."""
         self.partitions = partitions
         self._clock = clock
         self._append = append
@@ -442,6 +444,8 @@ class ShardRuntime(Generic[S]):
         if result.records:
             self._record(live, result, producer)
             return
+        if result.events:
+            self.happened(result, None)
         for follow in result.after_replay:
             follow(None)
         if live.open_appends:
@@ -479,6 +483,8 @@ class ShardRuntime(Generic[S]):
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop().tell(told)
+            if result.events:
+                self.happened(result, told)
             for follow in result.after_replay:
                 follow(told)
             self._appended(live)
@@ -487,6 +493,8 @@ class ShardRuntime(Generic[S]):
             return
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
+        if result.events:
+            self.happened(result, None)
         for follow in result.after_replay:
             follow(None)
         if not outcome:

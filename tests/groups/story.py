@@ -22,6 +22,9 @@ from ottla.groups.classic import subscription
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.history.rings import Event
+from ottla.groups.history.sentences import sentence
+from ottla.groups.history.standing import Moment, standing
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import NO_PRODUCER, Producer, TopicPartition
 from ottla.groups.settings import GroupSettings
@@ -98,6 +101,7 @@ class Story:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.bench = Workbench(**settings)
         self.heard: list[str] = []
+        self.told: list[Event] = []
 
     def play(self, step: str) -> str:
         """Play one step; returns the answers during it."""
@@ -140,6 +144,7 @@ class Story:
             options.get("type", "consumer"),
             tuple((name, data + options.get("data", "").encode()) for name in protocols),
             options.get("version", "9") >= "4", options.get("version", "9") >= "9",
+            reason=options.get("reason"),
         )
         return self.change(lambda s, r, a: s.join(request, a, r), group, options.get("id", client))
 
@@ -234,6 +239,23 @@ class Story:
         words = [known.state_name, f"generation {known.generation}"]
         words += [f"{m.member_id}={_readable(m.assignment)}" for m in known.members.values()]
         return " ".join(words)
+
+    def why(self, group: str = "g", *, options: dict[str, str]) -> str:
+        """What a group waits for now."""
+        runtime = self.bench.runtime
+        shard = self.bench.shard(group)
+        moment = Moment(
+            self.bench.clock.now_ms(), runtime.tick_ms(), runtime.history.rebalance(group),
+            shard.context.cluster, shard.context.settings,
+        )
+        return "; ".join(found.text for found in standing(shard.groups[group], moment)) or "at rest"
+
+    def happened(self, group: str = "g", *, options: dict[str, str]) -> str:
+        """What has happened in a group since this was asked last."""
+        events = self.bench.runtime.history.events(group)
+        new = [each for each in events if each not in self.told]
+        self.told = events
+        return ". ".join(sentence(each) for each in new) or "nothing"
 
     def topic(self, name: str, options: dict[str, str]) -> str:
         self.bench.cluster.make(name, int(options["partitions"]))

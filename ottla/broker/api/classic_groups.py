@@ -55,6 +55,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
         needs_member_id=context.version >= 4,
         may_skip_assignment=context.version >= 9,
         sees=context.access.sight(),
+        reason=request.reason,
     )
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     answer = deliver_to(future)
@@ -174,7 +175,10 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     if context.version < 3:
         leaving = [Leaving(request.member_id)]
     else:
-        leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
+        leaving = [
+            Leaving(each.member_id, each.group_instance_id, each.reason)
+            for each in request.members
+        ]
     try:
         codes = await answer_of(
             coordinator,

@@ -3,7 +3,7 @@
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
     /readyz                 200 while clients are served and can write, 503 otherwise
-    /api/v1/status, /api/v1/connections, /api/v1/groups, /api/v1/telemetry   as JSON
+    /api/v1/…               JSON: lists are in `status`, what is about one name in `named`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.broker.http import status
+from ottla.broker.http import named, status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.cluster_metrics import cluster_metrics
@@ -109,8 +109,13 @@ class HttpServer:
         elif path in JSON:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
+        elif (asked := named.find(path)) is not None:
+            code, document = await named.answer(self.monitor.broker, asked)
+            text = json.dumps(document, indent=2)
+            await self._answer(writer, code, text + "\n", "application/json")
         else:
-            known = " ".join(["/metrics", "/healthz", "/readyz", *JSON])
+            about = [f"{named.PREFIX}{kind}/NAME/{word}" for kind, word in named.NAMED]
+            known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
             await self._answer(writer, 404, f"not here; here are {known}\n")
 
     def _readiness(self) -> tuple[bool, str]:
@@ -183,6 +188,7 @@ async def _send(writer: asyncio.StreamWriter, pieces: list[str]) -> None:
 
 def _head(code: int, kind: str, extra: str) -> bytes:
     reason = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
+              421: "Misdirected Request", 500: "Internal Server Error",
               503: "Service Unavailable"}[code]
     return (
         f"HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n{extra}\r\n"

@@ -110,6 +110,8 @@ class ClassicGroup:
     members, who may not have been told, have joined again."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
+    last_joined: str = ""
+    """The member whose JoinGroup came last."""
     _common: set[str] | None = None
     _topics: frozenset[str] | None = None
     _topics_known: bool = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Join, Joined, JoinedMember, NewMemberId
+from ottla.groups.classic.noting import note_joined, note_joined_again, note_member
 from ottla.groups.classic.rebalance import (
     SESSION,
     arm_session,
@@ -41,7 +42,7 @@ def join(
 
     Raises UnknownMember, FencedInstance, InconsistentProtocol, GroupMaxSizeReached, NewMemberId.
     """
-    _check_size(group, request.member_id, settings)
+    _check_size(group, request.member_id, result, settings)
     if not group.supports(request.protocol_type, request.protocols):
         raise InconsistentProtocol(
             f"{group.group_id} of type {group.protocol_type} supports {group.common_protocols()},"
@@ -61,7 +62,9 @@ def join(
         _add(group, member_id, request, answer, result, settings)
 
 
-def _check_size(group: ClassicGroup, member_id: str, settings: GroupSettings) -> None:
+def _check_size(
+    group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
+) -> None:
     """During a rebalance, only members that have joined count: the others may be gone."""
     if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
         return
@@ -72,7 +75,9 @@ def _check_size(group: ClassicGroup, member_id: str, settings: GroupSettings) ->
     else:
         welcome, size = member is not None, len(group.members)
     if not welcome and size >= settings.group_max_size:
-        group.remove(member_id)
+        removed = group.remove(member_id)
+        if removed is not None:
+            note_member(group, removed, "no_room", result, group_max_size=settings.group_max_size)
         raise GroupMaxSizeReached(f"{group.group_id} has group.max.size = {size} members")
 
 
@@ -94,6 +99,7 @@ def _join_again(
     elif group.state is ClassicState.EMPTY:
         raise UnknownMember(f"{group.group_id} has lost all of its members")
     else:
+        note_joined_again(group, member, request, result)
         _update(group, member, request, answer, result)
         rebalance(group, result, settings)
 
@@ -111,6 +117,8 @@ def _add(
     member = _member(member_id, request)
     member.awaits_join, member.is_new = answer, True
     group.add(member, request.protocol_type)
+    group.last_joined = member_id
+    note_joined(group, member, request, result)
     # A client whose connection broke during the wait has no id to come back with: without this
     # timeout its attempts would accumulate in the group.
     arm_session(group, member, result, settings.group_new_member_join_timeout_ms)
@@ -140,6 +148,7 @@ def _update(
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.awaits_join = answer
+    group.last_joined = member.member_id
 
 
 def _replace_static(
@@ -154,12 +163,14 @@ def _replace_static(
     old_id = group.static_members[request.instance_id or ""]
     old, successor = group.members[old_id], _member(member_id, request)
     successor.assignment = old.assignment
+    note_member(group, successor, "replaced", result, former=old_id, reason=request.reason)
     if group.state is ClassicState.STABLE and group.protocol == group.choose_protocol_of(
         [member for member in group.members.values() if member is not old] + [successor]
     ):
         _take_over(group, old, successor, request, answer, result)
         return
     group.replace_static(old_id, successor)
+    group.last_joined = member_id
     for waiting in (old.awaits_join, old.awaits_sync):
         if waiting is not None:
             result.reply(waiting, FencedInstance(f"{member_id} took over the instance id"))

@@ -27,6 +27,8 @@ class Join:
     """The client understands skip_assignment (version 9, KIP-814)."""
     sees: Callable[[str], bool] | None = None
     """Whether the client may see a topic; None where everybody sees all."""
+    reason: str | None = None
+    """Why it joins, for people (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,5 @@ class Leaving:
 
     member_id: str
     instance_id: str | None = None
+    reason: str | None = None
+    """Why it leaves, for people (KIP-800)."""

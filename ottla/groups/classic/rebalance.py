@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Joined, JoinedMember
+from ottla.groups.classic.noting import (
+    note_began,
+    note_emptied,
+    note_gathered,
+    note_member,
+)
 from ottla.groups.errors import RebalanceInProgress, UnknownMember
 from ottla.groups.records import GroupKey, Record
 from ottla.groups.result import RETRY_MS, Result
@@ -44,6 +50,7 @@ def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> N
     group.came_from_empty = group.state is ClassicState.EMPTY
     group.joined_in_delay = False
     group.move(ClassicState.PREPARING, result.wall_ms)
+    note_began(group, result)
     if group.came_from_empty:
         # The group is new: wait for more members, to avoid further rebalances.
         delay_ms = settings.group_initial_rebalance_delay_ms
@@ -95,6 +102,9 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
     result.cancel_timer(JOIN, group.group_id)
     late = [m for m in group.members.values() if m.awaits_join is None and m.instance_id is None]
     for member in late:
+        note_member(
+            group, member, "did_not_join", result, timeout_ms=group.rebalance_timeout_ms
+        )
         group.remove(member.member_id)
         result.cancel_timer(SESSION, group.group_id, member.member_id)
     if group.members and not group.elect_joined_leader():
@@ -104,10 +114,12 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
     if not group.members:
         record = Record(GroupKey(group.group_id), group.emptied(result.wall_ms))
         result.records.append(record)
+        note_emptied(group, result)
         # If the log refuses the record, the group stays as it is until then.
         result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
         return
     group.next_generation(result.wall_ms)
+    note_gathered(group, result)
     result.set_timer(SYNC, group.group_id, after_ms=group.rebalance_timeout_ms)
     for member in group.members.values():
         if member.awaits_join is not None:
@@ -145,7 +157,10 @@ def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
         return
     if group.pending_syncs:
         for member_id in list(group.pending_syncs):
-            group.remove(member_id)
+            removed = group.remove(member_id)
+            if removed is not None:
+                timeout_ms = group.rebalance_timeout_ms
+                note_member(group, removed, "did_not_sync", result, timeout_ms=timeout_ms)
             result.cancel_timer(SESSION, group.group_id, member_id)
         rebalance(group, result, settings)
 
@@ -168,6 +183,10 @@ def session_timer_fired(
         return
     if not member.is_new and (member.awaits_join is not None or member.awaits_sync is not None):
         return  # its request is pending; its session restarts with our reply
+    timeout_ms = member.session_timeout_ms
+    if member.is_new:
+        timeout_ms = settings.group_new_member_join_timeout_ms
+    note_member(group, member, "silent", result, timeout_ms=timeout_ms)
     remove(group, member, result)
     if group.state is ClassicState.PREPARING:
         complete_if_joined(group, result)

@@ -94,6 +94,7 @@ class ServedClassicGroup(ClassicGroup):
         settings, cluster = context.settings, context.cluster
         if self.members:
             migration.upgrade(self, result, settings, cluster)
+            result.note(self.group_id, "upgraded", member=request.member_id)
             group = upgraded(self.group_id, result)
             consumer_heartbeat.arm_all(group, result, settings, cluster)
         else:
@@ -151,6 +152,7 @@ class ServedClassicGroup(ClassicGroup):
         for member in self.members.values():
             rebalance.arm_session(self, member, result)
         if self.must_rejoin:
+            result.note(self.group_id, "downgraded")
             rebalance.rebalance(self, result, context.settings)
 
     def replay_record(self, key: GroupKey, value: Any, aloud: bool) -> bool:

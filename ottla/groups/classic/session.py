@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.messages import Leaving, Sync, Synced
+from ottla.groups.classic.noting import note_left, note_rebalanced
 from ottla.groups.classic.rebalance import (
     SESSION,
     SYNC,
@@ -69,6 +70,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) 
     """Record the leader's assignment; the replay of the record makes the group stable."""
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
+    note_rebalanced(group, result)
     for member in group.members.values():
         if member.awaits_sync is not None:
             assignment = assignments.get(member.member_id, b"")
@@ -105,5 +107,6 @@ def _leave_one(group: ClassicGroup, leaving: Leaving, result: Result) -> ErrorCo
         member = group.check_member(member_id, leaving.instance_id)
     except ProtocolError as error:
         return error.code
+    note_left(group, member, leaving, result)
     remove(group, member, result)
     return ErrorCode.NONE

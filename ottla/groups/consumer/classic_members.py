@@ -17,6 +17,7 @@ from ottla.groups.classic.subscription import Subscription, read_subscription
 from ottla.groups.consumer.draft import Draft, subscription_changed, topics_changed
 from ottla.groups.consumer.heartbeat import SESSION, arm_rebalance, take_place
 from ottla.groups.consumer.migration import assignment_bytes, offer_downgrade
+from ottla.groups.consumer.noting import note_arrival, note_if_settled
 from ottla.groups.errors import (
     FencedInstance,
     GroupMaxSizeReached,
@@ -77,9 +78,12 @@ def join(
     value = _value(member, request, subscription)
     draft = Draft(group, result, cluster, settings.group_consumer_assignors, request.sees)
     current = _enter(draft, member, member_id, value)
+    former = None if member is None else (member.member_id, member.value)
+    note_arrival(group.group_id, member_id, value, former, result, request.reason)
     draft.update(member is None or subscription_changed(member.value, value))
     owned = _owned(subscription, cluster)
     updated = draft.reconcile(member_id, current, owned)
+    note_if_settled(group, draft, member_id, current, updated, result)
     arm_rebalance(group, member_id, value, current, updated, result)
     result.cancel_timer(REJOIN, group.group_id, member_id)
     if member is not None:

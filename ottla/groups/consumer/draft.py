@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.groups.consumer.group import ConsumerGroup, hash_of
+from ottla.groups.consumer.noting import note_began, note_emptied
 from ottla.groups.consumer.patterns import matching
 from ottla.groups.consumer.reconciliation import Owned, reconcile
 from ottla.groups.records import (
@@ -181,7 +182,13 @@ class Draft:
     def _bump_epoch(self, changed: bool) -> None:
         metadata_hash = hash_of(self._topics())
         if changed or metadata_hash != self._group.metadata_hash:
+            if not changed:
+                self._result.note(self._id, "topics_changed")
             self.epoch += 1
+            if self.members:
+                note_began(self._id, self._result)
+            else:
+                note_emptied(self._id, self._result)
             value = ConsumerGroupValue(self.epoch, metadata_hash)
             self._record(Record(ConsumerGroupKey(self._id), value))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.groups.consumer import patterns
 from ottla.groups.consumer.draft import Draft, subscription_changed
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer.migration import offer_downgrade
+from ottla.groups.consumer.noting import note_arrival, note_if_settled, note_member
 from ottla.groups.errors import (
     FencedInstance,
     FencedMemberEpoch,
@@ -220,8 +221,11 @@ def heartbeat(
         group, result, cluster, settings.group_consumer_assignors, request.sees, value.pattern
     )
     current = _enter(draft, member, value, request)
+    former = None if member is None else (member.member_id, member.value)
+    note_arrival(group.group_id, request.member_id, value, former, result)
     draft.update(member is None or subscription_changed(member.value, value))
     updated = draft.reconcile(request.member_id, current, request.owned)
+    note_if_settled(group, draft, request.member_id, current, updated, result)
     after_ms = session_ms(own, settings)
     result.set_timer(SESSION, group.group_id, request.member_id, after_ms=after_ms)
     arm_rebalance(group, request.member_id, value, current, updated, result)
@@ -393,17 +397,21 @@ def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster)
         left = CurrentMemberValue(LEFT_FOR_NOW, current.epoch, current.state, current.assigned, {})
         key = CurrentMemberKey(group.group_id, member.member_id)
         result.records.append(Record(key, left))
+        note_member(group.group_id, member.member_id, member.value, "left_for_now", result)
     else:
-        remove(group, [member], result, cluster)
+        remove(group, [member], result, cluster, "left")
     return Beaten(request.member_id, request.member_epoch)
 
 
 def remove(
-    group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: Cluster
+    group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: Cluster,
+    kind: str, **fields: Any,
 ) -> None:
-    """Removes members; the next heartbeat of any other member assigns their partitions."""
+    """Removes members; the next heartbeat of any other member assigns their partitions. `kind` and
+    `fields` say why, in the group's history."""
     draft = Draft(group, result, cluster)
     for member in leaving:
+        note_member(group.group_id, member.member_id, member.value, kind, result, **fields)
         draft.drop(member.member_id)
         # If the log refuses this, the member still exists, but may never send anything again.
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
@@ -430,7 +438,8 @@ def arm_all(
 
 
 def session_timer_fired(
-    group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
+    group: ConsumerGroup, member_id: str, result: Result, settings: GroupSettings,
+    cluster: Cluster,
 ) -> None:
     """Removes a member that sent nothing for its session timeout."""
     member = group.members.get(member_id)
@@ -440,7 +449,11 @@ def session_timer_fired(
         after_ms = member.deadline_ms - result.tick_ms
         result.set_timer(SESSION, group.group_id, member_id, after_ms=after_ms)
     else:
-        remove(group, [member], result, cluster)
+        classic = member.value.classic
+        timeout_ms = session_ms(cluster.group_settings(group.group_id), settings)
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        remove(group, [member], result, cluster, "silent", timeout_ms=timeout_ms)
 
 
 def rebalance_timer_fired(
@@ -449,5 +462,9 @@ def rebalance_timer_fired(
     """Removes a member that does not give up what others wait for."""
     member = group.members.get(member_id)
     if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
-        remove(group, [member], result, cluster)
+        remove(
+            group, [member], result, cluster, "did_not_revoke",
+            timeout_ms=member.value.rebalance_timeout_ms,
+            partitions=len(member.current.revoking),
+        )
         result.set_timer(REBALANCE, group.group_id, member_id, after_ms=RETRY_MS)

@@ -94,7 +94,11 @@ class ServedConsumerGroup(ConsumerGroup):
             except ProtocolError as error:
                 codes.append(error.code)
         if gone:
-            heartbeat.remove(self, list(gone.values()), result, context.cluster)
+            by_administrator = not any(each.member_id in gone for each in leaving)
+            heartbeat.remove(
+                self, list(gone.values()), result, context.cluster, "left",
+                by_administrator=by_administrator, reason=leaving[0].reason,
+            )
         return codes
 
     def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
@@ -123,13 +127,18 @@ class ServedConsumerGroup(ConsumerGroup):
         """Called when a timer of the group is due."""
         cluster = context.cluster
         if key.kind == heartbeat.SESSION:
-            heartbeat.session_timer_fired(self, key.member_id, result, cluster)
+            heartbeat.session_timer_fired(
+                self, key.member_id, result, context.settings, cluster
+            )
         elif key.kind == heartbeat.REBALANCE:
             heartbeat.rebalance_timer_fired(self, key.member_id, result, cluster)
         elif key.kind == classic_members.REJOIN:
             member = self.members.get(key.member_id)
             if member is not None and member.rejoin_asked:
-                heartbeat.remove(self, [member], result, cluster)
+                heartbeat.remove(
+                    self, [member], result, cluster, "did_not_join",
+                    timeout_ms=member.value.rebalance_timeout_ms,
+                )
                 result.set_timer(*key, after_ms=RETRY_MS)
         elif key.kind == migration.DOWNGRADE:
             migration.downgrade(self, result, context.settings, cluster)

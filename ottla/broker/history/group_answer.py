@@ -1,0 +1,222 @@
+"""Why does this group stand still? What is so now, then what has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.history.lag_samples import Change, Sample
+from ottla.broker.threads.slices import Slices
+from ottla.groups.errors import GroupIdNotFound
+from ottla.groups.history.sentences import sentence
+from ottla.groups.history.standing import Finding, Moment, owners, standing
+from ottla.groups.history.words import count, duration, size
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+    from ottla.broker.http.lag import Lag
+    from ottla.groups.group import Group
+    from ottla.groups.history.rings import Event
+    from ottla.groups.shard import Shard
+
+STALE_MS = 60_000
+"""A partition with lag whose last commit is older than this stands still."""
+FINDINGS_MAX = 50
+PARTITIONS_MAX = 10_000
+
+
+async def lag_rows(
+    broker: BrokerContext, shard: Shard, group_id: str
+) -> list[dict[str, Any]]:
+    """A row for each partition that a group has committed or is assigned, at most PARTITIONS_MAX.
+
+    Figures are None for a partition without a replica on this broker.
+    """
+    group, slices = shard.group(group_id), Slices()
+    assigned = owners(group, shard.context.cluster)
+    committed = shard.offsets.of_group(group_id)
+    now_ms = broker.clock.now_ms()
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for place in sorted({*committed, *assigned})[:PARTITIONS_MAX]:
+        offset, member_id = committed.get(place), assigned.get(place)
+        partition = broker.replicas.partition(*place)
+        rows[place] = {
+            "topic": place[0], "partition": place[1],
+            "committed": None if offset is None else offset.offset,
+            "committed_seconds_ago":
+                None if offset is None else round(max(0, now_ms - offset.commit_ms) / 1000, 1),
+            "end": None if partition is None else partition.high_watermark,
+            "lag": None, "lag_bytes": None, "lag_seconds": None,
+            "member": member_id,
+        }
+        if slices.over:
+            await slices.pause()
+    for lag in broker.histories.lags().of_group(shard, group_id):
+        _fill(rows, lag)
+        if slices.over:
+            await slices.pause()
+    return list(rows.values())
+
+
+def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
+    row = rows.get((lag.topic, lag.partition))
+    if row is not None:
+        row |= {
+            "lag": lag.records, "lag_bytes": lag.size,
+            "lag_seconds": None if lag.seconds is None else round(lag.seconds, 1),
+        }
+
+
+async def why_group(broker: BrokerContext, group_id: str) -> dict[str, Any]:
+    """The answer of this broker, if it coordinates the group.
+
+    Raises NotCoordinator, CoordinatorLoadInProgress, GroupIdNotFound.
+    """
+    runtime = broker.coordinators.groups.runtime
+    shard: Shard = runtime.shard(group_id)
+    events = runtime.history.events(group_id)
+    if group_id not in shard.groups and not events:
+        raise GroupIdNotFound(f"group {group_id!r} not found")
+    rows = await lag_rows(broker, shard, group_id) if group_id in shard.groups else []
+    group = shard.groups.get(group_id)
+    moment = Moment(
+        broker.clock.now_ms(), runtime.tick_ms(), runtime.history.rebalance(group_id),
+        shard.context.cluster, shard.context.settings,
+    )
+    found = [Finding("deleted", "the group no longer exists")]
+    if group is not None:
+        found = [
+            *standing(group, moment), *_pending(shard, group_id), *_partitions(broker, group, rows),
+            *_lag(broker, group_id, rows, moment.tick_ms),
+        ]
+    return {
+        "group": group_id,
+        "type": None if group is None else group.type_name,
+        "state": None if group is None else group.state_name,
+        "members": 0 if group is None else len(group.members),
+        "coordinator": broker.node_id,
+        "coordinated_since_ms": shard.loaded_ms,
+        "at_ms": moment.wall_ms,
+        "now": [_as_json(each) for each in found[:FINDINGS_MAX]],
+        "events": [event_as_json(each) for each in events],
+    }
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {"kind": finding.kind, "text": finding.text, **finding.fields}
+
+
+def event_as_json(event: Event) -> dict[str, Any]:
+    """An event of a group with its sentence."""
+    return {
+        "at_ms": event.at_ms, "kind": event.kind, "text": sentence(event), "times": event.times,
+        "last_ms": event.last_ms if event.times > 1 else event.at_ms,
+        **{name: value for name, value in event.fields.items() if value is not None},
+    }
+
+
+def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:
+    if shard.offsets.has_pending(group_id):
+        yield Finding(
+            "open_transaction_of_offsets",
+            "an open transaction holds offsets of the group: members that start wait until it ends",
+        )
+
+
+def _partitions(
+    broker: BrokerContext, group: Group, rows: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    """The partitions that stand still, those with the most lag first."""
+    for row in sorted(rows, key=lambda row: -(row["lag"] or 0)):
+        name = f"{row['topic']}-{row['partition']}"
+        fields = {"topic": row["topic"], "partition": row["partition"], "member": row["member"]}
+        lag = row["lag"]
+        if lag and (finding := _held_back(broker, row, name, fields)) is not None:
+            yield finding
+        elif lag and row["member"] is None and len(group.members) and _readable(group):
+            yield Finding(
+                "not_assigned",
+                f"{name} is assigned to no member, and {count(lag, 'record')} wait", fields,
+            )
+        elif lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS:
+            yield Finding(
+                "not_committed",
+                f"{name} is assigned to {row['member']} and was committed last"
+                f" {duration(row['committed_seconds_ago'] * 1000)} ago, at offset"
+                f" {row['committed']}, while {_waiting(row)} wait", fields,
+            )
+        elif row["committed"] is None and row["member"]:
+            yield Finding(
+                "never_committed",
+                f"{name} is assigned to {row['member']}, and the group has never committed an"
+                " offset of it", fields,
+            )
+
+
+def _readable(group: Group) -> bool:
+    """Whether it can be known what each member has."""
+    return group.tells_topics and group.state_name in ("Stable", "Reconciling")
+
+
+def _held_back(
+    broker: BrokerContext, row: dict[str, Any], name: str, fields: dict[str, Any]
+) -> Finding | None:
+    """An open transaction that read_committed consumers wait for."""
+    partition = broker.replicas.partition(row["topic"], row["partition"])
+    if partition is None or not partition.led_here:
+        return None
+    stable = partition.last_stable_offset()
+    if stable >= partition.high_watermark or row["committed"] < stable:
+        return None
+    return Finding(
+        "open_transaction",
+        f"{name} has a transaction that is open since offset {stable}: consumers with"
+        f" isolation.level=read_committed wait for its end, and {_waiting(row)} wait",
+        {**fields, "stable_offset": stable},
+    )
+
+
+def _waiting(row: dict[str, Any]) -> str:
+    seconds = row["lag_seconds"]
+    oldest = "" if seconds is None else f", the oldest {duration(seconds * 1000)} old,"
+    return f"{count(row['lag'], 'record')} ({size(row['lag_bytes'])}){oldest}"
+
+
+def _lag(
+    broker: BrokerContext, group_id: str, rows: list[dict[str, Any]], tick_ms: int
+) -> Iterator[Finding]:
+    """The lag of all partitions, and whether it grows."""
+    known = [row for row in rows if row["lag"] is not None]
+    if len(known) < sum(row["committed"] is not None for row in rows):
+        yield Finding(
+            "lag_elsewhere",
+            "the lag of some partitions is not known here: this broker has no replica of them",
+        )
+    if not known:
+        return
+    lag, size_bytes = sum(row["lag"] for row in known), sum(row["lag_bytes"] for row in known)
+    seconds = max((row["lag_seconds"] or 0 for row in known), default=0)
+    committed = sum(row["committed"] or 0 for row in rows)
+    change = broker.histories.samples.compare(group_id, Sample(tick_ms, lag, committed))
+    fields: dict[str, Any] = {"lag": lag, "lag_bytes": size_bytes, "lag_seconds": seconds}
+    if change is not None:
+        fields |= {"lag_change": change.lag, "committed_change": change.committed,
+                   "over_ms": change.over_ms}
+    text = "everything is read" if lag == 0 else (
+        f"{count(lag, 'record')} ({size(size_bytes)}) wait in"
+        f" {count(sum(row['lag'] > 0 for row in known), 'partition')}"
+        + (f", the oldest is {duration(seconds * 1000)} old" if seconds else "")
+    )
+    yield Finding("lag", text + _growth(change), fields)
+
+
+def _growth(change: Change | None) -> str:
+    if change is None:
+        return ""
+    ago = duration(change.over_ms)
+    commits = f"; {count(change.committed, 'record')} were committed meanwhile"
+    if change.lag > 0:
+        return f"; the lag grows: it was {change.lag:,} less {ago} ago{commits}"
+    if change.lag < 0:
+        return f"; the lag shrinks: it was {-change.lag:,} more {ago} ago{commits}"
+    return f"; the lag is the same as {ago} ago{commits}"

@@ -1,0 +1,53 @@
+"""Whether a group's lag grows: samples of it, taken when somebody asks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+GROUPS_MAX = 1000
+SAMPLES_MAX = 13
+SPACING_MS = 5_000
+YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
+"""The age that a sample to compare with must have."""
+
+
+class Sample(NamedTuple):
+    """A group's lag in records, and the sum of its committed offsets, at one moment."""
+
+    tick_ms: int
+    lag: int
+    committed: int
+
+
+class Change(NamedTuple):
+    """The difference between two samples."""
+
+    over_ms: int
+    lag: int
+    committed: int
+
+
+class LagSamples:
+    """The newest samples of the groups that were asked about last."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, deque[Sample]] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def compare(self, group_id: str, now: Sample) -> Change | None:
+        """Keep a sample; returns the change since the oldest comparable one, None without one."""
+        samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
+        self._groups[group_id] = samples
+        while samples and now.tick_ms - samples[0].tick_ms > OLDEST_MS:
+            samples.popleft()
+        if not samples or now.tick_ms - samples[-1].tick_ms >= SPACING_MS:
+            samples.append(now)
+        if len(self._groups) > GROUPS_MAX:
+            del self._groups[next(iter(self._groups))]
+        over_ms = now.tick_ms - samples[0].tick_ms
+        if over_ms < YOUNGEST_MS:
+            return None
+        return Change(over_ms, now.lag - samples[0].lag, now.committed - samples[0].committed)

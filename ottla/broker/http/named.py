@@ -1,0 +1,72 @@
+"""The JSON of /api/v1 about one group or topic: /api/v1/groups/NAME/why and the like.
+
+Names are percent-encoded. An error is an object, too: `error` is the name of its code, `message`
+says what to do; a group that another broker coordinates comes with the `coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ottla.groups.errors import NotCoordinator
+from ottla.groups.routing import OFFSETS_TOPIC, partition_for
+from ottla.wire.errors import ErrorCode, ProtocolError
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+
+Answer = Callable[["BrokerContext", str], Awaitable[Any]]
+PREFIX = "/api/v1/"
+STATUS = {
+    ErrorCode.GROUP_ID_NOT_FOUND: 404, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.NOT_COORDINATOR: 421, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: 503,
+}
+
+
+async def _why_group(broker: BrokerContext, name: str) -> Any:
+    from ottla.broker.history.group_answer import why_group
+
+    return await why_group(broker, name)
+
+
+async def _lag(broker: BrokerContext, name: str) -> Any:
+    from ottla.broker.history.group_answer import lag_rows
+
+    shard = broker.coordinators.groups.runtime.shard(name)
+    return await lag_rows(broker, shard, name)
+
+
+NAMED: dict[tuple[str, str], Answer] = {
+    ("groups", "why"): _why_group,
+    ("groups", "lag"): _lag,
+}
+
+
+def find(path: str) -> tuple[Answer, str] | None:
+    """What answers a path, with the name in it; None for a path that is none of these."""
+    words = path.removeprefix(PREFIX).split("/") if path.startswith(PREFIX) else []
+    answer = NAMED.get((words[0], words[2])) if len(words) == 3 else None
+    return None if answer is None else (answer, unquote(words[1]))
+
+
+async def answer(broker: BrokerContext, asked: tuple[Answer, str]) -> tuple[int, Any]:
+    """The status and the document of an answer."""
+    function, name = asked
+    try:
+        return 200, await function(broker, name)
+    except ProtocolError as error:
+        document = {"error": error.code.name, "message": error.message}
+        if isinstance(error, NotCoordinator):
+            document["coordinator"] = _coordinator(broker, name)
+        return STATUS.get(error.code, 500), document
+
+
+def _coordinator(broker: BrokerContext, group_id: str) -> Any:
+    """The broker that coordinates a group, None where there is none."""
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        return None
+    leader = topic.partitions[partition_for(group_id, len(topic.partitions))].leader
+    return None if leader < 0 else leader

@@ -1,0 +1,74 @@
+"""The events of the groups that this broker coordinates, and how long their rebalances take.
+
+The state machines add what happens to their `Result`; `shard_runtime` hands it over once the log
+has taken the records of the same turn. Three kinds are marks: they measure a rebalance.
+
+    rebalance_began     the group collects its members, or assigns anew
+    gathered            all members of a classic group have joined, or it waits for no more of them
+    rebalanced          every member may know its assignment
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.groups.history.rings import Event, Rings
+
+BEGAN, GATHERED, REBALANCED, EMPTIED = "rebalance_began", "gathered", "rebalanced", "emptied"
+ENDS = (REBALANCED, EMPTIED)
+NOT_RECORDED = "not_recorded"
+
+
+class Rebalance(NamedTuple):
+    """A rebalance that is under way."""
+
+    began: Event
+    reason: Event | None
+    """What happened before it."""
+    gathered: Event | None = None
+
+
+class GroupHistory:
+    """The newest events of each group, and the rebalances that are under way."""
+
+    def __init__(self, rings: Rings[str] | None = None) -> None:
+        self.rings: Rings[str] = Rings() if rings is None else rings
+        self.rebalances: dict[str, Rebalance] = {}
+
+    def note(self, group_id: str, of: Event) -> None:
+        """Take an event of a group."""
+        if of.kind == BEGAN:
+            self._begin(group_id, of)
+            return
+        if of.kind == GATHERED:
+            if (open_ := self.rebalances.get(group_id)) is not None:
+                self.rebalances[group_id] = open_._replace(gathered=of)
+            return
+        if of.kind in ENDS:
+            of = self._end(group_id, of)
+        self.rings.add(group_id, of)
+
+    def _begin(self, group_id: str, began: Event) -> None:
+        if group_id in self.rebalances:
+            return                      # one more member changes what is under way
+        if len(self.rebalances) > 2 * len(self.rings):
+            self.rebalances = {key: of for key, of in self.rebalances.items() if key in self.rings}
+        self.rebalances[group_id] = Rebalance(began, self.rings.last(group_id))
+
+    def _end(self, group_id: str, of: Event) -> Event:
+        open_ = self.rebalances.pop(group_id, None)
+        if open_ is None:
+            return of
+        fields = dict(of.fields) | {"took_ms": of.tick_ms - open_.began.tick_ms}
+        if open_.gathered is not None:
+            fields |= open_.gathered.fields
+            fields["joined_ms"] = open_.gathered.tick_ms - open_.began.tick_ms
+        return of._replace(fields=fields)
+
+    def events(self, group_id: str) -> list[Event]:
+        """The events of a group, the oldest first."""
+        return self.rings.of(group_id)
+
+    def rebalance(self, group_id: str) -> Rebalance | None:
+        """The rebalance that is under way."""
+        return self.rebalances.get(group_id)

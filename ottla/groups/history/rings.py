@@ -1,0 +1,119 @@
+"""A bounded memory of events: a ring for each key, and a limit on the memory of all rings together.
+
+Adding an event is a few dictionary operations. Nothing else costs anything: no timer, no sweep.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+EACH_MAX = 100
+BYTES_MAX = 16 << 20
+TEXT_CHARS_MAX = 200
+LISTED_MAX = 20
+EVENT_BYTES, RING_BYTES = 500, 900
+"""What an event, or a ring, takes besides its characters, measured with `tracemalloc`."""
+
+Key = TypeVar("Key")
+
+
+class Event(NamedTuple):
+    """Something that happened. `fields` have names for programs; a sentence is made from them when
+    somebody asks."""
+
+    at_ms: int
+    """Unix time."""
+    tick_ms: int
+    """Monotonic time, for durations."""
+    kind: str
+    fields: Mapping[str, Any]
+    times: int = 1
+    """How often it happened in a row."""
+    last_ms: int = -1
+    """Unix time of the last of these, -1 if it happened once."""
+
+
+def event(at_ms: int, tick_ms: int, kind: str, fields: Mapping[str, Any]) -> Event:
+    """An event whose texts and lists are cut to a bounded size."""
+    return Event(at_ms, tick_ms, kind, {name: _cut(value) for name, value in fields.items()})
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+        return value[:TEXT_CHARS_MAX] + "…"
+    if isinstance(value, tuple):
+        listed = tuple(_cut(each) for each in value[:LISTED_MAX])
+        return (*listed, "…") if len(value) > LISTED_MAX else listed
+    return value
+
+
+def _bytes_of(of: Event) -> int:
+    return EVENT_BYTES + sum(_characters(value) for value in of.fields.values())
+
+
+def _characters(value: Any) -> int:
+    if isinstance(value, tuple):
+        return sum(_characters(each) for each in value)
+    return 4 * len(value) if isinstance(value, str) else 0
+
+
+class Rings(Generic[Key]):
+    """The newest events of each key. Where memory runs out, the key that has been quiet for longest
+    loses its oldest ones."""
+
+    def __init__(self, each_max: int = EACH_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self.each_max, self.bytes_max = each_max, bytes_max
+        self.bytes = 0
+        self._rings: dict[Key, deque[Event]] = {}
+        """The key with the newest event is the last one."""
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._rings
+
+    def __len__(self) -> int:
+        return len(self._rings)
+
+    def of(self, key: Key) -> list[Event]:
+        """The events of a key, the oldest first."""
+        return list(self._rings.get(key, ()))
+
+    def last(self, key: Key) -> Event | None:
+        """The newest event of a key."""
+        ring = self._rings.get(key)
+        return ring[-1] if ring else None
+
+    def add(self, key: Key, of: Event) -> None:
+        """Add an event. One that repeats the newest is counted there."""
+        ring = self._rings.pop(key, None)
+        if ring is None:
+            ring = deque()
+            self.bytes += _ring_bytes(key)
+        self._rings[key] = ring
+        if ring and (ring[-1].kind, ring[-1].fields) == (of.kind, of.fields):
+            ring[-1] = ring[-1]._replace(times=ring[-1].times + 1, last_ms=of.at_ms)
+            return
+        ring.append(of)
+        self.bytes += _bytes_of(of)
+        if len(ring) > self.each_max:
+            self.bytes -= _bytes_of(ring.popleft())
+        while self.bytes > self.bytes_max:
+            self._drop_oldest()
+        assert self.bytes >= 0, "each event is counted once"
+
+    def _drop_oldest(self) -> None:
+        key, ring = next(iter(self._rings.items()))
+        self.bytes -= _bytes_of(ring.popleft())
+        if not ring:
+            self.forget(key)
+
+    def forget(self, key: Key) -> None:
+        """Drop all events of a key."""
+        ring = self._rings.pop(key, None)
+        if ring is not None:
+            self.bytes -= _ring_bytes(key) + sum(map(_bytes_of, ring))
+
+
+def _ring_bytes(key: Any) -> int:
+    return RING_BYTES + _characters(key)

@@ -1,0 +1,158 @@
+"""A sentence for each event of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.groups.history.group_history import EMPTIED, NOT_RECORDED, REBALANCED, Rebalance
+from ottla.groups.history.rings import Event
+from ottla.groups.history.words import count, duration, listed, member
+
+Fields = Mapping[str, Any]
+
+
+def sentence(of: Event) -> str:
+    """An event in plain English, without its time."""
+    text = SENTENCES[of.kind](of.fields)
+    return text if of.times == 1 else f"{text} ({of.times} times)"
+
+
+def cause(rebalance: Rebalance) -> str:
+    """What started a rebalance; empty if nothing is known of it."""
+    return "" if rebalance.reason is None else SENTENCES[rebalance.reason.kind](
+        rebalance.reason.fields)
+
+
+def _saying(fields: Fields) -> str:
+    """The reason that a client gave."""
+    reason = fields.get("reason")
+    return f'; it gave the reason "{reason}"' if reason else ""
+
+
+def _joined(fields: Fields) -> str:
+    topics, pattern = fields.get("topics"), fields.get("pattern")
+    reads = f" and reads {listed(topics)}" if topics else ""
+    if pattern:
+        reads += f"{' and' if reads else ' and reads'} what fits {pattern}"
+    return f"{member(fields)} joined{reads}{_saying(fields)}"
+
+
+def _replaced(fields: Fields) -> str:
+    return (
+        f"{member(fields)} took the place of {fields['former']}: the static member"
+        f" {fields['instance']} has restarted{_saying(fields)}"
+    )
+
+
+def _left(fields: Fields) -> str:
+    if fields.get("by_administrator"):
+        return f"an administrator removed {member(fields)}{_saying(fields)}"
+    return f"{member(fields)} left{_saying(fields)}"
+
+
+def _left_for_now(fields: Fields) -> str:
+    return (
+        f"{member(fields)} left for now: its partitions stay with the static member"
+        f" {fields['instance']} until its session ends"
+    )
+
+
+def _silent(fields: Fields) -> str:
+    timeout = duration(fields["timeout_ms"])
+    return f"{member(fields)} was removed: it sent no heartbeat for {timeout}"
+
+
+def _did_not_join(fields: Fields) -> str:
+    return (
+        f"{member(fields)} was removed: it did not join again within its rebalance timeout of"
+        f" {duration(fields['timeout_ms'])}"
+    )
+
+
+def _did_not_sync(fields: Fields) -> str:
+    return (
+        f"{member(fields)} was removed: it did not ask for its assignment within the rebalance"
+        f" timeout of {duration(fields['timeout_ms'])}"
+    )
+
+
+def _did_not_revoke(fields: Fields) -> str:
+    partitions = count(fields["partitions"], "partition")
+    return (
+        f"{member(fields)} was removed: it did not give up {partitions} within its rebalance timeout"
+        f" of {duration(fields['timeout_ms'])}"
+    )
+
+
+def _no_room(fields: Fields) -> str:
+    return (
+        f"{member(fields)} was removed: the group has group.max.size = {fields['group_max_size']}"
+        " members"
+    )
+
+
+def _subscription_changed(fields: Fields) -> str:
+    changes = [
+        f"{word} {listed(topics)}" for word, topics in (
+            ("added", fields["added"]), ("removed", fields["removed"])) if topics
+    ]
+    if fields.get("pattern"):
+        changes.append(f"now reads what fits {fields['pattern']}")
+    return f"{member(fields)} changed its subscription: {', '.join(changes) or 'the pattern ended'}"
+
+
+def _joined_again(fields: Fields) -> str:
+    leads = ""
+    if fields["leads"]:
+        leads = " and has to assign anew, as the leader does when topics change"
+    return f"{member(fields)} joined again{leads}{_saying(fields)}"
+
+
+def _rebalanced(fields: Fields) -> str:
+    took = fields.get("took_ms")
+    if not took:
+        return (
+            f"generation {fields['generation']} has {count(fields['members'], 'member')}"
+        )
+    text = (
+        f"the rebalance to generation {fields['generation']} with"
+        f" {count(fields['members'], 'member')} took {duration(took)}"
+    )
+    last, joined = fields.get("last"), fields.get("joined_ms")
+    if fields.get("initial_delay"):
+        text += ", most of it the wait of group.initial.rebalance.delay.ms for more members"
+    elif last and fields["members"] > 1:
+        after = f" after {duration(joined)}" if joined is not None else ""
+        text += f"; member {last} came last{after}"
+    if joined is not None and took - joined >= 1000:
+        text += f"; its leader {fields['leader']} took {duration(took - joined)} to assign"
+    return text
+
+
+SENTENCES: dict[str, Callable[[Fields], str]] = {
+    "joined": _joined,
+    "replaced": _replaced,
+    "left": _left,
+    "left_for_now": _left_for_now,
+    "silent": _silent,
+    "did_not_join": _did_not_join,
+    "did_not_sync": _did_not_sync,
+    "did_not_revoke": _did_not_revoke,
+    "no_room": _no_room,
+    "subscription_changed": _subscription_changed,
+    "joined_again": _joined_again,
+    "topics_changed": lambda fields: (
+        "a topic that the group reads was created or deleted, or has other partitions"
+    ),
+    "upgraded": lambda fields: (
+        "the group changed to the consumer protocol (KIP-848), as"
+        f" member {fields['member']} speaks it"
+    ),
+    "downgraded": lambda fields: (
+        "the group changed to the classic protocol: its last member of KIP-848 is gone"
+    ),
+    REBALANCED: _rebalanced,
+    EMPTIED: lambda fields: "the last member is gone: the group is empty",
+    NOT_RECORDED: lambda fields: f"the log refused a change of the group: {fields['reason']}",
+}

@@ -1,0 +1,60 @@
+"""The memory of events is bounded, whatever is put into it."""
+
+from __future__ import annotations
+
+from ottla.groups.history.group_history import GroupHistory
+from ottla.groups.history.rings import EVENT_BYTES, LISTED_MAX, TEXT_CHARS_MAX, Rings, event
+from ottla.groups.history.words import count, duration, listed, size
+
+
+def test_a_ring_keeps_the_newest_events() -> None:
+    rings: Rings[str] = Rings(each_max=3)
+    for at in range(5):
+        rings.add("g", event(at, at, "joined", {"member": str(at)}))
+    assert [each.at_ms for each in rings.of("g")] == [2, 3, 4]
+    assert rings.of("other") == []
+
+
+def test_all_rings_together_keep_their_limit_and_the_quietest_key_loses_first() -> None:
+    rings: Rings[str] = Rings(each_max=100, bytes_max=40 * EVENT_BYTES)
+    rings.add("quiet", event(0, 0, "left", {}))
+    for at in range(1000):
+        rings.add(f"g{at % 7}", event(at, at, "joined", {"member": f"m{at}"}))
+        assert rings.bytes <= rings.bytes_max
+    assert "quiet" not in rings and rings.of("g0")
+    for at in range(7):
+        rings.forget(f"g{at}")
+    assert rings.bytes == 0 and len(rings) == 0
+
+
+def test_texts_and_lists_are_cut() -> None:
+    topics = tuple("t" * 900 for _ in range(99))
+    made = event(0, 0, "joined", {"member": "m" * 5000, "topics": topics})
+    assert len(made.fields["member"]) == TEXT_CHARS_MAX + 1
+    assert len(made.fields["topics"]) == LISTED_MAX + 1
+    assert max(map(len, made.fields["topics"])) == TEXT_CHARS_MAX + 1
+
+
+def test_an_event_that_repeats_is_counted() -> None:
+    rings: Rings[str] = Rings()
+    for at in (5, 6, 7):
+        rings.add("g", event(at, at, "not_recorded", {"reason": "full"}))
+    rings.add("g", event(8, 8, "left", {"member": "a"}))
+    first, second = rings.of("g")
+    assert (first.at_ms, first.times, first.last_ms) == (5, 3, 7) and second.times == 1
+
+
+def test_rebalances_of_many_groups_without_events_are_not_kept() -> None:
+    history = GroupHistory()
+    for at in range(1000):
+        history.note(f"g{at}", event(at, at, "rebalance_began", {}))
+    assert len(history.rebalances) <= 2
+
+
+def test_words() -> None:
+    assert [duration(ms) for ms in (0, 999, 3200, 45_000, 60_000, 321_000, 3_600_000, 10**9)] == [
+        "0 ms", "999 ms", "3.2 s", "45 s", "1 min", "5 min 21 s", "1 h", "11 days"]
+    assert count(1, "member") == "1 member" and count(1234, "member") == "1,234 members"
+    assert size(12) == "12 B" and size(3 << 20) == "3.0 MiB"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed([str(at) for at in range(9)]) == "0, 1, 2, 3, 4 and 4 others"

@@ -23,11 +23,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshClone]:
 
 
 @pytest.fixture
-def printed_by(clone: FreshClone) -> Iterator[Callable[[str], str]]:
-    """Runs a document and returns what its commands printed."""
+def printed_by(clone: FreshClone) -> Iterator[Callable[..., str]]:
+    """Runs documents and returns what its commands printed."""
 
-    def run(document: str) -> str:
-        run_here = [block for block in commands(document) if block.key not in ELSEWHERE]
+    def run(*documents: str) -> str:
+        found = [block for document in documents for block in commands(document)]
+        run_here = [block for block in found if block.key not in ELSEWHERE]
         return "".join(map(clone.run_block, run_here))
 
     yield run
@@ -35,7 +36,7 @@ def printed_by(clone: FreshClone) -> Iterator[Callable[[str], str]]:
 
 
 def test_every_command_of_the_readme_works_in_a_fresh_clone(
-    clone: FreshClone, printed_by: Callable[[str], str]
+    clone: FreshClone, printed_by: Callable[..., str]
 ) -> None:
     program("kcat")
     printed = printed_by("README.md")
@@ -45,7 +46,7 @@ def test_every_command_of_the_readme_works_in_a_fresh_clone(
 
 
 def test_a_newcomer_gets_through_the_quick_start(
-    clone: FreshClone, printed_by: Callable[[str], str]
+    clone: FreshClone, printed_by: Callable[..., str]
 ) -> None:
     program("kcat")
     printed = printed_by("docs/quick_start.md")
@@ -64,24 +65,24 @@ def test_make_run_ends_with_what_to_type_next(clone: FreshClone) -> None:
     clone.forget_data()
 
 
-def test_the_page_about_tests_is_true_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:
+def test_the_page_about_tests_is_true_in_a_fresh_clone(printed_by: Callable[..., str]) -> None:
     printed = printed_by("docs/testing.md")
     assert " passed in " in printed and "→ Metadata v" in printed
 
 
 def test_the_commands_for_a_cluster_work_in_their_order(
-    clone: FreshClone, printed_by: Callable[[str], str]
+    clone: FreshClone, printed_by: Callable[..., str]
 ) -> None:
-    """docs/cluster.md: start one, restart a broker, look after everything, raise a feature."""
+    """Both pages: start one, restart a broker, look after everything, raise a feature."""
     zookeeper()
     clone.variables = {"OTTLA_ZOOKEEPER_JARS": str(jars())}
     clone.run("make build && .venv/bin/ottla install-kafka-scripts .venv/bin")
     clone.activated = ". .venv/bin/activate\n"
-    printed = printed_by("docs/cluster.md")
+    printed = printed_by("docs/cluster.md", "docs/cluster_operations.md")
     assert printed.count("controller ") >= 2 and "stopped process" in printed
     assert "and would serve without broker 2" in printed
     assert "broker 2 was stopped; it starts again" in clone.printed()
 
 
-def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[[str], str]) -> None:
+def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[..., str]) -> None:
     assert printed_by("docs/install.md").strip().endswith("0.1.0")

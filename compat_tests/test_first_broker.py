@@ -1,7 +1,7 @@
 """A standalone broker with records of stock clients becomes the first of a cluster, in place, while
 their producers live on; two brokers join and get replicas; the first one is killed.
 
-The commands are those of docs/cluster.md."""
+The commands are those of docs/cluster_operations.md."""
 
 from __future__ import annotations
 
@@ -210,8 +210,9 @@ def create(growing: Growing) -> None:
 
 
 def of_the_page(words: str) -> str:
-    """The commands of docs/cluster.md that have these words."""
-    [found] = [block.text for block in commands("docs/cluster.md") if words in block.text]
+    """The commands of docs/cluster_operations.md that have these words."""
+    blocks = commands("docs/cluster_operations.md")
+    [found] = [block.text for block in blocks if words in block.text]
     return found
 
 

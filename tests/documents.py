@@ -23,6 +23,7 @@ DOCUMENTS = {
     "docs/operations.md": "compat_tests/test_documents.py",
     "docs/security.md": "tests/broker/security/test_documented.py",
     "docs/cluster.md": "compat_tests/test_documents.py",
+    "docs/cluster_operations.md": "compat_tests/test_documents.py",
     "docs/commands.md": "tests/tools/cli/test_commands.py",
     "docs/spark_walkthrough.md": "compat_tests/test_spark_walkthrough.py",
 }
@@ -37,16 +38,16 @@ ELSEWHERE = {
     " compat_tests/test_cluster.py has such brokers on one",
     **dict.fromkeys(
         (
-            "docs/cluster.md: ottla reassign plan --without 4 > plan.json",
-            "docs/cluster.md: systemctl stop ottla",
+            "docs/cluster_operations.md: ottla reassign plan --without 4 > plan.json",
+            "docs/cluster_operations.md: systemctl stop ottla",
         ),
         "tests/broker/cluster/test_maintenance.py retires a broker by these commands",
     ),
     **dict.fromkeys(
         (
-            "docs/cluster.md: ottla server stop --data-dir data",
-            "docs/cluster.md: ottla topic describe $(ottla topic list --internal -o name) -o json"
-            " | python3 -c '",
+            "docs/cluster_operations.md: ottla server stop --data-dir data",
+            "docs/cluster_operations.md: ottla topic describe $(ottla topic list --internal -o"
+            " name) -o json | python3 -c '",
         ),
         "compat_tests/test_first_broker.py makes a cluster of one broker by these commands",
     ),

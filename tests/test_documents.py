@@ -44,6 +44,37 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
     assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
 
 
+LINK = re.compile(r"\]\(([^)#\s]*\.md)?(?:#([\w-]+))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+
+
+def test_links_between_documents_lead_to_a_page_and_a_heading() -> None:
+    for page in (path for path in tracked_texts() if path.suffix == ".md"):
+        for name, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            target = page.parent / name if name else page
+            assert target.is_file(), f"{page}: {name}"
+            assert not anchor or anchor in anchors(target), f"{page}: {name}#{anchor}"
+
+
+def test_every_decision_is_listed_and_names_code_that_exists() -> None:
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(each for each in folder.glob("*.md") if each.name != "README.md")
+    listed = re.findall(r"\]\((\w+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == [each.name for each in pages]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        parts = re.findall(r"^\*\*(\w+)\.\*\* ", text, re.MULTILINE)
+        assert parts == ["Question", "Decision", "Reason", "Code"], page
+        for module in re.findall(r"`([\w/]+/\w+)`", text.partition("**Code.**")[2]):
+            assert [*(ROOT / "ottla").glob(f"{module}.py*")], f"{page.name}: {module}"
+        for test in re.findall(r"`((?:compat_)?tests/[\w/]+\.py)`", text):
+            assert (ROOT / test).is_file(), f"{page.name}: {test}"
+
+
 def test_nothing_tells_to_install_from_an_index_that_has_no_ottla() -> None:
     told = re.compile(r"""pip install[^\n]*?[ '"](ottla)(?:\[|['"]|\s|$)""", re.MULTILINE)
     wrong = [

@@ -1,5 +1,5 @@
-"""What docs/cluster.md says of operating a cluster, step by step with the commands it names: a
-rolling restart under a producer, and a broker that is retired."""
+"""What docs/cluster_operations.md says of operating a cluster, step by step with the commands it
+names: a rolling restart under a producer, and a broker that is retired."""
 
 from __future__ import annotations
 

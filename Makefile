@@ -7,7 +7,7 @@ PORT ?= 9092
 HTTP_PORT ?= 9308
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build needs run cluster spark walkthrough test lint compat compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -101,6 +101,14 @@ CLUSTER_SUITES := franz_go groups_clients groups_kill transactions kcat kafkajs 
 compat-cluster: .venv/.compat
 	.venv/bin/pytest -q $(patsubst %,compat_tests/test_%.py,$(or $(SUITES),$(CLUSTER_SUITES))) \
 		--durations=10 --broker cluster --kills $(or $(KILLS),0)
+
+# Spark's files with another release of pyspark, SPARK=4.1.1 or 4.0.0; `SPARK=4.1.1 compat_tests/setup` gets it.
+PYSPARK = $(or $(OTTLA_COMPAT_DIR),$(CURDIR)/.cache/compat)/pyspark/$(SPARK)
+compat-spark: .venv/.compat
+	@[ -d "$(PYSPARK)/pyspark" ] || { echo "make: no pyspark in $(PYSPARK): SPARK=4.1.1 compat_tests/setup"; exit 1; }
+	PYTHONPATH=$(PYSPARK) .venv/bin/pytest -q --durations=10 --broker $(or $(BROKER),ottla) $(patsubst %,compat_tests/test_%.py, \
+		$(or $(SUITES),$(basename $(patsubst compat_tests/test_%,%,$(wildcard compat_tests/test_spark*.py))) \
+		flights_clients secured_payloads signed_tokens))
 
 # A fresh clone, built without a compiler cache, and every command of README, quick start, testing and install page.
 newcomer: .venv/.compat

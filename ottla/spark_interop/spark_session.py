@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 SCALA = "2.13"
 JAVA_MIN = 17
-CONNECTOR_VERSIONS = {"4.0.0": "4.0.0"}
-"""pyspark to connector, where the connector and its token provider both resolve from Maven Central:
-for pyspark 4.0.1 to 4.3.0 one of the two has not been published."""
-RECOMMENDED = "4.0.0"
+VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
+"""The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
+of the others one is missing. compat_tests run with each of these."""
+RECOMMENDED = VERSIONS[-1]
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 # Included in pyspark; a second copy would be another 90 MB to download.
 EXCLUDED = (
@@ -35,6 +35,7 @@ EXCLUDED = (
     "org.apache.hadoop:hadoop-client-runtime",
     "org.slf4j:slf4j-api",
     "org.lz4:lz4-java",
+    "at.yawk.lz4:lz4-java",
     "org.xerial.snappy:snappy-java",
     "org.scala-lang.modules:scala-parallel-collections_2.13",
 )
@@ -85,10 +86,11 @@ def session(
             raise SparkUnavailable(
                 f"Spark did not start: {error}. If the lines above say `unresolved dependency`, "
                 f"this machine does not reach Maven Central: copy the connector's jars from one "
-                f"that does ({jar_directory(None) / 'jars'}) and give that directory as jars=…"
+                f"that does ({jar_directory(None) / version / 'jars'}) and give that directory as "
+                f"jars=…"
             ) from error
     spark.sparkContext.setLogLevel(log_level)
-    _remember(home, version)
+    _remember(home / version, version)
     return _checked(spark, version)
 
 
@@ -149,61 +151,51 @@ def _defaults(memory: str, partitions: int) -> dict[str, str]:
 
 def coordinates(version: str) -> list[str]:
     """The Maven coordinates of the modules for a pyspark; SparkUnavailable if there are none."""
-    connector = CONNECTOR_VERSIONS.get(version)
-    if connector is None:
+    if version not in VERSIONS:
         raise SparkUnavailable(
-            f"pyspark {version} has no Kafka connector that resolves from Maven Central. A pair "
-            f"that works: pip install 'pyspark=={RECOMMENDED}' with connector {RECOMMENDED}. If "
-            f"you have the jars of {version}, give their directory as jars=…"
+            f"pyspark {version} has no Kafka connector that resolves from Maven Central; "
+            f"{', '.join(VERSIONS)} have one: pip install 'pyspark=={RECOMMENDED}'. If you have "
+            f"the jars of {version}, give their directory as jars=…"
         )
-    return [f"org.apache.spark:{name}_{SCALA}:{connector}" for name in MODULES.values()]
+    return [f"org.apache.spark:{name}_{SCALA}:{version}" for name in MODULES.values()]
 
 
 def _class_path(home: Path, version: str) -> dict[str, str]:
     """Settings that put the connector's jars on the class path: from files, or by resolving."""
-    files = _kept(home, version) or given_jars(home, version)
+    files = _kept(home / version, version) or given_jars(home, version)
     if files:
         return {"spark.jars": ",".join(map(str, files))}
     return {
         "spark.jars.packages": ",".join(coordinates(version)),
         "spark.jars.excludes": ",".join(EXCLUDED),
-        "spark.jars.ivy": str(home),
+        "spark.jars.ivy": str(home / version),
     }
 
 
-def _record(home: Path, version: str) -> Path:
-    return home / f"resolved-{version}.json"
+RECORD = "resolved.json"
+"""In a version's directory: the jars that Ivy resolved. Each version has a directory of its own, as
+connectors bring other releases of the same libraries."""
 
 
-def _kept(home: Path, version: str) -> list[Path]:
+def _kept(directory: Path, version: str) -> list[Path]:
     """The jars that an earlier session resolved, if every one is still there."""
     try:
-        kept = json.loads(_record(home, version).read_text())
+        kept = json.loads((directory / RECORD).read_text())
         names = kept["jars"] if kept["coordinates"] == coordinates(version) else []
     except (OSError, ValueError, KeyError):
         return []
-    files = [home / "jars" / name for name in names]
+    files = [directory / "jars" / name for name in names]
     return files if all(file.exists() for file in files) else []
 
 
-def _remember(home: Path, version: str) -> None:
+def _remember(directory: Path, version: str) -> None:
     """Stores what Ivy resolved, so that the next start needs neither it nor a network."""
-    if version not in CONNECTOR_VERSIONS or _record(home, version).exists():
+    if version not in VERSIONS or (directory / RECORD).exists():
         return
-    own = {module.partition(":")[2] for module in EXCLUDED}
-    names = sorted(
-        jar.name
-        for jar in (home / "jars").glob("*.jar")
-        if jar.name.partition("_")[2].rpartition("-")[0] not in own
-        and not (
-            f"_{SCALA}-" in jar.name
-            and jar.name.startswith("org.apache.spark_")
-            and not jar.name.endswith(f"-{CONNECTOR_VERSIONS[version]}.jar")
-        )
-    )
+    names = sorted(jar.name for jar in (directory / "jars").glob("*.jar"))
     if any(MODULES["kafka"] in name for name in names):
         kept = {"coordinates": coordinates(version), "jars": names}
-        _record(home, version).write_text(json.dumps(kept, indent=1) + "\n")
+        (directory / RECORD).write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def given_jars(home: Path, version: str) -> list[Path]:

@@ -15,9 +15,26 @@ from ottla.spark_interop.errors import SparkUnavailable
 
 @pytest.mark.parametrize("version", ["4.0.1", "4.1.4", "4.2.1", "4.3.0", "3.5.1"])
 def test_a_pyspark_without_a_connector_is_refused_with_a_pair_that_works(version: str) -> None:
-    with pytest.raises(SparkUnavailable, match=r"pip install 'pyspark==4\.0\.0'") as error:
+    with pytest.raises(SparkUnavailable, match=r"pip install 'pyspark==4\.2\.0'") as error:
         spark_session.coordinates(version)
     assert version in str(error.value)
+
+
+@pytest.mark.parametrize("version", spark_session.VERSIONS)
+def test_a_pyspark_uses_only_the_jars_that_were_resolved_for_it(
+    tmp_path: Path, version: str
+) -> None:
+    for each in spark_session.VERSIONS:
+        jars = tmp_path / each / "jars"
+        jars.mkdir(parents=True)
+        (jars / f"spark-sql-kafka-0-10_2.13-{each}.jar").touch()
+        (jars / f"kafka-clients-of-{each}.jar").touch()
+        spark_session._remember(tmp_path / each, each)
+    assert {jar.parent.parent.name for jar in spark_session._kept(tmp_path / version, version)} == {
+        version
+    }
+    (tmp_path / version / "jars" / f"kafka-clients-of-{version}.jar").unlink()
+    assert spark_session._kept(tmp_path / version, version) == []
 
 
 def test_jars_of_another_version_are_refused_with_the_pair_that_would_fit(tmp_path: Path) -> None:

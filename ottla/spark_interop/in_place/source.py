@@ -15,7 +15,7 @@ committed records are read. Options:
     failOnDataLoss            false continues if retention was faster, or the log ends before
 
 As with Spark's source a query may not start at latest or end at earliest.
-Spark 4.0 does not hand the columns of a query to a Python source: name them with
+Spark does not hand the columns of a query to a Python source: name them with
 `.schema("partition INT, offset LONG")`, or use `read_in_place(columns=…)`, and no others are made.
 """
 

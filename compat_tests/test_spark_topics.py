@@ -129,11 +129,13 @@ def test_text_that_spark_takes_for_json_is_an_error(
         b'{"a":1}{"a":2}', b'{"a":1} x', b'{"a":1},{"a":2}', b'{"a":1}]', b'{"a":1}}', b"{'a':1}",
         b'{"a":1},"b":2', b'{"d":1e999}', b'{"d":-1e999}', b'{"d":NaN}', b'{"t":"12:00"}',
         b'{"t":"T12:00:00Z"}', b'{"l":[{"d":1},{"d":1e999}]}', b'{"m":{"x":"12:00"}}',
+        b'{"t":"1\\u0032:00"}', b'{"d":"Infinity","l":[{"d":1e999}]}', b'{"d":"NaN","x":-Infinity}',
     ]  # fmt: skip
     good = [
         b' {"a":1}\n', b'{"d":1e300}', b'{"d":"Infinity"}', b'{"d":"NaN"}', b"{}", b'{"d":null}',
         b'{"t":"2026-11-27T12:00:00Z"}', b'{"t":"2026-11-27 12:00"}', b'{"t":"2026-11-27"}',
         b'{"l":[{"d":1},null]}', b'{"m":{"x":"2026-11-27T12:00:00Z"}}', b'{"x":"\\"}]"}',
+        b'{"d":"-Infinity","t":"2026-11-27","x":", NaN, 12:00"}',
     ]  # fmt: skip
     topic = send([*bad, *good])
     schema = "a INT, d DOUBLE, t TIMESTAMP, l ARRAY<STRUCT<d: FLOAT>>, m MAP<STRING, TIMESTAMP>"
@@ -143,7 +145,7 @@ def test_text_that_spark_takes_for_json_is_an_error(
     assert [value for value, error in got if error is None] == good
     plain = read_topic(spark, broker.bootstrap, topic, format="json", schema="a INT")
     assert [value for value, error in rows(plain, "_value", "_error") if error] == [
-        *bad[:7], b'{"d":NaN}'
+        *bad[:7], b'{"d":NaN}', bad[-1]
     ]  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from ottla.spark_interop.value_format import (
     Format,
 )
 
-CORRUPT = "__corrupt"
 AVRO_END = b"\xff" * 10 + b"\x00"
 """No number of Avro, and no part of it begins as it does: records that are shorter or longer do
 not end where it begins."""
@@ -55,7 +54,7 @@ def decode(frame: Any, column: str, given: Format) -> Any:
     if given.name == "text":
         return _decode_text(frame, value)
     if given.name == "json":
-        return _decode_json(frame, value, struct_of(given))
+        return json_text.decode(frame, value, struct_of(given))
     if given.name == "avro":
         return _decode_avro(frame, value, given)
     return protobuf.decode(frame, column, given)
@@ -69,37 +68,6 @@ def _decode_text(frame: Any, value: Any) -> Any:
     return frame.withColumn(DECODED, f.when(~wrong, text)).withColumn(
         PROBLEM, f.when(wrong, f.lit("the value is not UTF-8"))
     )
-
-
-def _decode_json(frame: Any, value: Any, schema: Any) -> Any:
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    nullable = StructType([StructField(x.name, x.dataType, True) for x in schema.fields])
-    wider = StructType([*nullable.fields, StructField(CORRUPT, StringType())])
-    options = {
-        "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false",
-    }  # fmt: skip
-    text = value.cast("string")
-    read = frame.withColumn(DECODED, f.from_json(text, wider, options))
-    inside = f.col(DECODED)
-    problem = (
-        f.when(value.isNull(), f.lit(None).cast("string"))
-        .when(~f.is_valid_utf8(text), "the value is not UTF-8")
-        .when(inside.isNull() | inside[CORRUPT].isNotNull(), _json_problem(schema))
-    )
-    problem = json_text.judge(problem, text, schema, _json_problem(schema))
-    for item in schema.fields:
-        if not item.nullable:
-            message = f"the field {item.name} is null or missing, and the schema says NOT NULL"
-            problem = problem.when(inside[item.name].isNull(), message)
-    return read.withColumn(PROBLEM, problem).withColumn(
-        DECODED, f.when(f.col(PROBLEM).isNull() & value.isNotNull(), inside.dropFields(CORRUPT))
-    )
-
-
-def _json_problem(schema: Any) -> str:
-    return f"the value is not a JSON object of {schema.simpleString()}"[:300]
 
 
 def _decode_avro(frame: Any, value: Any, given: Format) -> Any:

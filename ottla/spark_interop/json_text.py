@@ -1,79 +1,157 @@
-"""What Spark's from_json accepts although it is not JSON of the schema.
+"""JSON values as typed columns. Each one is an object of the schema, or an error.
 
-It ignores what follows the first value, reads numbers that are too large as infinite, and takes
-the date of today for a time of day alone. A second look at the text finds these.
+Spark's from_json alone ignores what follows the first value, reads numbers that are too large as
+infinite, accepts NaN without quotes, and takes the date of today for a time of day.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
-END = "__end"
-TIME_OF_DAY = r"^\s*(T|\d{1,2}:)"
+from ottla.spark_interop.value_format import DECODED, PROBLEM
+
+CORRUPT = "__corrupt"
+OPTIONS = {"columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+NUMBERS, TIMES = ("float", "double"), ("timestamp", "timestamp_ntz")
+TIME_OF_DAY = r"^[\x00-\x20]*(T|\d{1,2}:)"
+DOUBTFUL = r'[:,\[]\s*[-+]?(NaN|I)'
+DOUBTFUL_TIME = r'"\s*\d{0,2}[T:\\]'
+"""Find every text with a name in place of a number, or a time of day, also in escaped characters;
+and a few that have neither."""
 
 
-def judge(problem: Any, text: Any, schema: Any, message: str) -> Any:
-    """The column `problem` with more conditions."""
+def decode(frame: Any, value: Any, schema: Any) -> Any:
+    """The frame with the columns DECODED and PROBLEM, as `formats.decode` describes them."""
     from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+    from pyspark.sql.types import StringType, StructField
 
-    looked_at = _looked_at(schema)
-    fields = looked_at.fields if looked_at is not None else []
-    items = ArrayType(StructType([*fields, StructField(END, StringType())]))
-    # The value has to be one whole item of an array. Its text cannot contain this end.
-    end = uuid.uuid4().hex
-    array = f.concat(f.lit("["), text, f.lit(f',{{"{END}":"{end}"}}]'))
-    options = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-    read = f.from_json(array, items, options)
-    whole = (f.size(read) == 2) & read[1][END].eqNullSafe(f.lit(end))
-    problem = problem.when(~f.coalesce(whole, f.lit(False)), message)
-    wrong = _wrong(read[0], schema)
-    if wrong is not None:
-        what = "a number is too large, or a time has no date"
-        problem = problem.when(wrong, f"{message}: {what}"[:300])
-    return problem
+    nullable = [StructField(x.name, x.dataType, True) for x in schema.fields]
+    text, whole = value.cast("string"), _Whole()
+    frame = frame.withColumn(DECODED, whole.read(text, nullable, OPTIONS, CORRUPT))
+    inside = f.col(DECODED)
+    item = f.get(inside[whole.items], f.lit(0))
+    message = f"the value is not a JSON object of {schema.simpleString()}"[:300]
+    good = inside[CORRUPT].isNull() & item.isNotNull() & whole.ended(inside)
+    problem = (
+        f.when(value.isNull(), f.lit(None).cast(StringType()))
+        .when(~f.is_valid_utf8(text), "the value is not UTF-8")
+        .when(~f.coalesce(good, f.lit(False)), message)
+    )
+    what = "a number is too large or not JSON, or a time has no date"
+    problem = problem.when(_misread(item, text, nullable, whole), f"{message}: {what}"[:300])
+    for field in schema.fields:
+        if not field.nullable:
+            absent = f"the field {field.name} is null or missing, and the schema says NOT NULL"
+            problem = problem.when(item[field.name].isNull(), absent)
+    sound = f.col(PROBLEM).isNull() & value.isNotNull()
+    return frame.withColumn(PROBLEM, problem).withColumn(
+        DECODED, f.when(sound, item.dropFields(whole.end))
+    )
 
 
-def _looked_at(kind: Any) -> Any:
-    """The part of a type that has fractions and timestamps, as text; None if there are none."""
+class _Whole:
+    """Reads a text as the first of two items of an array: what follows a value shows there.
+
+    No text can contain the names of the array and of the last item's field, as they are random.
+    """
+
+    def __init__(self) -> None:
+        self.items, self.end = uuid.uuid4().hex, uuid.uuid4().hex
+
+    def read(self, text: Any, fields: list[Any], options: dict[str, str], *more: str) -> Any:
+        """The array in a struct, which has columns of text with the names `more` too."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+        items = ArrayType(StructType([*fields, StructField(self.end, StringType())]))
+        columns = [StructField(name, StringType()) for name in more]
+        array = f.concat(
+            f.lit(f'{{"{self.items}":['), text, f.lit(f',{{"{self.end}":"{self.end}"}}]}}')
+        )
+        return f.from_json(array, StructType([StructField(self.items, items), *columns]), options)
+
+    def ended(self, struct: Any) -> Any:
+        """Whether the text was one item."""
+        from pyspark.sql import functions as f
+
+        last = f.get(struct[self.items], f.lit(1))
+        return (f.size(struct[self.items]) == 2) & last[self.end].eqNullSafe(f.lit(self.end))
+
+
+def _misread(item: Any, text: Any, fields: list[Any], whole: _Whole) -> Any:
+    """Whether Spark has read a number or a time that is none in JSON. The text is read a second
+    time, strictly, where the first look leaves a doubt."""
+    from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    if isinstance(kind, t.FloatType | t.DoubleType | t.TimestampType | t.TimestampNTZType):
+    schema = t.StructType(fields)
+    infinite = partial(_any, kind=schema, names=NUMBERS, test=_is_infinite)
+    time = partial(_any, kind=schema, names=TIMES, test=lambda text: text.rlike(TIME_OF_DAY))
+    doubt = _either([
+        text.rlike(DOUBTFUL),
+        infinite(item),
+        None if time(item) is None else text.rlike(DOUBTFUL_TIME),
+    ])  # fmt: skip
+
+    def wrong(struct: Any) -> Any:
+        # The text "Infinity" is null here, the number 1e999 infinite, and NaN ends the parser.
+        again = f.get(struct[whole.items], f.lit(0))
+        cut = ~f.coalesce(whole.ended(struct), f.lit(False))
+        return _either([cut, infinite(again), time(again)])
+
+    strict = OPTIONS | {"allowNonNumericNumbers": "false"}
+    second = whole.read(text, _times_as_text(schema).fields, strict)
+    return doubt & f.exists(f.array(second), wrong)
+
+
+def _is_infinite(number: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.abs(number) == f.lit(float("inf"))
+
+
+def _either(conditions: list[Any]) -> Any:
+    """Whether one of the conditions holds, which may be none; None without any."""
+    some = [each for each in conditions if each is not None]
+    return reduce(or_, some) if some else None
+
+
+def _times_as_text(kind: Any) -> Any:
+    """The type with text in place of times."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.TimestampType | t.TimestampNTZType):
         return t.StringType()
     if isinstance(kind, t.StructType):
-        pairs = [(x.name, _looked_at(x.dataType)) for x in kind.fields]
-        fields = [t.StructField(name, inner) for name, inner in pairs if inner is not None]
-        return t.StructType(fields) if fields else None
+        fields = [(x.name, _times_as_text(x.dataType)) for x in kind.fields]
+        return t.StructType([t.StructField(name, inner) for name, inner in fields])
     if isinstance(kind, t.ArrayType):
-        inner = _looked_at(kind.elementType)
-        return None if inner is None else t.ArrayType(inner)
+        return t.ArrayType(_times_as_text(kind.elementType))
     if isinstance(kind, t.MapType):
-        inner = _looked_at(kind.valueType)
-        return None if inner is None else t.MapType(t.StringType(), inner)
-    return None
+        return t.MapType(kind.keyType, _times_as_text(kind.valueType))
+    return kind
 
 
-def _wrong(column: Any, kind: Any) -> Any:
-    """Whether one of the texts below the column is wrong; None if there is nothing to look at."""
+def _any(column: Any, kind: Any, names: tuple[str, ...], test: Callable[[Any], Any]) -> Any:
+    """Whether a value below the column, whose type has one of these names, passes the test; None
+    if there is no such type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    if _looked_at(kind) is None:
-        return None
-    if isinstance(kind, t.StructType):
-        each = [_wrong(column[x.name], x.dataType) for x in kind.fields
-                if _looked_at(x.dataType) is not None]
-        return f.array_contains(f.array(*each), True)
-    if isinstance(kind, t.ArrayType):
-        wrong = f.exists(column, lambda x: _wrong(x, kind.elementType))
-    elif isinstance(kind, t.MapType):
-        wrong = f.exists(f.map_values(column), lambda x: _wrong(x, kind.valueType))
-    elif isinstance(kind, t.FloatType | t.DoubleType):
-        # A number that no double holds becomes the text "Infinity" with its quotes, a string none.
-        number = f.abs(column.try_cast(kind))
-        too_large = column.rlike(r"\d") & (number == f.lit(float("inf")))
-        wrong = column.rlike('^"') | f.coalesce(too_large, f.lit(False))
+    if kind.typeName() in names:
+        found = test(column)
+    elif isinstance(kind, t.StructType):
+        found = _either([_any(column[x.name], x.dataType, names, test) for x in kind.fields])
+    elif isinstance(kind, t.ArrayType | t.MapType):
+        inner = kind.elementType if isinstance(kind, t.ArrayType) else kind.valueType
+        if _any(f.lit(None), inner, names, test) is None:
+            return None
+        items = column if isinstance(kind, t.ArrayType) else f.map_values(column)
+        found = f.exists(items, lambda item: _any(item, inner, names, test))
     else:
-        wrong = column.rlike(TIME_OF_DAY)
-    return f.coalesce(wrong, f.lit(False))
+        return None
+    return None if found is None else f.coalesce(found, f.lit(False))

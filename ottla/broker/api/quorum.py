@@ -3,19 +3,23 @@
 
 A single broker has its own metadata log: one voter, always the leader, and everything that it has
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
-live broker is a voter, since it may become the controller. The leader has at least what this broker
-has read; the progress of the others is unknown (-1). The last controller says that it is none while
-it does not reach ZooKeeper. Offsets count metadata records, as does the epoch of the finalised
-features.
+live broker is a voter, since it may become the controller. The broker that answers asks the others
+how far they have read (-1 if they do not answer). Brokers that are away are observers, whose last
+fetch is the time at which this broker saw them leave. The last controller says that it is none
+while it does not reach ZooKeeper. Offsets count metadata records, as does the epoch of the
+finalised features.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+from collections.abc import Iterable
 
 from ottla.broker.context import BrokerContext, RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.peers.peers import PeerUnavailable
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import unregister_broker
@@ -43,8 +47,12 @@ METADATA_TOPIC = "__cluster_metadata"
 NO_DIRECTORY = bytes(16)
 
 
+ASK_SECONDS = 1.0
+"""How long the other brokers have to say how far they have read."""
+
+
 @handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3), access=on_cluster(Operation.DESCRIBE))
-def describe_quorum(
+async def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
     """Report leader, voters and offsets of the metadata log, the only log of this API."""
@@ -55,7 +63,7 @@ def describe_quorum(
         for each in topic.partitions
     ]
     if asked == [(METADATA_TOPIC, 0)]:
-        partition = _metadata_partition(broker, version)
+        partition = await _metadata_partition(broker, version)
         topics = [
             DescribeQuorumResponse.Topic(topic_name=METADATA_TOPIC, partitions=[partition])
         ]
@@ -71,36 +79,73 @@ def describe_quorum(
     )
 
 
-def _metadata_partition(
+async def _metadata_partition(
     broker: BrokerContext, version: int
 ) -> DescribeQuorumResponse.Topic.Partition:
     image = broker.image
-    offset, now_ms = image.offset, broker.clock.now_ms()
-    me = DescribeQuorumResponse.ReplicaState(replica_id=broker.node_id, log_end_offset=offset)
-    if version >= 1:
-        me.last_fetch_timestamp = me.last_caught_up_timestamp = now_ms
-    if version >= 2:
-        me.replica_directory_id = _directory_id(broker)
     leader_id = image.controller_id if broker.member else broker.node_id
     if broker.member and leader_id == broker.node_id and broker.member.metadata.term is None:
         return _without_leader(broker.node_id, version)
     # A leader that is about to be registered is one of them: Kafka's tools look for it there.
     others = {*image.brokers, leader_id} - {broker.node_id, -1} if broker.member else ()
-    unknown = [
-        DescribeQuorumResponse.ReplicaState(
-            replica_id=node, log_end_offset=offset if node == leader_id else -1
-        )
-        for node in others
-    ]
+    offsets = await _offsets(broker, others)
+    if offsets.get(leader_id, 0) < 0:
+        offsets[leader_id] = image.offset       # it has at least what this broker has read
+    offsets[broker.node_id] = image.offset
+    end = max(offsets.values())                 # everything in the log is committed
+    now_ms = broker.clock.now_ms()
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
         leader_id=leader_id,
         # A single broker has always been the only leader.
         leader_epoch=image.controller_epoch,
-        high_watermark=offset,
-        current_voters=sorted([me, *unknown], key=lambda each: each.replica_id),
-        observers=[],
+        high_watermark=end,
+        current_voters=[
+            _replica(
+                broker, version, node, offset, now_ms if offset >= 0 else -1,
+                now_ms if offset >= image.offset else -1,
+            )
+            for node, offset in sorted(offsets.items())
+        ],
+        observers=_away(broker, version),
     )
+
+
+async def _offsets(broker: BrokerContext, nodes: Iterable[int]) -> dict[int, int]:
+    """How far these brokers have read the metadata; -1 for those that do not answer."""
+
+    async def ask(node_id: int) -> int:
+        assert broker.peers is not None
+        try:
+            return await broker.peers.metadata_offset(node_id, ASK_SECONDS)
+        except PeerUnavailable:
+            return -1
+
+    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
+
+
+def _away(broker: BrokerContext, version: int) -> list[DescribeQuorumResponse.ReplicaState]:
+    """The brokers that are away, unless they were unregistered."""
+    if broker.member is None:
+        return []
+    seen = broker.departed.seen
+    return [
+        _replica(broker, version, node, -1, seen[node].at_ms if node in seen else -1)
+        for node, former in sorted(broker.image.former.items()) if former.endpoints
+    ]
+
+
+def _replica(
+    broker: BrokerContext, version: int, node_id: int, offset: int, fetched_ms: int = -1,
+    caught_up_ms: int = -1,
+) -> DescribeQuorumResponse.ReplicaState:
+    replica = DescribeQuorumResponse.ReplicaState(replica_id=node_id, log_end_offset=offset)
+    if version >= 1:
+        replica.last_fetch_timestamp = fetched_ms
+        replica.last_caught_up_timestamp = caught_up_ms
+    if version >= 2:
+        replica.replica_directory_id = _directory_id(broker, node_id)
+    return replica
 
 
 def _without_leader(
@@ -117,10 +162,15 @@ def _without_leader(
     return answer
 
 
-def _directory_id(broker: BrokerContext) -> bytes:
-    """The id of the directory that has the metadata; Kafka writes it in URL-safe base64."""
+def _directory_id(broker: BrokerContext, node_id: int) -> bytes:
+    """The id of a broker's first log directory; Kafka writes it in URL-safe base64."""
+    if node_id == broker.node_id:
+        first = broker.replicas.storage.directories[0].directory_id
+    else:
+        known = broker.image.last_known(node_id)
+        first = known.directories[0] if known is not None and known.directories else ""
     try:
-        found = base64.urlsafe_b64decode(broker.replicas.storage.directories[0].directory_id + "==")
+        found = base64.urlsafe_b64decode(first + "==")
     except (ValueError, binascii.Error):
         return NO_DIRECTORY
     return found if len(found) == len(NO_DIRECTORY) else NO_DIRECTORY
@@ -174,7 +224,7 @@ def remove_raft_voter(
     _check_cluster(request.cluster_id, context)
     if request.voter_id < 0 or not any(request.voter_directory_id):
         raise InvalidRequest("Remove voter request didn't include a valid voter")
-    voter = context.broker.node_id, _directory_id(context.broker)
+    voter = context.broker.node_id, _directory_id(context.broker, context.broker.node_id)
     if (request.voter_id, request.voter_directory_id) != voter:
         raise ProtocolError(
             f"{request.voter_id} with this directory is not a voter", ErrorCode.VOTER_NOT_FOUND

@@ -1,19 +1,27 @@
-"""The brokers that have stopped or died a short time ago.
+"""The brokers that have stopped or died, and when this broker learned of it.
 
 Metadata keeps listing them for `ottla.unavailable.broker.listed.ms`, as Apache Kafka does until
 their session ends. librdkafka drops a broker that is missing from that list; requests that wait for
 a dropped group coordinator are never sent (librdkafka 5456, 5511). A broker that restarts within
-the time never leaves the list.
+the time never leaves the list. DescribeQuorum says since when each is away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ottla.log.files.clock import Clock
 from ottla.replication.metadata import BrokerImage, MetadataImage
 
 NEVER = float("inf")
+
+
+class Departure(NamedTuple):
+    """When a broker departed, and until when Metadata lists it."""
+
+    at_ms: int
+    listed_until: float
 
 
 class DepartedBrokers:
@@ -22,7 +30,7 @@ class DepartedBrokers:
 
     def __init__(self, clock: Clock, listed_ms: int) -> None:
         self.clock, self.listed_ms = clock, listed_ms
-        self._ends_at: dict[int, float] = {}
+        self.seen: dict[int, Departure] = {}
         self._former: Mapping[int, BrokerImage] | None = None
         self._changes_at = NEVER
         self._listed: Mapping[int, BrokerImage] = {}
@@ -31,10 +39,11 @@ class DepartedBrokers:
         """Note which brokers have departed or returned."""
         if new.brokers is old.brokers:
             return
-        ends_at = self.clock.monotonic() + self.listed_ms / 1000
-        self._ends_at |= dict.fromkeys(old.brokers.keys() - new.brokers.keys(), ends_at)
-        for node_id in self._ends_at.keys() & new.brokers.keys():
-            del self._ends_at[node_id]
+        listed_until = self.clock.monotonic() + self.listed_ms / 1000
+        departure = Departure(self.clock.now_ms(), listed_until)
+        self.seen |= dict.fromkeys(old.brokers.keys() - new.brokers.keys(), departure)
+        for node_id in self.seen.keys() & new.brokers.keys():
+            del self.seen[node_id]
         self._former = None
 
     def listed(self, image: MetadataImage) -> Mapping[int, BrokerImage]:
@@ -42,10 +51,9 @@ class DepartedBrokers:
         until they change."""
         if image.former is not self._former or self.clock.monotonic() >= self._changes_at:
             now = self.clock.monotonic()
-            self._ends_at = {node: at for node, at in self._ends_at.items() if at > now}
-            self._changes_at = min(self._ends_at.values(), default=NEVER)
+            listed = {node: each.listed_until for node, each in self.seen.items()
+                      if each.listed_until > now}
+            self._changes_at = min(listed.values(), default=NEVER)
             self._former = image.former
-            self._listed = {
-                node: image.former[node] for node in self._ends_at if node in image.former
-            }
+            self._listed = {node: image.former[node] for node in listed if node in image.former}
         return self._listed

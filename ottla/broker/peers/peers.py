@@ -21,15 +21,16 @@ from ottla.broker.peers.peer_connection import PeerUnavailable as PeerUnavailabl
 from ottla.broker.security.decisions import client_id_of
 from ottla.replication.metadata import Endpoint, MetadataImage
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ApiVersionsRequest
+from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.structs import Message
 
 log = logging.getLogger("ottla.peers")
 
 SOFTWARE_NAME = "ottla-broker"
 HELLO_VERSION = 5
-CONTROL, FORWARD, MARKERS = "control", "forward", "markers"
-"""Lanes: short requests between brokers, clients' requests for the controller, markers."""
+CONTROL, FORWARD, MARKERS, STATUS = "control", "forward", "markers", "status"
+"""Lanes: short requests between brokers, clients' requests for the controller, markers, and
+questions that a client's request for the state of the cluster leads to."""
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
@@ -108,6 +109,19 @@ class Peers:
                 f"broker {node_id} did not answer {type(request).__name__} within"
                 f" {timeout_seconds:g} s", sent=True,
             ) from None
+
+    async def metadata_offset(self, node_id: int, timeout_seconds: float) -> int:
+        """How many metadata records another broker has applied: the epoch of its features. Raises
+        PeerUnavailable."""
+        answer: ApiVersionsResponse = await self.ask(
+            node_id, self._hello(node_id), HELLO_VERSION, timeout_seconds, STATUS)
+        return answer.finalized_features_epoch
+
+    def _hello(self, node_id: int) -> ApiVersionsRequest:
+        return ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version="1",
+            cluster_id=self.image().cluster_id or None, node_id=node_id,
+        )
 
     async def open_transport(self, node_id: int) -> Transport:
         """A connection for a caller that sends Kafka requests on it by itself; the other end has
@@ -214,11 +228,7 @@ class Peers:
 
     async def _greet(self, connection: PeerConnection, node_id: int) -> None:
         """Raise PeerUnavailable unless the intended broker has answered (KIP-1242)."""
-        hello = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version="1",
-            cluster_id=self.image().cluster_id or None, node_id=node_id,
-        )
-        answer = await connection.ask(hello, HELLO_VERSION)
+        answer = await connection.ask(self._hello(node_id), HELLO_VERSION)
         if answer.error_code != 0:
             code = ErrorCode(answer.error_code).name
             raise PeerUnavailable(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.errors import Refused, check
 from ottla.client.frames import Frames
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode
@@ -100,24 +99,7 @@ def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what="the metadata quorum")
         return part, list(getattr(response, "nodes", None) or [])
 
-    found: tuple[Any, list[Any]] = cluster.patiently(ask, again=asked is None)
-    if asked is None:
-        for one in found[0].current_voters:
-            if one.log_end_offset < 0:
-                _ask_itself(cluster, request, one)
-    return found
-
-
-def _ask_itself(cluster: Cluster, request: DescribeQuorumRequest, voter: Any) -> None:
-    """Let a voter say how far it is. In a cluster on ZooKeeper the others do not know that."""
-    with contextlib.suppress(ClientError):
-        answer = cluster.node(voter.replica_id).call(request)
-        for one in answer.topics[0].partitions[0].current_voters:
-            if one.replica_id == voter.replica_id:
-                voter.log_end_offset = one.log_end_offset
-                voter.replica_directory_id = one.replica_directory_id
-                voter.last_fetch_timestamp = one.last_fetch_timestamp
-                voter.last_caught_up_timestamp = one.last_caught_up_timestamp
+    return cluster.patiently(ask, again=asked is None)
 
 
 def remove_voter(cluster: Cluster, voter_id: int, directory_id: bytes) -> None:

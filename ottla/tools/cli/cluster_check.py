@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, NotSupported
+from ottla.client.errors import ClientError, NotSupported, Unreachable
 from ottla.replication.controller.elections import MIN_ISR
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import configs, topics
@@ -42,6 +45,8 @@ def check(options: Namespace) -> int:
                 name: int(next(item.value for item in items if item.name == MIN_ISR) or 1)
                 for name, items in settings.items()
             }
+        partitions = [part for topic in found for part in topic.partitions]
+        since = departures(cluster, controller, away(partitions, alive), alive)
     rows = [
         {
             "topic": topic.name, "partition": part.index, "problem": problem,
@@ -54,22 +59,56 @@ def check(options: Namespace) -> int:
     if rows or options.output not in (None, "table", "wide"):
         show(options, ("topic", "partition", "problem", "leader", "replicas", "isr"), rows)
     if rows:
-        for line in summary([part for topic in found for part in topic.partitions], alive):
+        for line in summary(partitions, alive, since):
             print(line, file=sys.stderr)
         return 1
-    count = sum(len(topic.partitions) for topic in found)
+    count = len(partitions)
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
     print(f"{count} partitions have a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
 
 
-def summary(partitions: list[Partition], alive: set[int]) -> list[str]:
-    """What is wrong, in a few lines: who is away, and how many partitions lack what."""
-    lines = []
-    assigned = {node for part in partitions for node in part.replicas}
-    if away := sorted(assigned - alive):
-        brokers = "broker" if len(away) == 1 else "brokers"
-        lines.append(f"{brokers} {', '.join(map(str, away))}: away")
+def away(partitions: list[Partition], alive: set[int]) -> list[int]:
+    """The brokers that have replicas and do not run."""
+    return sorted({node for part in partitions for node in part.replicas} - alive)
+
+
+def departures(
+    cluster: Cluster, controller: Connection, nodes: list[int], alive: set[int]
+) -> dict[int, int]:
+    """When brokers left, in milliseconds since 1970; without those of which nobody knows. A broker
+    knows when another one left if it was running then; the controller is asked first."""
+    known: dict[int, int] = {}
+    for node in (None, *sorted(alive - {cluster.controller_id})):
+        if known.keys() >= set(nodes):
+            break
+        with contextlib.suppress(NotSupported, Unreachable):
+            part, _ = admin.quorum(cluster, controller if node is None else cluster.node(node))
+            known |= {
+                one.replica_id: one.last_fetch_timestamp
+                for one in (*part.current_voters, *part.observers)
+                if one.replica_id in nodes and one.last_fetch_timestamp >= 0
+            }
+    return known
+
+
+def moment(at_ms: int, now: datetime) -> str:
+    """A time of the day in the time zone of `now`; with the date if that is another day."""
+    at = datetime.fromtimestamp(at_ms / 1000, now.tzinfo)
+    return at.strftime("%H:%M %Z" if at.date() == now.date() else "%Y-%m-%d %H:%M %Z")
+
+
+def summary(
+    partitions: list[Partition], alive: set[int], since: Mapping[int, int]
+) -> list[str]:
+    """What is wrong, in a few lines: who is away since when, and how many partitions lack what."""
+    now = datetime.now().astimezone()
+    lines = [
+        f"broker {node} is away"
+        + (f" since {moment(since[node], now)}" if node in since
+           else "; the running brokers were started later and do not know since when")
+        for node in away(partitions, alive)
+    ]
     lacking = Counter(
         sum(node not in part.isr for node in part.replicas) for part in partitions)
     count = len(partitions)

@@ -7,11 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from ottla.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from tests.broker.cluster.running_cluster import RunningCluster
 from tests.tools.cli.ottla_command import Ottla
 
@@ -301,13 +303,70 @@ def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningC
     ottla.ok("cluster check --without 2")
 
 
-def test_the_quorum_shows_how_far_every_broker_is(cluster: RunningCluster) -> None:
-    """A broker of a cluster knows its own offset only: each is asked."""
+def quorum(cluster: RunningCluster, node_id: int) -> DescribeQuorumResponse.Topic.Partition:
+    """What a broker says of the metadata log."""
+    topic = DescribeQuorumRequest.Topic
+    asked = topic(
+        topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])
+    with cluster.client(node_id) as client:
+        answer: DescribeQuorumResponse = client.call(DescribeQuorumRequest(topics=[asked]), 2)
+    return answer.topics[0].partitions[0]
+
+
+def test_every_broker_says_how_far_the_others_have_read_the_metadata(
+    cluster: RunningCluster,
+) -> None:
     ottla = commands(cluster)
     ottla.ok("topic create orders --partitions 3")
     in_order(cluster)
+    for node_id in cluster.servers:
+        part = quorum(cluster, node_id)
+        assert len(part.current_voters) == 3 and part.observers == []
+        assert len({each.replica_directory_id for each in part.current_voters} - {bytes(16)}) == 3
+        for each in part.current_voters:
+            assert 0 <= part.high_watermark - each.log_end_offset < 5, part
+            assert each.last_fetch_timestamp > 0
     rows = json.loads(ottla.ok("cluster quorum -o json"))
     assert len(rows) == 3 and all(row["offset"] > 0 and row["lag"] < 5 for row in rows), rows
     address = f"--bootstrap-server {ottla.address}"
     shown = ottla.ok(f"kafka-metadata-quorum {address} describe --replication").splitlines()[1:]
     assert all(int(line.split()[2]) > 0 and int(line.split()[3]) < 5 for line in shown), shown
+
+
+def test_it_is_said_since_when_a_broker_is_away(cluster: RunningCluster) -> None:
+    """Whoever is the controller by now; as long as a broker runs that has seen it leave."""
+
+    def check() -> str:
+        done = commands(cluster)("cluster check")
+        assert done.status == 1, done
+        return done.err.splitlines()[0]
+
+    def restart(node_id: int) -> None:
+        cluster.stop(node_id)
+        cluster.start(node_id)
+        cluster.until(lambda: all(
+            len(s.metadata_log.image.brokers) == 2 and s.metadata_log.image.controller_id != node_id
+            for s in cluster.servers.values()
+        ), "it is registered again, and the other one is the controller")
+
+    commands(cluster).ok("topic create orders --partitions 3")
+    in_order(cluster)
+    away = next(node for node in cluster.servers if node != cluster.controller)
+    cluster.stop(away)
+    cluster.until(
+        lambda: all(away not in s.metadata_log.image.brokers for s in cluster.servers.values()),
+        "the others know it",
+    )
+    now = datetime.now().astimezone()
+    said = {f"broker {away} is away since {now - timedelta(minutes=m):%H:%M %Z}" for m in (0, 1)}
+    for node_id in cluster.servers:
+        (one,) = quorum(cluster, node_id).observers
+        assert one.replica_id == away and one.log_end_offset == -1
+        assert abs(one.last_fetch_timestamp / 1000 - now.timestamp()) < 60
+    assert check() in said
+    first, second = cluster.servers
+    restart(first)
+    assert quorum(cluster, first).observers[0].last_fetch_timestamp == -1
+    assert check() in said
+    restart(second)
+    assert check().startswith(f"broker {away} is away; the running brokers were started later")

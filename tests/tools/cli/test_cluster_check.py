@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.cluster_check import problems, summary
+from ottla.tools.cli.cluster_check import moment, problems, summary
 from tests.tools.cli.ottla_command import Ottla
 
 ALIVE = {1, 2, 3}
@@ -38,10 +39,21 @@ def test_what_is_not_in_order_is_named(
 def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> None:
     parts = [partition(1, [1, 2, 4], [1, 2])] * 56 + [partition(1, [1, 2, 3], [1, 2, 3])] * 5
     parts.append(partition(-1, [4], [4]))
-    assert summary(parts, ALIVE) == [
-        "broker 4: away", "56 of 62 partitions lack 1 replica in sync",
-        "1 of 62 partitions have no leader",
-    ]
+    now = datetime.now().astimezone()
+    lacking = [
+        "56 of 62 partitions lack 1 replica in sync", "1 of 62 partitions have no leader"]
+    assert summary(parts, ALIVE, {4: int(now.timestamp() * 1000)}) == [
+        f"broker 4 is away since {now:%H:%M %Z}", *lacking]
+    assert summary(parts, ALIVE, {}) == [
+        "broker 4 is away; the running brokers were started later and do not know since when",
+        *lacking]
+
+
+def test_a_departure_on_another_day_has_a_date() -> None:
+    now = datetime(2026, 3, 1, 8, tzinfo=timezone(timedelta(hours=1), "CET"))
+    at_ms = int(datetime(2026, 2, 28, 23, 30, tzinfo=UTC).timestamp() * 1000)
+    assert moment(at_ms, now) == "00:30 CET"
+    assert moment(at_ms - 3_600_000, now) == "2026-02-28 23:30 CET"
 
 
 def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:

@@ -25,6 +25,7 @@ DOCUMENTS = {
     "docs/cluster.md": "compat_tests/test_documents.py",
     "docs/cluster_operations.md": "compat_tests/test_documents.py",
     "docs/commands.md": "tests/tools/cli/test_commands.py",
+    "docs/spark.md": "compat_tests/test_spark_examples.py",
     "docs/spark_walkthrough.md": "compat_tests/test_spark_walkthrough.py",
 }
 """Documents whose commands are run as they stand, and the test that runs them."""

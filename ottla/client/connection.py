@@ -14,7 +14,13 @@ from typing import Any, Self
 from ottla.client.addresses import Address, show_address
 from ottla.client.errors import NotSupported, TimedOut, Unreachable, check
 from ottla.client.frames import BadResponse, Frames, Sent, frame_size
-from ottla.client.transport import UNPROTECTED, Security, is_closed, open_transport
+from ottla.client.transport import (
+    UNPROTECTED,
+    Security,
+    is_closed,
+    open_transport,
+    perhaps_another,
+)
 from ottla.wire.errors import ErrorCode
 
 CLIENT_ID = "ottla"
@@ -39,6 +45,10 @@ class Connection:
         self.failed = False
         """Whether an answer is missing: what comes next would be taken for another one."""
         self.unanswered = 0
+        self.security = security
+        self.in_use = False
+        """Whether a request was answered, other than ApiVersions: the client speaks as the listener
+        expects."""
         self.socket: socket.socket = open_transport(
             address, security, connect_seconds, retry_refused=retry_refused
         )
@@ -65,6 +75,7 @@ class Connection:
         """The response to what `send` sent; it must be the next frame."""
         frame = self.receive_frame()
         self.unanswered -= 1
+        self.in_use = True
         try:
             return self.frames.decode(sent, frame)
         except BadResponse:
@@ -141,7 +152,8 @@ class Connection:
         return data
 
     def _broken(self) -> str:
-        return f"{show_address(self.address)}: the broker closed the connection"
+        hint = "" if self.in_use else perhaps_another(self.security.protocol)
+        return f"{show_address(self.address)}: the broker closed the connection{hint}"
 
     def _late(self) -> str:
         return f"{show_address(self.address)}: no answer within {self.request_seconds:g} s"

@@ -123,13 +123,27 @@ def open_transport(
             from ottla.client.login import log_in
 
             log_in(made, login, security.mechanism, show_address(address))
+    except Unreachable as failed:
+        made.close()
+        raise Unreachable(f"{failed}{perhaps_another(security.protocol)}") from failed
     except OSError as failed:
         made.close()
-        raise Unreachable(f"{show_address(address)}: {reason_of(failed)}") from failed
+        told = f"{show_address(address)}: {reason_of(failed)}"
+        if security.tls is not None and not hasattr(failed, "verify_message"):
+            told += f"; perhaps this port has no TLS: security.protocol is {security.protocol} here"
+        raise Unreachable(told) from failed
     except BaseException:
         made.close()
         raise
     return made
+
+
+def perhaps_another(protocol: str) -> str:
+    """What to look at if a broker closes a connection that has never been of use."""
+    wanted = {
+        "PLAINTEXT": "TLS or a login", "SSL": "a login", "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
+    }[protocol]
+    return f"; perhaps it expects {wanted}: security.protocol is {protocol} here" if wanted else ""
 
 
 def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.socket:
@@ -160,9 +174,12 @@ def is_closed(made: socket.socket) -> bool:
 
 
 def reason_of(error: OSError) -> str:
-    """An operating system's error in a few words."""
+    """An operating system's error, or one of TLS, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
+    if reason := getattr(error, "reason", None):        # of an ssl.SSLError
+        text = getattr(error, "verify_message", None)
+        return f"TLS: {reason.lower().replace('_', ' ')}{f': {text}' if text else ''}"
     return (error.strerror or str(error)).lower()

@@ -54,11 +54,17 @@ def error_of(error: ErrorCode | str | int) -> ErrorCode:
 
 
 def settings_of(given: object) -> dict[str, str]:
-    """The settings of a broker. Raises TypeError for what is no mapping, such as an image."""
-    if given is None:
+    """The settings of a broker. Raises TypeError for what is no mapping, such as an image, and
+    ValueError for a name that neither Kafka nor Ottla has."""
+    if not given and (given is None or isinstance(given, Mapping)):
         return {}
     if isinstance(given, Mapping):
-        return {str(name): str(value) for name, value in given.items()}
+        from ottla.broker.settings.config import why_unknown
+
+        found = {str(name): str(value) for name, value in given.items()}
+        if wrong := why_unknown(found):
+            raise ValueError(f"Broker settings: {wrong[0]}")
+        return found
     hint = ""
     if isinstance(given, str):
         hint = ". There is no image to name, and none is needed"

@@ -16,6 +16,7 @@ from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import ImportRefused, Report, size_text
 from ottla.tools.kraft_image import UnreadableKraft
+from ottla.tools.printable import reason_of
 from ottla.wire.errors import StorageFailed
 
 
@@ -64,7 +65,7 @@ def run(options: Namespace) -> int:
             plan = make_plan(sources, report)
             return carry_out(plan, sources, options)
     except (ImportRefused, DirectoryLocked, UnreadableKraft, StorageFailed, OSError) as error:
-        print(f"ottla log import: {error}", file=sys.stderr)
+        print(f"ottla log import: {reason_of(error)}", file=sys.stderr)
         return 1
 
 

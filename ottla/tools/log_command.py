@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from importlib import import_module
+
+from ottla.tools.usage import Parser
 
 ACTIONS = {
     "verify": ("ottla.tools.verify", "check whether log directories are sound"),
@@ -16,7 +17,7 @@ ACTIONS = {
 
 def main(arguments: list[str]) -> int:
     """Run one action; `arguments` begin with "log". Returns the exit status."""
-    root = argparse.ArgumentParser(prog="ottla log", description="Log directories, offline.")
+    root = Parser(prog="ottla log", description="Log directories, offline.")
     actions = root.add_subparsers(dest="action", metavar="ACTION", required=True)
     given = arguments[1] if len(arguments) > 1 else ""
     for name, (module, what) in ACTIONS.items():

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
+
 from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 
 
 class WrongUsage(ClientError):
     """A command line that no broker needs to be asked about."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, and name similar flags."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        chosen, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            near = similar(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        return chosen
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")

@@ -21,6 +21,7 @@ from ottla.tools.check_directory import (
 )
 from ottla.tools.check_partition import SEGMENT, check_partition
 from ottla.tools.findings import Report, size_text
+from ottla.tools.printable import reason_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -66,7 +67,7 @@ def run(options: Namespace) -> int:
         )
         return 2
     except OSError as error:
-        print(f"ottla log verify: {error}", file=sys.stderr)
+        print(f"ottla log verify: {reason_of(error)}", file=sys.stderr)
         return 2
     if partitions == 0 and (options.partition or report.errors == 0):
         print("ottla log verify: there is no such partition", file=sys.stderr)

@@ -49,3 +49,12 @@ def test_a_broker_refuses_what_is_no_settings() -> None:
     with pytest.raises(TypeError, match=wanted):
         Broker("num.partitions=3")                  # type: ignore[arg-type]
     assert settings_of({"num.partitions": 3}) == {"num.partitions": "3"}
+
+
+def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:
+    """A broker that is started by hand warns of it; nobody reads the log of a test's broker."""
+    wanted = r"num\.partition is no setting .*did you mean num\.partitions\?"
+    with pytest.raises(ValueError, match=wanted):
+        Broker({"num.partition": 3})
+    for name in ("listener.name.tls.ssl.client.auth", "log.retention.ms", "ssl.keystore.type"):
+        Broker({name: "1"})

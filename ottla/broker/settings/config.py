@@ -10,7 +10,7 @@ import logging
 import operator
 import re
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,7 +186,7 @@ class BrokerConfig(BrokerSettings):
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:
-                self.warnings.append(_unknown(name))
+                self.warnings += why_unknown([name])
         if unused:
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
 
@@ -413,13 +413,22 @@ def _addresses(host: str, names: bool) -> tuple[str, ...]:
     return tuple({canonical_host(str(info[4][0])): None for info in infos})
 
 
-def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # imported only after a mistake
+def why_unknown(names: Iterable[str]) -> list[str]:
+    """What is wrong with those of a broker's property names that neither Kafka nor Ottla has."""
+    known = {
+        **BrokerSettings.declared, **kafka_settings("broker"), **kafka_settings("removed"),
+        **dict.fromkeys(OUTSIDE_THE_TABLE), **dict.fromkeys(TOPIC_DEFAULTS),
+    }
+    found = []
+    for name in names:
+        if name in known or name.startswith(("config.providers", "listener.name.")):
+            continue
+        from difflib import get_close_matches  # imported only after a mistake
 
-    known = [*BrokerSettings.declared, *kafka_settings("broker"), *kafka_settings("removed")]
-    near = get_close_matches(name, known, 1, NEAR)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{shown(name)} is no setting that Kafka or Ottla know{hint}"
+        near = get_close_matches(name, known, 1, NEAR)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        found.append(f"{shown(name)} is no setting that Kafka or Ottla know{hint}")
+    return found
 
 
 def shown(name: str) -> str:

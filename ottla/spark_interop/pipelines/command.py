@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
@@ -17,9 +17,16 @@ INTERRUPTED = 130
 ADDRESSES = ("bootstrap", "source", "destination")
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, as those of other `ottla` commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="ottla pipeline",
         description="Data pipelines on Spark. Each goes on where it was stopped.",
         epilog="Needs Ottla's extra `spark` (docs/install.md) and Java 17.",

@@ -21,6 +21,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import IN_ZOOKEEPER, META, MODE
 from ottla.tools.check_directory import DirectoryLocked, held
 from ottla.tools.cli.output import confirm, done, show
+from ottla.tools.printable import reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,10 @@ def log_directories(place: Path) -> list[Path]:
         return [place]
     try:
         return BrokerConfig.load(place).log_directories()
-    except (SettingsError, OSError) as error:
+    except SettingsError as error:
         raise ClientError(f"{place}: {error}") from error
+    except OSError as error:
+        raise ClientError(reason_of(error)) from error
 
 
 def owner_of(path: Path) -> tuple[str, str]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ottla.client.similar_names import similar
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
-from ottla.tools.printable import printable
-from ottla.tools.usage import WrongUsage
+from ottla.tools.printable import printable, reason_of
+from ottla.tools.usage import Parser, WrongUsage
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
@@ -94,22 +93,6 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     for words, about in verbs.items():
         print(f"  {words:<22} {about}", file=out)
     return 0 if asked else 2
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, and name similar flags."""
-
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        chosen, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            near = similar(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
-        return chosen
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser_of(command: Command) -> argparse.ArgumentParser:
@@ -226,7 +209,7 @@ def not_installed(missing: ModuleNotFoundError) -> str:
 
 def one_line(failed: Exception) -> str:
     """What an error says, without what would control a terminal: it may quote a broker's text."""
-    return printable(" ".join(str(failed).split()))
+    return printable(" ".join(reason_of(failed).split()))
 
 
 def unexpected(bug: Exception) -> str:

@@ -13,6 +13,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from ottla.client.errors import ClientError
@@ -200,6 +201,7 @@ def start(options: Namespace) -> int:
     count = 3 if options.brokers is None else options.brokers
     if not 1 <= count <= BROKERS_MAX:
         raise WrongUsage(f"--brokers {count}: from 1 to {BROKERS_MAX}")
+    import_module("kazoo")          # all brokers need it: say so before anything is fetched
     port = FIRST_PORT if options.port is None else options.port
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from ottla.client.errors import ClientError, check
+from ottla.client.similar_names import similar
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
@@ -21,6 +22,7 @@ from ottla.tools.stream.json_lines import parsed
 from ottla.tools.stream.reader import MAY_COME
 from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -41,31 +43,33 @@ def produce(options: Namespace) -> None:
     if options.dry_run:
         rehearse(options)
         return
-    with connect(options) as cluster:
+    # A file that is not there is reported before a topic is created.
+    with source(options) as file, connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
         targets = TargetTopics(cluster)
         targets.check(options.topic, options.partition)
         writer = Writer(cluster, properties)
         try:
-            send(options, writer, targets)
+            send(options, file, writer, targets)
         except ClientError as failed:
             raise ClientError(f"{failed} ({sent_text(writer)})") from failed
         if sys.stderr.isatty():
             print(sent_text(writer), file=sys.stderr)
 
 
-def send(options: Namespace, writer: Writer, targets: TargetTopics) -> None:
+def send(options: Namespace, file: BinaryIO, writer: Writer, targets: TargetTopics) -> None:
     """Send everything that is read; what was read before a failure is sent too."""
+    if not options.file and sys.stdin.isatty():
+        print("one record a line; Ctrl-D at the beginning of a line ends", file=sys.stderr)
     try:
-        with source(options) as file:
-            size = os.fstat(file.fileno()).st_size if options.file else 0
-            line = ProgressLine(size, "bytes")
-            drawn = line.wanted and size > 0  # standard input may be typed: no line for it
-            for topic, key, value, headers, partition, timestamp in records(options, file, targets):
-                writer.send(topic, key, value, headers, partition, timestamp)
-                if drawn:
-                    line.reach(file.tell())
-            line.clear()
+        size = os.fstat(file.fileno()).st_size if options.file else 0
+        line = ProgressLine(size, "bytes")
+        drawn = line.wanted and size > 0  # standard input may be typed: no line for it
+        for topic, key, value, headers, partition, timestamp in records(options, file, targets):
+            writer.send(topic, key, value, headers, partition, timestamp)
+            if drawn:
+                line.reach(file.tell())
+        line.clear()
     finally:
         writer.close()
 
@@ -107,16 +111,26 @@ class TargetTopics:
 
 
 def existing(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has; a broker may create it now. Raises ClientError after
-    TOPIC_SECONDS, where a producer would wait for a minute."""
+    """How many partitions a topic has. A broker may create it now, as it does for every producer:
+    then say so, for the name may be mistyped. Raises ClientError after TOPIC_SECONDS, where a
+    producer would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
+    create = False
     while True:
-        [found] = cluster.metadata([topic], create=True).topics
+        [found] = cluster.metadata([topic], create=create).topics
         if not found.error_code:
-            return len(found.partitions)
+            count = len(found.partitions)
+            if create:
+                others = [one.name for one in cluster.metadata().topics if one.name != topic]
+                print(
+                    f"topic {topic!r} is new: created with {count} partition{'s' * (count > 1)}"
+                    f"{similar(topic, others)}", file=sys.stderr)
+            return count
         if found.error_code not in MAY_COME or time.monotonic() > deadline:
             check(found.error_code, what=f"topic {topic!r}")
-        time.sleep(0.1)
+        if create or found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            time.sleep(0.1)
+        create = create or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def rehearse(options: Namespace) -> None:
@@ -137,8 +151,6 @@ def source(options: Namespace) -> Iterator[BinaryIO]:
         with open(options.file, "rb") as file:
             yield file
     else:
-        if sys.stdin.isatty():
-            print("one record a line; Ctrl-D at the beginning of a line ends", file=sys.stderr)
         yield sys.stdin.buffer
 
 

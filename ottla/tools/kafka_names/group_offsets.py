@@ -14,6 +14,7 @@ from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names.common import padded
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of, message_of
+from ottla.tools.printable import reason_of
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def from_file(options: Options) -> dict[str, Plan]:
                     continue
                 group, topic, index, offset = row if len(row) == 4 else ["", *row]
                 found.setdefault(group.strip(), {})[topic.strip(), int(index)] = int(offset)
-    except (OSError, ValueError) as wrong:
+    except OSError as failed:
+        raise ClientError(reason_of(failed)) from failed
+    except ValueError as wrong:
         raise ClientError(
             f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET: {wrong}"
         ) from wrong

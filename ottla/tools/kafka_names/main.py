@@ -9,7 +9,7 @@ from importlib import import_module
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
 from ottla.tools.kafka_names.grammar import UsageError, parse
-from ottla.tools.printable import printable
+from ottla.tools.printable import printable, reason_of
 
 KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools these imitate."""
@@ -88,7 +88,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             print(failed.shown)
             sys.stdout.flush()
         if not (failed.shown and same_file()):
-            complain(name, str(failed))
+            complain(name, reason_of(failed))
         return failed.status
     except UsageError as wrong:         # what a tool finds wrong with its flags
         complain(name, f"{wrong}; see {name} --help")

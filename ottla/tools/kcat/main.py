@@ -10,7 +10,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.tools.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
-from ottla.tools.printable import printable
+from ottla.tools.printable import printable, reason_of
 
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
 USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except (ClientError, OSError) as failed:
         sys.stdout.flush()
-        print(f"% ERROR: {printable(' '.join(str(failed).split()))}", file=sys.stderr)
+        print(f"% ERROR: {printable(' '.join(reason_of(failed).split()))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0                # as kcat: it is how one ends a consumer

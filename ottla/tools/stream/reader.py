@@ -1,8 +1,9 @@
 """Records of topics to standard output: with a group or without one.
 
-Without a group partitions are assigned directly, so that the first record is there in milliseconds
-and nothing is left behind on the broker. Records are written and flushed before the group's offsets
-are committed (`consumer`), and before the next ones are waited for.
+Without a group partitions are assigned directly, so that the first record is there in milliseconds,
+and nothing is committed. (librdkafka looks for a coordinator all the same: a broker creates
+`__consumer_offsets` then, as for Kafka's console consumer.) Records are written and flushed before
+the group's offsets are committed (`consumer`), and before the next ones are waited for.
 """
 
 from __future__ import annotations

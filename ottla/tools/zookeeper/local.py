@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,8 @@ POM = HERE / "pom.xml"
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JAVA_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 JAVA_RELEASE_MIN = 11
+FETCHED = re.compile(r"Downloaded from .*/([^/]+\.jar) \(([^)]+)\)")
+"""What Maven says of a file that it has fetched: its name and size."""
 LOCK = "lock"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -68,15 +72,28 @@ def jars() -> Path:
             " maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
         )
     shutil.rmtree(cache, ignore_errors=True)
-    command = [
-        maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies",
+    print(f"Maven fetches ZooKeeper's jars into {cache}, once:", file=sys.stderr)
+    run_maven([
+        maven, "-B", "-f", str(POM), "dependency:copy-dependencies",
         "-DincludeScope=runtime", f"-DoutputDirectory={cache}",
-    ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise ZooKeeperFailed(f"Maven could not get ZooKeeper's jars:\n{done.stdout[-2000:]}")
+    ])  # fmt: skip
     shutil.copyfile(POM, complete)
     return cache
+
+
+def run_maven(command: list[str]) -> None:
+    """Run it, and name each file that it has fetched. Raises ZooKeeperFailed."""
+    printed = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as maven:
+        assert maven.stdout is not None
+        for line in maven.stdout:
+            printed.append(line)
+            if found := FETCHED.search(line):
+                print(f"  {found[1]} ({found[2]})", file=sys.stderr, flush=True)
+    if maven.returncode != 0:
+        raise ZooKeeperFailed(f"Maven could not get ZooKeeper's jars:\n{''.join(printed)[-2000:]}")
 
 
 def free_port() -> int:

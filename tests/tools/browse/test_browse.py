@@ -192,7 +192,7 @@ def test_a_record_is_shown_whole_and_cannot_harm_the_terminal(ottla: Ottla) -> N
 
 
 def test_another_size_of_the_terminal_shows_as_many_rows(ottla: Ottla, numbers: str) -> None:
-    with Screen(["topic", "browse", numbers, "-o", "500"], ottla.address) as screen:
+    with Screen(["topic", "browse", numbers, "--offset", "500"], ottla.address) as screen:
         screen.wait("v508")
         screen.resize(70, 30)
         screen.wait("v526")
@@ -228,7 +228,7 @@ def test_pages_are_full_where_markers_of_transactions_lie_between_the_records(
         producer.send("gaps", b"%d" % number, partition=0)
         producer.commit_transaction()
     producer.close()
-    with Screen(["topic", "browse", "gaps", "-o", "end"], ottla.address) as screen:
+    with Screen(["topic", "browse", "gaps", "--offset", "end"], ottla.address) as screen:
         screen.wait(r"  29$", chosen=True)
         assert offsets(screen) == list(range(42, 60, 2))
         screen.press(PAGE_UP)
@@ -244,7 +244,7 @@ def test_records_of_a_trimmed_topic_are_found_from_both_sides(ottla: Ottla) -> N
     ottla.ok("topic create trimmed --partitions 1")
     ottla.ok("produce trimmed", b"".join(b"%d\n" % n for n in range(30)))
     ottla.ok("topic trim trimmed --before 25 --yes")
-    with Screen(["topic", "browse", "trimmed", "-o", "3"], ottla.address) as screen:
+    with Screen(["topic", "browse", "trimmed", "--offset", "3"], ottla.address) as screen:
         screen.wait("offsets 25 to 29")
         assert offsets(screen) == [25, 26, 27, 28, 29]
         screen.press(END + PAGE_UP + UP)

@@ -1,0 +1,58 @@
+"""What a newcomer mistypes or has not installed is said at once, and nothing is left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.tools.zookeeper import local
+from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
+from tests.tools.cli.ottla_command import Ottla
+
+
+def test_a_mistyped_topic_to_produce_to_is_named_with_similar_ones(ottla: Ottla) -> None:
+    """The broker creates it, as it does for every producer."""
+    ottla.ok("topic create payments")
+    done = ottla("produce paymnets", b"first\n")
+    assert done.status == 0
+    assert done.err == "topic 'paymnets' is new: created with 1 partition; similar: payments\n"
+    for topic in ("paymnets", "payments"):
+        assert ottla(f"produce {topic}", b"second\n").err == ""
+
+
+def test_no_topic_is_created_for_a_file_that_is_not_there(ottla: Ottla) -> None:
+    done = ottla("produce unwanted --file nowhere")
+    assert done.status == 1 and done.err == "ottla produce: nowhere: no such file or directory\n"
+    assert "unwanted" not in ottla.ok("topic list -o name")
+
+
+def test_a_log_directory_that_is_not_there_is_named(ottla: Ottla) -> None:
+    done = ottla("log verify nowhere")
+    assert done.status == 2 and done.err == "ottla log verify: nowhere: no such file or directory\n"
+
+
+@pytest.mark.parametrize("line", ["log", "log verfy", "log dump", "log import x", "log verify --x"])
+def test_a_wrong_command_line_is_answered_by_one_line(ottla: Ottla, line: str) -> None:
+    done = ottla(line)
+    assert done.status == 2 and not done.out, done
+    assert done.err.count("\n") == 1 and done.err.endswith("--help\n"), done
+
+
+def test_a_cluster_without_kazoo_fetches_nothing(
+    ottla: Ottla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    monkeypatch.setattr(local, "jars", lambda: pytest.fail("it fetches jars"))
+    done = ottla(["cluster", "start", str(tmp_path / "cluster")])
+    assert done.status == 1 and "kazoo is not installed in this environment" in done.err
+    assert not (tmp_path / "cluster").exists()
+
+
+def test_every_jar_that_maven_fetches_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "[INFO] Downloaded from central: https://repo/org/x/x-1.2.jar (1.3 MB at 2.0 MB/s)"
+    run_maven(["echo", said])
+    assert capsys.readouterr().err == "  x-1.2.jar (1.3 MB at 2.0 MB/s)\n"
+    with pytest.raises(ZooKeeperFailed, match="could not get ZooKeeper's jars:\nno network"):
+        run_maven(["sh", "-c", "echo no network; exit 1"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from datetime import datetime
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest

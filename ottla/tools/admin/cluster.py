@@ -99,7 +99,8 @@ def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what="the metadata quorum")
         return part, list(getattr(response, "nodes", None) or [])
 
-    return cluster.patiently(ask, again=asked is None)
+    found: tuple[Any, list[Any]] = cluster.patiently(ask, again=asked is None)
+    return found
 
 
 def remove_voter(cluster: Cluster, voter_id: int, directory_id: bytes) -> None:

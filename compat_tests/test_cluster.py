@@ -245,6 +245,7 @@ def test_kafkas_tools_tell_the_truth_about_replicas_and_the_quorum(cluster: Loca
         rows = [line.split() for line in told.splitlines() if line[:1].isdigit()]
         assert sorted(int(row[0]) for row in rows) == [1, 2, 3]
         assert [int(row[0]) for row in rows if "Leader" in row] == [deciding]
+        assert all(int(row[2]) > 0 and int(row[3]) < 10 for row in rows), told     # offsets, lags
         told = kafka_tool(at, "topics", "--bootstrap-server", "{}", "--describe",
                           "--topic", "truth")
         assert told.count("Elr:") >= 3

@@ -359,10 +359,12 @@ class BrokerSettings(ListenerSettings):
         "zookeeper.connection.timeout.ms", 18_000, at_least=1,
         help="How long a start waits for ZooKeeper before it gives up.")
     ottla_unavailable_broker_listed_ms: int = setting(
-        "ottla.unavailable.broker.listed.ms", 30_000, at_least=0,
+        "ottla.unavailable.broker.listed.ms", 10_000, at_least=0,
         help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died,"
         " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
-        " on librdkafka may hang if the coordinator of their group disappears from that list.")
+        " on librdkafka may hang if the coordinator of their group disappears from that list; other"
+        " clients meet refused connections while it is there. Apache Kafka lists a broker for its"
+        " session, 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
         help="How long a start waits for the session of another broker with its node.id to end, as"

@@ -20,7 +20,7 @@ from ottla.wire.messages import (
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.fakes import FakeClock
 
-LISTED_SECONDS = 30
+LISTED_SECONDS = 10
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def dirs(options: Namespace) -> None:
 def quorum(options: Namespace) -> None:
     with connect(options) as cluster:
         part, _ = admin.quorum(cluster)
+        live = cluster.live()
     rows = []
     for role, replicas in (("voter", part.current_voters), ("observer", part.observers)):
         for one in replicas:
@@ -91,7 +92,8 @@ def quorum(options: Namespace) -> None:
             rows.append(
                 {
                     "node": one.replica_id,
-                    "role": "leader" if one.replica_id == part.leader_id else role,
+                    "role": "leader" if one.replica_id == part.leader_id
+                    else "away" if role == "observer" and one.replica_id not in live else role,
                     "offset": one.log_end_offset if known else None,
                     "lag": max(part.high_watermark - one.log_end_offset, 0) if known else None,
                     "directory": show_uuid(one.replica_directory_id),

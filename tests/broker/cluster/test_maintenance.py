@@ -364,6 +364,9 @@ def test_it_is_said_since_when_a_broker_is_away(cluster: RunningCluster) -> None
         assert one.replica_id == away and one.log_end_offset == -1
         assert abs(one.last_fetch_timestamp / 1000 - now.timestamp()) < 60
     assert check() in said
+    roles = {row["node"]: row["role"] for row in json.loads(
+        commands(cluster).ok("cluster quorum -o json"))}
+    assert roles.pop(away) == "away" and sorted(roles.values()) == ["leader", "voter"]
     first, second = cluster.servers
     restart(first)
     assert quorum(cluster, first).observers[0].last_fetch_timestamp == -1

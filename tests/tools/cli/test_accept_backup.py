@@ -107,7 +107,7 @@ def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
     done = accept(tmp_path / "empty", "--yes")
     assert done.status == 1 and "empty has no meta.properties" in done.err, done
     done = accept(tmp_path / "none", "--yes")
-    assert done.status == 1 and "none: [Errno 2] No such file" in done.err, done
+    assert done.status == 1 and "none: no such file" in done.err, done
     (tmp_path / "server.properties").write_text("node.id=one\n")
     done = accept(tmp_path / "server.properties", "--yes")
     assert done.status == 1 and "node.id" in done.err, done

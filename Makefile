@@ -39,10 +39,11 @@ needs:
 	$(PY) -m compileall -q ottla
 	touch $@
 
-# What an extra of pyproject.toml names; installing ".[extra]" instead would compile everything again.
-extra = $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+# What an extra of pyproject.toml names; installing ".[extra]" instead would compile everything again. pip shows how
+# far it is: pyspark alone has 400 MB.
+extra = @$(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 	print(*project['optional-dependencies']['$(1)'], sep='\n')" > .venv/$(1).txt && \
-	$(PY) -m pip install -q -r .venv/$(1).txt
+	$(PY) -m pip install -r .venv/$(1).txt
 
 .venv/.test: .venv/.built pyproject.toml
 	$(call extra,test)

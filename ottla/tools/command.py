@@ -32,6 +32,7 @@ COMMANDS = {
     "perf": (TABLE, "measure producing and consuming"),
     "kcat": ("ottla.tools.kcat.main", "kcat's one-letter options"),
     "log": ("ottla.tools.log_command", "print, check and adopt log directories"),
+    "console": (TABLE, "web pages about a cluster"),
     "completion": (TABLE, "print the completion of a shell"),
     "install-kafka-scripts": (TABLE, "write scripts with the names of Apache Kafka's tools"),
     "pipeline": ("ottla.spark_interop.pipelines.command", "archive, replay, mirror … with Spark"),

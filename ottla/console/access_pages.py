@@ -1,0 +1,125 @@
+"""Access rules, users, quotas, delegation tokens, transactions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.errors import ClientError, check
+from ottla.console.picture import Memory
+from ottla.tools.admin import acls, configs, transactions
+from ottla.tools.admin.transactions import Listed
+from ottla.wire.messages import DescribeDelegationTokenRequest
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+Row = dict[str, Any]
+DESCRIBED_MAX = 500
+HANGING_MINUTES = 15
+
+
+def acl_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """All access rules that the user may see."""
+    rows = []
+    for pattern, rules in acls.describe(cluster).items():
+        for rule in rules:
+            row = {
+                "resource": pattern.resource, "name": pattern.name, "pattern": pattern.kind,
+                "principal": rule.principal, "host": rule.host, "operation": rule.operation,
+                "permission": rule.permission,
+            }
+            rows.append({"id": "/".join(map(str, row.values())), **row})
+    return rows
+
+
+def user_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The users with SCRAM credentials."""
+    names = {number: name for name, (number, _) in configs.MECHANISMS.items()}
+    return [
+        {
+            "id": f"{one.user}/{item.mechanism}", "user": one.user,
+            "mechanism": names.get(item.mechanism), "iterations": item.iterations,
+        }
+        for one in configs.scram_users(cluster) if not one.error_code
+        for item in one.credential_infos
+    ]
+
+
+def quota_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The quotas; an entity without a name is the default."""
+    rows = []
+    for entity, values in configs.quotas(cluster, []):
+        for quota, value in sorted(values.items()):
+            row = {
+                "user": entity.get("user"), "client_id": entity.get("client-id"),
+                "ip": entity.get("ip"), "entity": entity, "quota": quota, "value": value,
+            }
+            rows.append({"id": f"{sorted(entity.items())}/{quota}", **row})
+    return rows
+
+
+def token_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The delegation tokens that the user may see."""
+    response = cluster.any().call(DescribeDelegationTokenRequest(owners=None))
+    check(response.error_code)
+    return [
+        {
+            "id": one.token_id, "owner": f"{one.principal_type}:{one.principal_name}",
+            "issued": one.issue_timestamp, "expires": one.expiry_timestamp,
+            "renewable_until": one.max_timestamp,
+        }
+        for one in response.tokens
+    ]
+
+
+def transaction_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The transactional ids, those in a transaction with its age and partitions."""
+    now_ms = int(time.time() * 1000)
+    listed = transactions.list_transactions(cluster)
+    rows = [
+        {
+            "id": one.id, "state": one.state, "coordinator": one.coordinator,
+            "producer": one.producer_id, "age_ms": None, "timeout_ms": None, "partitions": [],
+        }
+        for one in listed
+    ]
+    ongoing = [row for row, one in zip(rows, listed, strict=True) if is_open(one)]
+    for row in ongoing[:DESCRIBED_MAX]:
+        try:
+            _, state = transactions.describe(cluster, row["id"])
+        except ClientError:
+            continue                        # it has ended
+        started = state.transaction_start_time_ms
+        row |= {
+            "epoch": state.producer_epoch,
+            "age_ms": now_ms - started if started >= 0 else None,
+            "timeout_ms": state.transaction_timeout_ms,
+            "partitions": [
+                f"{topic.topic}-{index}" for topic in state.topics for index in topic.partitions
+            ],
+        }
+    return rows
+
+
+def is_open(one: Listed) -> bool:
+    """Whether a transaction is in progress."""
+    return one.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+def hanging_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """Transactions of partitions that no coordinator knows: readers wait behind them for ever."""
+    places = [
+        (topic.name, part.partition_index) for topic in cluster.metadata().topics
+        for part in topic.partitions if part.leader_id >= 0
+    ]
+    return [
+        {
+            "id": f"{one.place[0]}-{one.place[1]}/{one.producer.producer_id}",
+            "topic": one.place[0], "partition": one.place[1],
+            "producer": one.producer.producer_id, "epoch": one.producer.producer_epoch,
+            "coordinator_epoch": one.producer.coordinator_epoch,
+            "first_offset": one.producer.current_txn_start_offset, "minutes": one.minutes,
+        }
+        for one in transactions.hanging(cluster, places, HANGING_MINUTES)
+    ]

@@ -1,0 +1,188 @@
+"""The REST API: the table of its paths, and OpenAPI that is made of it.
+
+The words are those of the command line: a topic is created, grown, trimmed, deleted; a group is
+reset.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ottla import __version__
+from ottla.console import changes, reads
+from ottla.console.requests import Asked
+
+PREFIX = "/api/v1"
+Handler = Callable[[Asked], Awaitable[Any]]
+SEARCH = {
+    "from": "newest, oldest, offset:N, time:MILLISECONDS, or the `next` of an answer",
+    "partition": "numbers with commas; all if left out",
+    "text": "a text in key or value; case does not matter",
+    "regex": "a regular expression (RE2) that matches in key or value",
+    "json": "a JSON path with an optional comparison, as $.user.id == 42",
+    "key": "the whole key",
+    "header": "a header's NAME, or NAME=VALUE",
+    "limit": "how many records at most",
+    "max_records": "budget: records that are looked at",
+    "max_bytes": "budget: bytes that are looked at",
+    "max_seconds": "budget: how long the search may take",
+    "isolation": "read_uncommitted or read_committed",
+}
+HISTORY = {
+    "kind": "total, topic or group", "name": "the name of the topic or group",
+    "measure": "lag, lag_bytes, lag_seconds, offset, bytes, records_per_second",
+    "seconds": "how far back",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A path of the API."""
+
+    method: str
+    path: str
+    handler: Handler
+    query: dict[str, str]
+    body: tuple[str, ...] = ()
+
+
+def get(path: str, handler: Handler, query: dict[str, str] | None = None) -> Entry:
+    """A path that changes nothing."""
+    return Entry("GET", path, handler, query or {})
+
+
+TABLE = (
+    get("/overview", reads.overview),
+    get("/brokers", reads.brokers),
+    get("/brokers/{broker}/config", reads.broker_config),
+    get("/log-directories", reads.log_directories),
+    get("/topics", reads.topics),
+    get("/topics/{topic}", reads.topic),
+    get("/topics/{topic}/config", reads.topic_config),
+    get("/topics/{topic}/producers", reads.topic_producers),
+    get("/topics/{topic}/records", reads.records, SEARCH),
+    get("/groups", reads.groups),
+    get("/groups/{group}", reads.group),
+    get("/clean-up", reads.clean_up),
+    get("/connections", reads.connections),
+    get("/transactions", reads.transactions),
+    get("/transactions-hanging", reads.hanging),
+    get("/reassignments", reads.reassignments),
+    get("/acls", reads.acls),
+    get("/users", reads.users),
+    get("/quotas", reads.quotas),
+    get("/tokens", reads.tokens),
+    get("/history", reads.history, HISTORY),
+    Entry("POST", "/topics", changes.create_topic, {},
+          ("topic", "partitions", "replication_factor", "configs", "dry_run")),
+    Entry("DELETE", "/topics/{topic}", changes.delete_topic, {}, ("confirm",)),
+    Entry("POST", "/topics/{topic}/grow", changes.grow_topic, {}, ("count", "dry_run")),
+    Entry("POST", "/topics/{topic}/trim", changes.trim_topic, {}, ("before", "confirm")),
+    Entry("PATCH", "/topics/{topic}/config", changes.change_topic_config, {},
+          ("set", "reset", "dry_run")),
+    Entry("POST", "/topics/{topic}/records", changes.produce, {},
+          ("key", "value", "headers", "partition", "encoding")),
+    Entry("PATCH", "/brokers/{broker}/config", changes.change_broker_config, {},
+          ("set", "reset", "dry_run")),
+    Entry("POST", "/groups/{group}/reset", changes.reset_group, {},
+          ("to", "topics", "offsets", "dry_run", "confirm")),
+    Entry("DELETE", "/groups/{group}", changes.delete_group, {}, ("confirm",)),
+    Entry("DELETE", "/groups/{group}/topics/{topic}", changes.delete_group_topic, {}, ("confirm",)),
+    Entry("POST", "/elect", changes.elect, {}, ("topic",)),
+    Entry("POST", "/acls", changes.create_acl, {},
+          ("resource", "name", "pattern", "principal", "host", "operation", "permission")),
+    Entry("DELETE", "/acls", changes.delete_acl, {},
+          ("resource", "name", "pattern", "principal", "host", "operation", "permission",
+           "confirm")),
+    Entry("POST", "/users/{user}", changes.set_user, {}, ("mechanism", "password")),
+    Entry("DELETE", "/users/{user}", changes.delete_user, {}, ("mechanism", "confirm")),
+    Entry("PATCH", "/quotas", changes.change_quota, {}, ("entity", "set", "reset")),
+    Entry("DELETE", "/transactions/{id}", changes.end_transaction, {}, ("confirm",)),
+)
+KINDS: dict[str, dict[str, Any]] = {
+    "partitions": {"type": "integer"}, "replication_factor": {"type": "integer"},
+    "count": {"type": "integer"}, "partition": {"type": "integer"},
+    "configs": {"type": "object", "additionalProperties": {"type": "string"}},
+    "set": {"type": "object"}, "entity": {"type": "object"}, "dry_run": {"type": "boolean"},
+    "before": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "reset": {"type": "array", "items": {"type": "string"}},
+    "topics": {"type": "array", "items": {"type": "string"}},
+    "headers": {"type": "array", "items": {"type": "object"}},
+    "offsets": {"type": "array", "items": {"type": "object"}},
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The API as OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for entry in TABLE:
+        paths.setdefault(PREFIX + entry.path, {})[entry.method.lower()] = operation(entry)
+    others: tuple[tuple[str, str, str, dict[str, str], tuple[str, ...]], ...] = (
+        ("/session", "get", "Who is logged in, and what the console allows.", {}, ()),
+        ("/session", "post", "Log in as a user of the brokers; the answer sets the cookie.", {},
+         ("user", "password", "mechanism")),
+        ("/session", "delete", "Log out.", {}, ()),
+        ("/stream", "get", "Server-sent events: the values of up to 8 paths, and their changes.",
+         {"path": "a path of this API without /api/v1; may be repeated"}, ()),
+        ("/topics/{topic}/live", "get", "Server-sent events: records as they are written.",
+         SEARCH, ()),
+        ("/topics/{topic}/partitions/{partition}/records/{offset}", "get",
+         "The value of one record, or its key, as it is: a download.", {"part": "value or key"},
+         ()),
+    )
+    for path, method, summary, query, body in others:
+        made = described(path, summary, query, body)
+        paths.setdefault(PREFIX + path, {})[method] = made
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ottla console", "version": __version__,
+            "description": "Everything that the console's pages show and do.",
+        },
+        "paths": paths,
+        "components": {"schemas": {"Error": {
+            "type": "object", "required": ["error", "message"],
+            "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
+        }}},
+    }
+
+
+def operation(entry: Entry) -> dict[str, Any]:
+    """One path and method."""
+    summary = " ".join((inspect.getdoc(entry.handler) or "").split())
+    return {
+        "operationId": entry.handler.__name__,
+        **described(entry.path, summary, entry.query, entry.body),
+    }
+
+
+def described(
+    path: str, summary: str, query: dict[str, str], body: tuple[str, ...]
+) -> dict[str, Any]:
+    """What OpenAPI says of a path."""
+    names = [part.partition("}")[0] for part in path.split("{")[1:]]
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in names
+    ]
+    parameters += [
+        {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+        for name, text in query.items()
+    ]
+    found: dict[str, Any] = {
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "done"},
+            "default": {"description": "an error", "content": {"application/json": {
+                "schema": {"$ref": "#/components/schemas/Error"}}}},
+        },
+    }
+    if body:
+        fields = {name: KINDS.get(name, {"type": "string"}) for name in body}
+        found["requestBody"] = {"content": {"application/json": {
+            "schema": {"type": "object", "properties": fields}}}}
+    return found

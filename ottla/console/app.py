@@ -1,0 +1,226 @@
+"""The application: the API's paths, streams, the login, and the files of the front end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route, compile_path
+from starlette.staticfiles import StaticFiles
+
+from ottla import __version__
+from ottla.client.errors import ClientError
+from ottla.console import streams
+from ottla.console.api import PREFIX, TABLE, openapi
+from ottla.console.guard import Guard
+from ottla.console.reads import one_record
+from ottla.console.requests import Asked, BadRequest, answer_of
+from ottla.console.search import Reader
+from ottla.console.service import Service
+
+log = logging.getLogger("ottla.console")
+STATIC = Path(__file__).parent / "static"
+COMPRESSED_SIZE_MIN = 16 << 10
+READ_SECONDS = 20.0
+LIVE_PATHS = [
+    (compile_path(entry.path)[0], entry) for entry in TABLE
+    if entry.method == "GET" and not entry.path.endswith("/records")
+]
+NO_STORE = {"Cache-Control": "no-store"}
+Ask = Callable[[Asked], Awaitable[Any]]
+
+
+def application(service: Service) -> Starlette:
+    """The console as an ASGI application."""
+    routes: list[Any] = [
+        Route(PREFIX + entry.path, endpoint(service, entry.handler, entry.method),
+              methods=[entry.method])
+        for entry in TABLE
+    ]
+    routes += [
+        Route(f"{PREFIX}/session", session(service), methods=["GET", "POST", "DELETE"]),
+        Route(f"{PREFIX}/stream", endpoint(service, live)),
+        Route(f"{PREFIX}/topics/{{topic}}/live", endpoint(service, streams.tail)),
+        Route(f"{PREFIX}/topics/{{topic}}/partitions/{{partition:int}}/records/{{offset:int}}",
+              endpoint(service, download)),
+        Route(f"{PREFIX}/openapi.json", lambda request: JSONResponse(openapi())),
+        Route(f"{PREFIX}/{{rest:path}}", missing, methods=["GET", "POST", "PATCH", "DELETE"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/{rest:path}", page),
+    ]
+    options = service.options
+    return Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(Guard, host=options.host, names=options.names, secure=service.secure),
+            Middleware(GZipMiddleware, minimum_size=COMPRESSED_SIZE_MIN, compresslevel=1),
+        ],
+        exception_handlers={HTTPException: refused},  # type: ignore[dict-item]
+    )
+
+
+async def page(request: Request) -> Response:
+    """The front end: its scripts read the address."""
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def missing(request: Request) -> Response:
+    """A path of the API that does not exist."""
+    return problem(BadRequest(
+        f"{request.method} {request.url.path}: there is no such path; see {PREFIX}/openapi.json",
+        404, "NOT_FOUND"))
+
+
+async def refused(request: Request, error: HTTPException) -> Response:
+    """What Starlette itself refuses."""
+    return problem(BadRequest(error.detail, error.status_code, "REFUSED"))
+
+
+def problem(error: Exception) -> Response:
+    """The answer to a request that failed."""
+    status, document = answer_of(error)
+    return JSONResponse(document, status, headers=NO_STORE)
+
+
+def endpoint(
+    service: Service, handler: Ask, method: str = "GET"
+) -> Callable[[Request], Awaitable[Response]]:
+    """A function of the table as an endpoint: who asks, may they, what happened."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            visitor = service.sessions.find(request.cookies.get(service.cookie))
+            if visitor is None:
+                raise BadRequest("log in first", 401, "NOT_LOGGED_IN")
+            if method != "GET" and not service.changes_allowed:
+                raise BadRequest(
+                    "this console is read-only, since the cluster has no authentication; start it "
+                    "with --allow-changes to change that", 403, "READ_ONLY")
+            found = await handler(Asked(request, service, visitor))
+        except ClientError as failed:
+            return problem(failed)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.url.path)
+            return problem(BadRequest("this failed inside the console; its log says more", 500))
+        finally:
+            if method != "GET" and visitor is not None:
+                visitor.views.forget()
+        return found if isinstance(found, Response) else JSONResponse(found, headers=NO_STORE)
+
+    return answered
+
+
+async def live(asked: Asked) -> Response:
+    """Everything live of a page."""
+    return streams.live(asked, answer_path)
+
+
+async def answer_path(path: str, asked: Asked) -> Any:
+    """The answer to a path of the table, for a stream. Raises ClientError."""
+    bare, _, query = path.partition("?")
+    for pattern, entry in LIVE_PATHS:
+        if (match := pattern.match(bare)) is not None:
+            return await entry.handler(part_of(asked, query, match.groupdict()))
+    raise BadRequest(f"path {path[:200]!r}: there is no such path, or it is not live", 404)
+
+
+def part_of(asked: Asked, query: str, names: dict[str, str]) -> Asked:
+    """A request for one path of a stream."""
+    scope = dict(asked.request.scope)
+    scope["path_params"] = {name: unquote(value) for name, value in names.items()}
+    scope["query_string"] = query.encode()
+    return Asked(Request(scope), asked.service, asked.visitor)
+
+
+async def download(asked: Asked) -> Response:
+    """The value of one record, or its key, byte for byte."""
+    topic = asked.path("topic")
+    partition, offset = (int(asked.path(name)) for name in ("partition", "offset"))
+    if partition > 1 << 30 or offset > 1 << 62:
+        raise BadRequest("there is no such record", 404, "NOT_FOUND")
+    (low, high), bootstrap = await asked.visitor.connections.run(one_record, topic, partition)
+    if not low <= offset < high:
+        raise BadRequest(f"{topic}-{partition} has the offsets {low} to {high - 1}", 404)
+    message = await asyncio.get_running_loop().run_in_executor(
+        asked.service.search_threads, read_one, dict(asked.visitor.properties), bootstrap, topic,
+        partition, offset)
+    part = message.key() if asked.query("part") == "key" else message.value()
+    if part is None:
+        raise BadRequest("it is null", 404, "NULL")
+    return Response(part, media_type="application/octet-stream", headers=NO_STORE | {
+        "Content-Disposition": f'attachment; filename="record-{partition}-{offset}.bin"'})
+
+
+def read_one(
+    properties: dict[str, str], bootstrap: str, topic: str, partition: int, offset: int
+) -> Any:
+    """One record. Raises BadRequest if it is not there, as after compaction."""
+    stop = threading.Event()
+    timer = threading.Timer(READ_SECONDS, stop.set)
+    timer.daemon = True
+    timer.start()
+    reader = Reader(properties, bootstrap, False)
+    try:
+        for message in reader.read(topic, {partition: (offset, offset + 1)}, stop):
+            if message is not None and message.offset() == offset:
+                return message
+        raise BadRequest(f"{topic}-{partition} has no record at offset {offset}", 404)
+    finally:
+        timer.cancel()
+        reader.close()
+
+
+def session(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    """Log in, log out, and who that is."""
+
+    async def answered(request: Request) -> Response:
+        token = request.cookies.get(service.cookie)
+        try:
+            if request.method == "POST":
+                return await logged_in(service, request)
+            if request.method == "DELETE":
+                service.sessions.end(token)
+                answer = JSONResponse({"done": True}, headers=NO_STORE)
+                answer.delete_cookie(service.cookie, path="/", secure=service.secure,
+                                     httponly=True, samesite="strict")
+                return answer
+        except ClientError as failed:
+            return problem(failed)
+        visitor = service.sessions.find(token)
+        return JSONResponse({
+            "user": visitor.name if visitor is not None else None,
+            "logged_in": visitor is not None,
+            "asks_login": service.target.asks_login,
+            "mechanism": service.target.properties.get("sasl.mechanism"),
+            "changes_allowed": service.changes_allowed,
+            "bootstrap": service.target.bootstrap,
+            "version": __version__,
+        }, headers=NO_STORE)
+
+    return answered
+
+
+async def logged_in(service: Service, request: Request) -> Response:
+    """Open a session. Raises ClientError."""
+    if not service.target.asks_login:
+        raise BadRequest("nobody logs in here: the cluster has no authentication")
+    asked = Asked(request, service, None)  # type: ignore[arg-type]
+    user = await asked.field("user", str)
+    usual = service.target.properties.get("sasl.mechanism", "SCRAM-SHA-512")
+    token = await service.sessions.open(
+        user, await asked.field("password", str), await asked.field("mechanism", str, usual))
+    answer = JSONResponse({"user": user}, headers=NO_STORE)
+    answer.set_cookie(service.cookie, token, path="/", httponly=True, secure=service.secure,
+                      samesite="strict")
+    return answer

@@ -1,0 +1,87 @@
+"""What brokers report under their `/api/v1`: state, connections, lag in bytes and seconds.
+
+A broker says in its settings where its HTTP port is. So only users who may read a broker's
+settings see its reports; Apache Kafka has none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Hashable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import ProxyHandler, build_opener
+
+from ottla.client.addresses import BadAddress, parse_address, show_address
+from ottla.client.errors import ClientError
+from ottla.tools.admin import configs
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+SETTING = "ottla.http.listener"
+KNOWN_SECONDS = 60.0
+SECONDS = 2.0
+SIZE_MAX = 64 << 20
+ANYWHERE = ("", "0.0.0.0", "::")
+OPENER = build_opener(ProxyHandler({}))
+Memory = MutableMapping[Hashable, Any]
+
+
+def addresses(cluster: Cluster, memory: Memory) -> dict[int, str]:
+    """The HTTP ports of the brokers that have one, as `http://host:port`."""
+    known: tuple[float, dict[int, str]] | None = memory.get("http")
+    if known is not None and time.monotonic() < known[0]:
+        return known[1]
+    cluster.refresh()
+    found = {}
+    for broker, (host, _) in cluster.brokers.items():
+        try:
+            settings = configs.describe(cluster, configs.BROKER, str(broker), synonyms=False)
+        except (ClientError, OSError):
+            continue
+        value = next((one.value for one in settings if one.name == SETTING), None)
+        if value and (address := reachable(value, host)) is not None:
+            found[broker] = f"http://{address}"
+    memory["http"] = (time.monotonic() + KNOWN_SECONDS, found)
+    return found
+
+
+def reachable(value: str, host: str) -> str | None:
+    """Where a listener is reached: on all interfaces means the address that clients use."""
+    text = value.rpartition("://")[2]
+    try:
+        at, port = parse_address(text if text.rpartition(":")[0] else f"0.0.0.0{text}")
+    except BadAddress:
+        return None
+    return show_address((host if at in ANYWHERE else at, port))
+
+
+def read_all(cluster: Cluster, memory: Memory, path: str) -> dict[int, Any]:
+    """A JSON document of each broker that answers in time."""
+    known = addresses(cluster, memory)
+    if not known:
+        return {}
+    with ThreadPoolExecutor(min(len(known), 8)) as threads:
+        answers = threads.map(lambda url: read(url + path), known.values())
+        return {
+            broker: answer for broker, answer in zip(known, answers, strict=True)
+            if answer is not None
+        }
+
+
+def read(url: str) -> Any:
+    """A JSON document, None if the broker does not serve it."""
+    try:
+        with OPENER.open(url, timeout=SECONDS) as response:
+            return json.loads(response.read(SIZE_MAX))
+    except (OSError, ValueError, HTTPError):
+        return None
+
+
+def of_name(path: str, name: str) -> str:
+    """The path of one group or topic below another path."""
+    return f"{path}/{quote(name, safe='')}"

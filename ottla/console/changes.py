@@ -1,0 +1,344 @@
+"""POST, PATCH and DELETE: each is an admin request made by the user, which the broker authorizes.
+
+Whatever destroys something repeats its name in the field `confirm`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.addresses import show_address
+from ottla.client.errors import ClientError, check
+from ottla.console.requests import Asked, BadRequest
+from ottla.tools.admin import acls as rules
+from ottla.tools.admin import configs, offsets, partitions
+from ottla.tools.admin import groups as group_admin
+from ottla.tools.admin import topics as topic_admin
+from ottla.tools.admin import transactions as transaction_admin
+from ottla.tools.admin.acls import Pattern, Rule
+from ottla.tools.cli.group import planned
+from ottla.tools.stream.client_settings import librdkafka_settings, open_client
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+Row = dict[str, Any]
+DONE: Row = {"done": True}
+DELIVERY_SECONDS = 10.0
+VALUE_SIZE_MAX = 1 << 20
+HEADERS_MAX = 100
+
+
+def strings(values: Mapping[str, Any], what: str) -> dict[str, str]:
+    """A dictionary whose values are texts. Raises BadRequest."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise BadRequest(f"{what} {name!r}: expected a string")
+    return dict(values)
+
+
+async def create_topic(asked: Asked) -> Row:
+    """Create a topic."""
+    name = await asked.field("topic", str)
+    made = await asked.visitor.connections.run(
+        topic_admin.create, name,
+        partitions=await asked.field("partitions", int, -1),
+        replication_factor=await asked.field("replication_factor", int, -1),
+        configs=strings(await asked.field("configs", dict, {}), "setting"),
+        dry_run=await asked.field("dry_run", bool, False),
+    )
+    return {"topic": name, "partitions": made.num_partitions,
+            "replication_factor": made.replication_factor}
+
+
+async def delete_topic(asked: Asked) -> Row:
+    """Delete a topic with all its records."""
+    name = asked.path("topic")
+    await asked.confirmed(name)
+    done = await asked.visitor.connections.run(topic_admin.delete, [name])
+    for code, message in done.values():
+        check(code, message, f"topic {name!r}")
+    return DONE
+
+
+async def grow_topic(asked: Asked) -> Row:
+    """Give a topic more partitions: `count` in all."""
+    name, count = asked.path("topic"), await asked.field("count", int)
+    dry_run = await asked.field("dry_run", bool, False)
+    await asked.visitor.connections.run(topic_admin.grow, name, count, dry_run=dry_run)
+    return {"topic": name, "partitions": count}
+
+
+async def trim_topic(asked: Asked) -> Row:
+    """Delete the records below an offset of each partition; -1 is the end."""
+    name = asked.path("topic")
+    await asked.confirmed(name)
+    wanted = await asked.field("before", dict)
+    if not all(index.isdecimal() and isinstance(at, int) for index, at in wanted.items()):
+        raise BadRequest("before: expected an offset for each partition, as {\"0\": 100}")
+    below = {(name, int(index)): at for index, at in wanted.items()}
+    starts = await asked.visitor.connections.run(offsets.delete_or_raise, below)
+    return {"rows": [{"partition": place[1], "start": at} for place, at in starts.items()]}
+
+
+async def change_config(asked: Asked, kind: int, name: str) -> Row:
+    """Set some settings, and reset others."""
+    set_to = strings(await asked.field("set", dict, {}), "setting")
+    reset = await asked.field("reset", list, [])
+    if not all(isinstance(one, str) for one in reset):
+        raise BadRequest("reset: expected names of settings")
+    await asked.visitor.connections.run(
+        configs.alter, kind, name, set_to, reset,
+        dry_run=await asked.field("dry_run", bool, False),
+    )
+    return DONE
+
+
+async def change_topic_config(asked: Asked) -> Row:
+    """Change settings of a topic: `set` some, `reset` others."""
+    return await change_config(asked, configs.TOPIC, asked.path("topic"))
+
+
+async def change_broker_config(asked: Asked) -> Row:
+    """Change settings of a broker: `set` some, `reset` others."""
+    return await change_config(asked, configs.BROKER, asked.path("broker"))
+
+
+async def produce(asked: Asked) -> Row:
+    """Send one record; `key` and `value` are texts, or base64 with `encoding`."""
+    name = asked.path("topic")
+    encoding = await asked.field("encoding", str, "text")
+    headers = await asked.field("headers", list, [])
+    if len(headers) > HEADERS_MAX:
+        raise BadRequest(f"a record that is sent from here has at most {HEADERS_MAX} headers")
+    pairs = []
+    for one in headers:
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            raise BadRequest("headers: expected objects with name and value")
+        pairs.append((one["name"], data_of(one.get("value"), "text")))
+    key = data_of(await asked.field("key", str, None), encoding)
+    value = data_of(await asked.field("value", str, None), encoding)
+    partition = await asked.field("partition", int, -1)
+    return await asked.visitor.connections.run(
+        sent, dict(asked.visitor.properties), name, partition, key, value, pairs)
+
+
+def data_of(text: Any, encoding: str) -> bytes | None:
+    """The bytes of a key or a value. Raises BadRequest."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise BadRequest("keys and values are strings or null")
+    try:
+        if encoding not in ("text", "base64"):
+            raise BadRequest(f"encoding={encoding}: expected text or base64")
+        data = text.encode() if encoding == "text" else base64.b64decode(text, validate=True)
+    except (UnicodeEncodeError, binascii.Error) as wrong:
+        raise BadRequest(f"a key or a value is not {encoding}: {wrong}") from wrong
+    if len(data) > VALUE_SIZE_MAX:
+        raise BadRequest(f"a record that is sent from here has at most {VALUE_SIZE_MAX} bytes")
+    return data
+
+
+def sent(
+    cluster: Cluster, properties: dict[str, str], topic: str, partition: int,
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]],
+) -> Row:
+    """Send a record and wait for its acknowledgement. Raises ClientError."""
+    known = topic_admin.leaders(cluster, [topic])       # a topic is not created by a slip
+    if partition >= 0 and (topic, partition) not in known:
+        raise BadRequest(f"topic {topic!r} has no partition {partition}", 404)
+    producer = open_client("Producer", {
+        **librdkafka_settings(properties), "client.id": "ottla-console",
+        "bootstrap.servers": ",".join(show_address(one) for one in cluster.bootstrap),
+        "message.timeout.ms": int(DELIVERY_SECONDS * 1000), "linger.ms": 0,
+    })
+    answers: list[tuple[Any, Any]] = []
+    producer.produce(
+        topic, value=value, key=key, headers=headers, partition=partition,
+        on_delivery=lambda error, message: answers.append((error, message)),
+    )
+    producer.flush(DELIVERY_SECONDS + 1)
+    if not answers or answers[0][0] is not None:
+        reason = answers[0][0].str() if answers else "no acknowledgement in time"
+        raise ClientError(f"topic {topic!r}: {reason}")
+    message = answers[0][1]
+    return {"topic": topic, "partition": message.partition(), "offset": message.offset()}
+
+
+async def reset_group(asked: Asked) -> Row:
+    """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
+    for each partition; with `dry_run` only say what would change."""
+    name = asked.path("group")
+    dry_run = await asked.field("dry_run", bool, True)
+    if not dry_run:
+        await asked.confirmed(name)
+    rows = await asked.visitor.connections.run(
+        reset, name, await asked.field("to", str, ""), await asked.field("topics", list, []),
+        await asked.field("offsets", list, []), dry_run,
+    )
+    return {"key": "id", "rows": rows, "dry_run": dry_run}
+
+
+def reset(
+    cluster: Cluster, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
+) -> list[Row]:
+    """The old and the new offset of each partition; they are committed unless it is a dry run."""
+    committed = group_admin.committed(cluster, group)
+    if given:
+        plan = resets_of(cluster, given)
+    else:
+        named = {str(one) for one in topics}
+        places = [place for place in sorted(committed) if not named or place[0] in named]
+        if extra := sorted(named - {topic for topic, _ in committed}):
+            places += sorted(topic_admin.leaders(cluster, extra))
+        if not places:
+            raise BadRequest(f"group {group!r} has no offsets; name the topics")
+        plan = planned(cluster, to, places, committed)
+    if not dry_run:
+        group_admin.commit(cluster, group, plan)
+    return [
+        {
+            "id": f"{place[0]}-{place[1]}", "topic": place[0], "partition": place[1],
+            "old": committed[place][0] if place in committed else None, "new": offset,
+        }
+        for place, offset in sorted(plan.items())
+    ]
+
+
+def resets_of(cluster: Cluster, given: list[Any]) -> dict[tuple[str, int], int]:
+    """The offsets of a file, within the range that each partition has. Raises BadRequest."""
+    from ottla.tools.admin.resets import clamp
+
+    wanted = {}
+    for row in given:
+        fields = (row.get("topic"), row.get("partition"), row.get("offset")) if isinstance(
+            row, dict) else ()
+        if [type(one) for one in fields] != [str, int, int]:
+            raise BadRequest("offsets: expected rows with topic, partition and offset")
+        wanted[fields[0], fields[1]] = fields[2]
+    return clamp(cluster, wanted)
+
+
+async def delete_group(asked: Asked) -> Row:
+    """Delete a group without members, with all its offsets."""
+    name = asked.path("group")
+    await asked.confirmed(name)
+    await asked.visitor.connections.run(group_admin.delete, name)
+    return DONE
+
+
+async def delete_group_topic(asked: Asked) -> Row:
+    """Delete a group's offsets for one topic."""
+    name, topic = asked.path("group"), asked.path("topic")
+    await asked.confirmed(name)
+    count = await asked.visitor.connections.run(forget_topic, name, topic)
+    return {"partitions": count}
+
+
+def forget_topic(cluster: Cluster, group: str, topic: str) -> int:
+    """Delete the offsets; how many. Raises ClientError."""
+    places = [place for place in group_admin.committed(cluster, group) if place[0] == topic]
+    if not places:
+        raise BadRequest(f"group {group!r} has no offsets for topic {topic!r}", 404)
+    code, results = group_admin.delete_offsets(cluster, group, places)
+    check(code, what=f"group {group!r}")
+    for (_, index), error in results.items():
+        check(error, what=f"{topic}-{index}")
+    return len(places)
+
+
+async def elect(asked: Asked) -> Row:
+    """Elect the preferred leaders, of one `topic` or of all."""
+    topic = await asked.field("topic", str, None)
+    done = await asked.visitor.connections.run(elected, topic)
+    return {"rows": [
+        {"topic": place[0], "partition": place[1], "error": code, "message": message}
+        for place, (code, message) in sorted(done.items())
+    ]}
+
+
+def elected(cluster: Cluster, topic: str | None) -> dict[tuple[str, int], tuple[int, str | None]]:
+    """Elect preferred leaders; what changed."""
+    places = None if topic is None else list(topic_admin.leaders(cluster, [topic]))
+    return partitions.elect(cluster, partitions.PREFERRED, places)
+
+
+async def rule_of(asked: Asked) -> tuple[Pattern, Rule]:
+    """The access rule that a body describes. Raises BadRequest."""
+    words = {}
+    for name, known in (
+        ("resource", rules.RESOURCES), ("pattern", rules.PATTERNS),
+        ("operation", rules.OPERATIONS), ("permission", rules.PERMISSIONS),
+    ):
+        words[name] = await asked.field(name, str, "LITERAL" if name == "pattern" else ...)
+        if words[name] not in known or words[name] in ("ANY", "MATCH"):
+            usable = ", ".join(one for one in known if one not in ("ANY", "MATCH"))
+            raise BadRequest(f"{name}={words[name]}: expected {usable}")
+    pattern = Pattern(words["resource"], await asked.field("name", str), words["pattern"])
+    return pattern, Rule(
+        await asked.field("principal", str), await asked.field("host", str, "*"),
+        words["operation"], words["permission"],
+    )
+
+
+async def create_acl(asked: Asked) -> Row:
+    """Add an access rule."""
+    await asked.visitor.connections.run(rules.create, [await rule_of(asked)])
+    return DONE
+
+
+async def delete_acl(asked: Asked) -> Row:
+    """Remove an access rule."""
+    found = await rule_of(asked)
+    await asked.confirmed(found[1].principal or "")
+    removed = await asked.visitor.connections.run(rules.delete, [found])
+    if not removed:
+        raise BadRequest("there is no such access rule", 404)
+    return {"removed": len(removed)}
+
+
+async def set_user(asked: Asked) -> Row:
+    """Give a user a SCRAM credential."""
+    mechanism = await asked.field("mechanism", str, "SCRAM-SHA-512")
+    password = await asked.field("password", str)
+    if mechanism not in configs.MECHANISMS or not password:
+        raise BadRequest(f"expected a password, and one of {', '.join(configs.MECHANISMS)}")
+    await asked.visitor.connections.run(
+        configs.set_scram, asked.path("user"), mechanism, password)
+    return DONE
+
+
+async def delete_user(asked: Asked) -> Row:
+    """Delete a user's SCRAM credential of one mechanism."""
+    await asked.confirmed(asked.path("user"))
+    mechanism = await asked.field("mechanism", str)
+    if mechanism not in configs.MECHANISMS:
+        raise BadRequest(f"mechanism={mechanism}: expected {', '.join(configs.MECHANISMS)}")
+    await asked.visitor.connections.run(configs.delete_scram, asked.path("user"), mechanism)
+    return DONE
+
+
+async def change_quota(asked: Asked) -> Row:
+    """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default one."""
+    entity = await asked.field("entity", dict)
+    set_to, reset = await asked.field("set", dict, {}), await asked.field("reset", list, [])
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool)
+                  for one in set_to.values())
+    if not entity or not numbers or not all(isinstance(one, str) for one in reset) or not all(
+            one is None or isinstance(one, str) for one in entity.values()):
+        raise BadRequest("expected an entity, numbers to set and names to reset")
+    await asked.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
+    return DONE
+
+
+async def end_transaction(asked: Asked) -> Row:
+    """Abort the transaction of a transactional id; its producer is fenced."""
+    name = asked.path("id")
+    await asked.confirmed(name)
+    await asked.visitor.connections.run(transaction_admin.describe, name)
+    await asked.visitor.connections.run(transaction_admin.terminate, name)
+    return DONE

@@ -1,0 +1,197 @@
+"""Which records a search finds: text, a regular expression (RE2), a JSON path, a key, a header.
+
+A JSON path is `$.user.id`, `$.items[0].price`, `$.items[*].sku`: it finds records that have it.
+With a comparison it finds those where that holds: `$.user.id == 42`, `$.name != "x"`,
+`$.price >= 10`, `$.text contains "word"`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.console.shown import document_of
+from ottla.wire.patterns import InvalidPattern, compiled
+
+LENGTH_MAX = 2000
+STEPS_MAX = 50
+FOUND_MAX = 10_000
+SEARCHED_MAX = 1 << 20
+"""Bytes of a value that a regular expression looks at."""
+STEP = re.compile(r'\.([A-Za-z_$][\w$-]*)|\["((?:[^"\\]|\\.)*)"\]|\[(\d{1,9}|\*)\]')
+COMPARISON = re.compile(r"\s*(==|!=|>=|<=|>|<|contains)\s*(.+)", re.DOTALL)
+Test = Callable[[Any], bool]
+MISSING = object()
+
+
+class BadFilter(ClientError):
+    """A filter that is not understood."""
+
+
+@dataclass
+class Filters:
+    """What a record must have; everything that is given must hold."""
+
+    text: str | None = None
+    regex: str | None = None
+    path: str | None = None
+    key: str | None = None
+    header: str | None = None
+
+    def tests(self) -> list[Test]:
+        """Functions of a record. Raises BadFilter."""
+        for value in (self.text, self.regex, self.path, self.key, self.header):
+            if value is not None and len(value) > LENGTH_MAX:
+                raise BadFilter(f"a filter has at most {LENGTH_MAX} characters")
+        makers = (
+            (key_test, self.key), (header_test, self.header), (text_test, self.text),
+            (regex_test, self.regex), (path_test, self.path),
+        )
+        return [make(value) for make, value in makers if value]
+
+
+def text_test(text: str) -> Test:
+    """Whether key or value contain a text; upper and lower case are the same."""
+    lowered, folded = text.lower().encode("utf-8", "surrogatepass"), text.casefold()
+
+    def contains(data: bytes) -> bool:
+        if text.isascii():
+            return lowered in data.lower()
+        return folded in data.decode("utf-8", "replace").casefold()
+
+    return lambda record: any(
+        data is not None and contains(data) for data in (record.value(), record.key())
+    )
+
+
+def regex_test(pattern: str) -> Test:
+    """Whether a regular expression matches somewhere in the value or the key."""
+    try:
+        found = compiled(f"(?s).*(?:{pattern}).*")
+    except InvalidPattern as wrong:
+        raise BadFilter(str(wrong).replace("(?s).*(?:", "").replace(").*", "")) from wrong
+
+    def test(record: Any) -> bool:
+        return any(
+            data is not None
+            and found.fullmatch(data[:SEARCHED_MAX].decode("utf-8", "replace")) is not None
+            for data in (record.value(), record.key())
+        )
+
+    return test
+
+
+def key_test(key: str) -> Test:
+    """Whether the key is exactly this text."""
+    wanted = key.encode("utf-8", "surrogatepass")
+    return lambda record: record.key() == wanted
+
+
+def header_test(text: str) -> Test:
+    """Whether there is a header `name`, or one `name=value`."""
+    name, equals, value = text.partition("=")
+    wanted = value.encode("utf-8", "surrogatepass")
+
+    def test(record: Any) -> bool:
+        return any(
+            known == name and (not equals or data == wanted)
+            for known, data in record.headers() or ()
+        )
+
+    return test
+
+
+def path_test(text: str) -> Test:
+    """Whether the value is JSON that has a path, and a comparison holds there."""
+    steps, rest = steps_of(text.strip())
+    compare = comparison(rest) if rest.strip() else None
+
+    def test(record: Any) -> bool:
+        document = document_of(record.value())
+        if document is None:
+            return False
+        found = at(document, steps)
+        if compare is None:
+            return next(found, MISSING) is not MISSING
+        return any(compare(value) for value in found)
+
+    return test
+
+
+def steps_of(text: str) -> tuple[list[str | int], str]:
+    """The names and places of a path (-1 is every element), and what follows it."""
+    if not text.startswith("$"):
+        raise BadFilter(f"JSON path {text!r}: expected $, then .name or [0], as in $.user.id == 42")
+    steps: list[str | int] = []
+    position = 1
+    while (match := STEP.match(text, position)) is not None:
+        name, quoted, place = match.groups()
+        if place is not None:
+            steps.append(-1 if place == "*" else int(place))
+        else:
+            steps.append(name if name is not None else json.loads(f'"{quoted}"'))
+        position = match.end()
+    if len(steps) > STEPS_MAX:
+        raise BadFilter(f"a JSON path has at most {STEPS_MAX} steps")
+    rest = text[position:]
+    if rest.strip() and COMPARISON.fullmatch(rest) is None:
+        raise BadFilter(
+            f"JSON path {text!r}: {rest.strip()!r} is not understood; expected .name, [0], [*], or "
+            "a comparison such as == 42"
+        )
+    return steps, rest
+
+
+def at(document: Any, steps: list[str | int]) -> Iterator[Any]:
+    """The values at a path."""
+    values = [document]
+    for step in steps:
+        following: list[Any] = []
+        for value in values:
+            if step == -1 and isinstance(value, list):
+                following += value[:FOUND_MAX]
+            elif has(value, step):
+                following.append(value[step])
+        values = following[:FOUND_MAX]
+    yield from values
+
+
+def has(value: Any, step: str | int) -> bool:
+    """Whether a document has this name, or a list this place."""
+    if isinstance(step, str):
+        return isinstance(value, dict) and step in value
+    return isinstance(value, list) and 0 <= step < len(value)
+
+
+def comparison(text: str) -> Test:
+    """What compares a value with the one that is written."""
+    match = COMPARISON.fullmatch(text)
+    operator, written = match.groups() if match else ("", "")
+    try:
+        wanted = json.loads(written)
+    except (ValueError, RecursionError):
+        wanted = written.strip()            # a text without quotes
+    if operator == "contains":
+        return lambda value: (str(wanted) in value if isinstance(value, str)
+                              else isinstance(value, list) and wanted in value)
+    if operator in ("==", "!="):
+        return lambda value: equal(value, wanted) == (operator == "==")
+    number = isinstance(wanted, int | float) and not isinstance(wanted, bool)
+
+    def ordered(value: Any) -> bool:
+        alike = isinstance(value, int | float) if number else isinstance(value, str)
+        if not alike or isinstance(value, bool) or not (number or isinstance(wanted, str)):
+            return False
+        less, same = bool(value < wanted), bool(value == wanted)
+        return {"<": less, "<=": less or same, ">": not less and not same, ">=": not less}[operator]
+
+    return ordered
+
+
+def equal(value: Any, wanted: Any) -> bool:
+    """Equality of JSON: true is not 1."""
+    return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)

@@ -1,0 +1,275 @@
+"""Groups: members, assignment, lag in records, bytes and seconds; what could be cleaned up."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.errors import ClientError, Refused
+from ottla.console.broker_reports import of_name, read_all
+from ottla.console.picture import Memory, Picture
+from ottla.tools.admin import groups, offsets
+from ottla.tools.admin.offsets import Place
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+Row = dict[str, Any]
+LAG_SECONDS = 2.0
+"""How long reading the groups' offsets may take for one view; the rest come with later views."""
+DEAD_DAYS = 7
+KNOWN_TYPES = ("classic", "consumer")
+
+
+class GroupOffsets:
+    """Committed offsets of groups, as they were read last: reading all of thousands takes long."""
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, dict[Place, int]] = {}
+        self.read_at: dict[str, float] = {}
+
+    def read(self, cluster: Cluster, names: list[str]) -> None:
+        """Read those that were read longest ago, as many as the time allows."""
+        for gone in self.read_at.keys() - set(names):
+            self.by_group.pop(gone, None)
+            del self.read_at[gone]
+        until = time.monotonic() + LAG_SECONDS
+        for name in sorted(names, key=lambda one: self.read_at.get(one, 0.0)):
+            if time.monotonic() > until:
+                break
+            try:
+                found = groups.committed(cluster, name)
+                self.by_group[name] = {place: offset for place, (offset, _) in found.items()}
+            except ClientError:
+                self.by_group.pop(name, None)
+            self.read_at[name] = time.monotonic()
+
+
+def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """A row for each group; lag in bytes and seconds where brokers report it."""
+    listed = groups.list_groups(cluster)
+    reports = reported(cluster, memory)
+    kept: GroupOffsets = memory.setdefault("group offsets", GroupOffsets())
+    kept.read(cluster, [one.id for one in listed if one.type in KNOWN_TYPES])
+    ends = ends_of(cluster, {place for known in kept.by_group.values() for place in known})
+    rows = []
+    for one in listed:
+        report = reports.get(one.id, {})
+        lags = lags_of(kept.by_group.get(one.id, {}), ends)
+        read = one.id in kept.by_group
+        rows.append({
+            "group": one.id,
+            "type": one.type,
+            "protocol": one.protocol_type,
+            "state": one.state,
+            "members": report.get("members"),
+            "topics": sorted({topic for topic, _ in kept.by_group.get(one.id, {})}),
+            "lag": sum(lags.values()) if read else None,
+            "lag_bytes": report.get("lag_bytes"),
+            "lag_seconds": report.get("lag_seconds"),
+            "offset": sum(kept.by_group[one.id].values()) if read else None,
+        })
+    memory["group lags"] = {name: lags_of(known, ends) for name, known in kept.by_group.items()}
+    return rows
+
+
+def slowest(memory: Memory) -> dict[str, tuple[str, int]]:
+    """The group that is farthest behind in each topic, and by how many records."""
+    found: dict[str, tuple[str, int]] = {}
+    for group, lags in memory.get("group lags", {}).items():
+        sums: dict[str, int] = defaultdict(int)
+        for (topic, _), lag in lags.items():
+            sums[topic] += lag
+        for topic, lag in sums.items():
+            if topic not in found or lag > found[topic][1]:
+                found[topic] = (group, lag)
+    return found
+
+
+def groups_of_topic(memory: Memory, rows: Iterable[Row], topic: str) -> list[Row]:
+    """The groups with offsets in a topic, and their lag there."""
+    lags: dict[str, dict[Place, int]] = memory.get("group lags", {})
+    return [
+        {
+            "group": row["group"], "state": row["state"], "members": row["members"],
+            "lag": sum(lag for place, lag in lags.get(row["group"], {}).items()
+                       if place[0] == topic),
+        }
+        for row in rows if topic in row["topics"]
+    ]
+
+
+def reported(cluster: Cluster, memory: Memory) -> dict[str, Row]:
+    """What the brokers report of the groups that each coordinates."""
+    found: dict[str, Row] = {}
+    for rows in read_all(cluster, memory, "/api/v1/groups").values():
+        for row in rows:
+            found[row["group"]] = row
+    return found
+
+
+def ends_of(cluster: Cluster, places: Iterable[Place]) -> dict[Place, int]:
+    """The ends of the partitions that answer."""
+    wanted = sorted(places)
+    if not wanted:
+        return {}
+    try:
+        found = offsets.ends(cluster, wanted)
+    except Refused:                         # a topic is gone: its partitions one topic at a time
+        found = {}
+        for topic in sorted({topic for topic, _ in wanted}):
+            try:
+                found |= offsets.ends(cluster, [one for one in wanted if one[0] == topic])
+            except Refused:
+                continue
+    return {place: one.offset for place, one in found.items() if not one.error}
+
+
+def lags_of(committed: dict[Place, int], ends: dict[Place, int]) -> dict[Place, int]:
+    """The lag of each partition whose end is known."""
+    return {
+        place: max(ends[place] - offset, 0) for place, offset in committed.items()
+        if place in ends
+    }
+
+
+def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
+    """One group: its members, and its offsets in every partition. Raises Refused."""
+    group = groups.describe(cluster, name)
+    committed = groups.committed(cluster, name)
+    owners = {
+        (topic, index): member for member in group.members
+        for topic, indexes in member.assigned.items() for index in indexes
+    }
+    places = sorted({*committed, *owners})
+    ends = ends_of(cluster, places)
+    report = reported(cluster, memory).get(name, {})
+    details = partition_reports(cluster, memory, name)
+    rows = []
+    for place in places:
+        offset = committed[place][0] if place in committed else None
+        end, owner, detail = ends.get(place), owners.get(place), details.get(place, {})
+        rows.append({
+            "id": f"{place[0]}-{place[1]}",
+            "topic": place[0],
+            "partition": place[1],
+            "offset": offset,
+            "end": end,
+            "lag": max(end - offset, 0) if offset is not None and end is not None else None,
+            "lag_bytes": detail.get("lag_bytes"),
+            "lag_seconds": detail.get("lag_seconds"),
+            "member": owner.id if owner else None,
+            "client": owner.client_id if owner else None,
+            "host": owner.host if owner else None,
+        })
+    return {
+        "group": name,
+        "type": group.type,
+        "state": group.state,
+        "protocol": group.protocol_type,
+        "assignor": group.assignor,
+        "epoch": group.epoch,
+        "coordinator": coordinator_of(cluster, name),
+        "lag": sum(row["lag"] or 0 for row in rows),
+        "lag_bytes": report.get("lag_bytes"),
+        "lag_seconds": report.get("lag_seconds"),
+        "events": event_reports(cluster, memory, name),
+        "members": [
+            {
+                "member": one.id, "client": one.client_id, "host": one.host.lstrip("/"),
+                "instance": one.instance_id, "epoch": one.epoch, "assigned": one.assigned,
+                "target": one.target,
+                "lag": sum(row["lag"] or 0 for row in rows if row["member"] == one.id),
+            }
+            for one in group.members
+        ],
+        "rows": rows,
+    }
+
+
+def coordinator_of(cluster: Cluster, name: str) -> int | None:
+    """The broker that coordinates a group."""
+    address = cluster.coordinator(name).address
+    return next((one for one, known in cluster.brokers.items() if known == address), None)
+
+
+def partition_reports(cluster: Cluster, memory: Memory, name: str) -> dict[Place, Row]:
+    """A group's lag in bytes and seconds of each partition, from its coordinator."""
+    found: dict[Place, Row] = {}
+    for answer in read_all(cluster, memory, of_name("/api/v1/groups", name)).values():
+        for row in answer.get("partitions", []):
+            found[row["topic"], row["partition"]] = row
+    return found
+
+
+def event_reports(cluster: Cluster, memory: Memory, name: str) -> list[Row]:
+    """What has happened to a group, from its coordinator, if it says so."""
+    found: list[Row] = []
+    for answer in read_all(cluster, memory, of_name("/api/v1/groups", name)).values():
+        found += answer.get("events", [])
+    return found
+
+
+def clean_up(
+    cluster: Cluster, memory: Memory, now: Callable[[], float] = time.time
+) -> list[Row]:
+    """What may be removed, with the reason: dead groups, offsets of topics that are gone, members
+    without partitions."""
+    picture: Picture | None = memory.get("picture")
+    existing = {topic.name for topic in picture.topics} if picture else set()
+    rows: list[Row] = []
+    for one in groups.list_groups(cluster):
+        if one.type not in KNOWN_TYPES:
+            continue
+        try:
+            rows += of_group(cluster, one, existing)
+        except Refused as refused:
+            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+    return rows
+
+
+def of_group(cluster: Cluster, group: groups.Listed, existing: set[str]) -> list[Row]:
+    """What may be removed of one group."""
+    name = group.id
+    committed = groups.committed(cluster, name)
+    if not committed and group.state in ("Empty", "Dead"):
+        return [candidate("group", name, None, "It has no members and no offsets.")]
+    rows = [
+        candidate("offsets", name, topic, f"The topic {topic} does not exist, or you may not "
+                  "see it.")
+        for topic in sorted({topic for topic, _ in committed} - existing)
+    ]
+    ends = ends_of(cluster, committed)
+    if group.state == "Empty" and ends:
+        starts = offsets.at(cluster, dict.fromkeys(ends, offsets.EARLIEST))
+        lost = [place for place in ends if committed[place][0] < (starts[place].known or 0)]
+        if len(lost) == len(ends):
+            rows.append(candidate(
+                "group", name, None, "It has no members, and the records at its offsets have been "
+                "deleted: it would not go on where it stopped."))
+    if group.state == "Stable":
+        described = groups.describe(cluster, name)
+        assigned = {topic for one in described.members for topic in one.assigned}
+        rows += [
+            candidate("offsets", name, topic, "No member of the group reads this topic.")
+            for topic in sorted({topic for topic, _ in committed} & existing - assigned)
+            if assigned
+        ]
+        rows += [
+            candidate("member", name, None, f"Member {one.id} ({one.host.lstrip('/')}) has no "
+                      "partitions: there are more members than partitions.")
+            for one in described.members if not one.assigned
+        ]
+    return rows
+
+
+def candidate(kind: str, group: str, topic: str | None, reason: str) -> Row:
+    """A row of the list."""
+    return {
+        "id": f"{kind}/{group}/{topic or ''}/{reason}", "kind": kind, "group": group,
+        "topic": topic, "reason": reason,
+    }

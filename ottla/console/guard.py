@@ -1,0 +1,92 @@
+"""What every request has to pass, and the headers of every answer.
+
+- The Host header names this console: a foreign name that resolves to its address (DNS rebinding)
+  is refused.
+- Origin and Sec-Fetch-Site, where a browser sends them, are this console's own.
+- The content security policy has no exceptions: scripts and styles are files of this console.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    " require-trusted-types-for 'script'; trusted-types 'none'"
+)
+ANSWERED = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, host: str, names: Iterable[str], secure: bool) -> None:
+        self.app = app
+        self.scheme = "https" if secure else "http"
+        own = {host, "localhost", socket.gethostname(), socket.getfqdn(), *names}
+        self.names = {name.lower() for name in own if name}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in ANSWERED.items():
+                    headers[name] = value
+                if self.scheme == "https":
+                    headers["Strict-Transport-Security"] = "max-age=31536000"
+            await send(message)
+
+        reason = self.refusal(Headers(scope=scope))
+        if reason is None:
+            await self.app(scope, receive, guarded)
+            return
+        answer = JSONResponse({"error": "FOREIGN_ORIGIN", "message": reason}, 403)
+        await answer(scope, receive, guarded)
+
+    def refusal(self, headers: Any) -> str | None:
+        """Why a request is refused; None if it is not."""
+        host = headers.get("host", "")
+        if not self.known(host):
+            return (
+                f"this console is not called {host[:200]!r}; name it with --name, if it is"
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() != f"{self.scheme}://{host.lower()}":
+            return f"requests from {origin[:200]} are refused"
+        foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if foreign and headers.get("sec-fetch-mode") != "navigate":
+            return "requests from other sites are refused"
+        return None
+
+    def known(self, host: str) -> bool:
+        """Whether a Host header names this console: an address, or one of its names."""
+        name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+        if name.lower() in self.names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True

@@ -1,0 +1,121 @@
+"""The last week in SQLite: 10 s for an hour, a minute for a day, ten minutes for a week.
+
+A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
+of their interval. The number of series is bounded; those that nobody has looked at go first.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
+"""Seconds between points, and for how long they are kept."""
+SERIES_MAX = 2000
+SCHEMA = """
+create table if not exists series (
+  id integer primary key, cluster text, kind text, name text, measure text, written integer,
+  unique (cluster, kind, name, measure));
+create table if not exists point (
+  series integer, level integer, time integer, value real,
+  primary key (series, level, time)) without rowid;
+"""
+
+
+class Sample(NamedTuple):
+    """A value of a series."""
+
+    kind: str
+    name: str
+    measure: str
+    value: float
+
+
+class History:
+    """Points of one cluster, in a file that other consoles may use too. Threads share it."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.lock = threading.Lock()
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.connection = sqlite3.connect(
+            str(path) if path is not None else ":memory:", check_same_thread=False, timeout=5)
+        with self.lock, self.connection:
+            self.connection.execute("pragma journal_mode=wal")
+            self.connection.execute("pragma synchronous=normal")
+            self.connection.execute("pragma cache_size=-2000")
+            self.connection.executescript(SCHEMA)
+        self.cluster = ""
+        self.ids: dict[tuple[str, str, str], int] = {}
+
+    def begin(self, cluster: str) -> None:
+        """Write and read the series of this cluster from now on."""
+        with self.lock:
+            if cluster != self.cluster:
+                self.cluster, self.ids = cluster, {}
+                for row in self.connection.execute(
+                    "select kind, name, measure, id from series where cluster = ?", (cluster,)
+                ):
+                    self.ids[row[:3]] = row[3]
+
+    def write(self, samples: Iterable[Sample], now: float | None = None) -> None:
+        """Add a point to each series."""
+        moment = int(time.time() if now is None else now)
+        with self.lock, self.connection:
+            rows = []
+            for sample in samples:
+                if (series := self._series(sample, moment)) is not None:
+                    rows += [
+                        (series, level, moment - moment % step, sample.value)
+                        for level, (step, _) in enumerate(LEVELS)
+                    ]
+            self.connection.executemany("insert or replace into point values (?, ?, ?, ?)", rows)
+            self.connection.executemany(
+                "update series set written = ? where id = ?",
+                {(moment, row[0]) for row in rows})
+
+    def _series(self, sample: Sample, moment: int) -> int | None:
+        key = (sample.kind, sample.name, sample.measure)
+        if key not in self.ids:
+            if len(self.ids) >= SERIES_MAX:
+                return None
+            made = self.connection.execute(
+                "insert into series (cluster, kind, name, measure, written) values (?, ?, ?, ?, ?)"
+                " on conflict do update set written = excluded.written returning id",
+                (self.cluster, *key, moment)).fetchone()
+            self.ids[key] = made[0]
+        return self.ids[key]
+
+    def trim(self, now: float | None = None) -> None:
+        """Delete what is older than its level keeps, and series that have no points left."""
+        moment = int(time.time() if now is None else now)
+        with self.lock, self.connection:
+            for level, (_, kept) in enumerate(LEVELS):
+                self.connection.execute(
+                    "delete from point where level = ? and time < ?", (level, moment - kept))
+            self.connection.execute(
+                "delete from series where written < ?", (moment - LEVELS[-1][1],))
+            alive = {row[0] for row in self.connection.execute("select id from series")}
+            self.ids = {key: one for key, one in self.ids.items() if one in alive}
+
+    def points(
+        self, kind: str, name: str, measure: str, seconds: int, now: float | None = None
+    ) -> list[tuple[int, float]]:
+        """The points of the last seconds, from the finest level that reaches so far back."""
+        moment = int(time.time() if now is None else now)
+        level = next(
+            (level for level, (_, kept) in enumerate(LEVELS) if kept >= seconds), len(LEVELS) - 1)
+        with self.lock:
+            series = self.ids.get((kind, name, measure))
+            return self.connection.execute(
+                "select time, value from point where series = ? and level = ? and time >= ?"
+                " order by time", (series, level, moment - seconds)).fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self.lock:
+            self.connection.close()

@@ -1,0 +1,116 @@
+"""`ottla console`: pages about a cluster, until SIGTERM or SIGINT.
+
+A process of its own, and an ordinary client: nothing of it runs in a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from ottla.client.addresses import parse_address, show_address
+from ottla.client.errors import ClientError
+from ottla.console.connections import Target, check_target
+from ottla.console.service import Options, Service
+from ottla.tools.cli.bootstrap import address_of, properties_of
+from ottla.tools.usage import WrongUsage
+
+LISTEN = "localhost:9309"
+FILES_WANTED = 4096
+
+
+def console(options: Namespace) -> int:
+    """Serve."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    properties = properties_of(options)
+    patience = options.timeout if options.timeout is not None else 5.0
+    target = Target(address_of(options, properties), properties, patience)
+    check_target(target)
+    host, port = listen_address(options.listen or LISTEN)
+    if bool(options.certificate) != bool(options.key):
+        raise WrongUsage("--certificate and --key belong together")
+    chosen = Options(
+        host, port, options.allow_changes,
+        options.session if options.session is not None else 1800.0,
+        Path(options.history) if options.history else history_path(),
+        options.certificate, options.key, tuple(options.name),
+    )
+    raise_file_limit()
+    return asyncio.run(serve(target, chosen, options.with_parent))
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port to listen on. Raises WrongUsage."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise WrongUsage(f"--listen {text}: expected HOST:PORT")
+    if port == "0":
+        return host.strip("[]"), 0
+    return parse_address(text)
+
+
+def history_path() -> Path:
+    """Where the history is kept, unless the command line says."""
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "ottla" / "console.sqlite"
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as are served."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def serve(target: Target, options: Options, with_parent: bool) -> int:
+    """Serve until a signal; 0 then. Raises OSError, ClientError."""
+    from ottla.console.app import application
+    from ottla.console.web_server import listening_socket, server
+
+    sock = listening_socket(options.host, options.port)
+    try:
+        service = Service(target, options)
+    except OSError as failed:
+        raise ClientError(f"--history {options.history}: {failed.strerror}") from failed
+    scheme = "https" if service.secure else "http"
+    address = f"{scheme}://{show_address((options.host, sock.getsockname()[1]))}"
+
+    def ready() -> None:
+        service.start()
+        print(f"ottla console of {target.bootstrap} on {address}", flush=True)
+
+    running = server(application(service), options, ready)
+    gc.freeze()
+
+    def stop() -> None:
+        service.stop.set()
+        running.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if with_parent:
+        loop.add_reader(sys.stdin.fileno(), stop_at_end, stop)
+    try:
+        await running.serve([sock])
+    finally:
+        await service.close()
+    return 0
+
+
+def stop_at_end(stop: object) -> None:
+    """Standard input has ended: whoever started this process is gone."""
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop()  # type: ignore[operator]

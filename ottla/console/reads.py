@@ -1,0 +1,315 @@
+"""GET: what the pages show. Each function answers one path of the table in `api`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from ottla.client.addresses import show_address
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, Refused
+from ottla.console import access_pages, cluster_pages, group_pages, picture
+from ottla.console.filters import Filters
+from ottla.console.requests import Asked, BadRequest
+from ottla.console.search import (
+    BYTES_MAX,
+    LIMIT_MAX,
+    RECORDS_MAX,
+    SECONDS_MAX,
+    Budget,
+    Reader,
+    Wanted,
+    search,
+)
+from ottla.tools.admin import configs, offsets
+from ottla.tools.admin.offsets import EARLIEST, LATEST
+from ottla.tools.admin.topics import leaders
+
+SEARCHES_MAX = 2
+"""Searches of one user at a time."""
+Row = dict[str, Any]
+
+
+async def overview(asked: Asked) -> Row:
+    """The cluster on one page: brokers, totals, and what is unhealthy and why."""
+    taken = await asked.view(picture.take)
+    notes: list[str] = []
+    groups: list[Row] = []
+    try:
+        groups = await asked.view(group_pages.group_rows)
+    except ClientError as refused:
+        notes.append(f"groups: {refused}")
+    reports = await asked.view(cluster_pages.status_reports)
+    return cluster_pages.overview(taken, reports, groups, notes)
+
+
+async def brokers(asked: Asked) -> Row:
+    """The brokers: address, state, uptime, leaders, replicas, disk."""
+    taken = await asked.view(picture.take)
+    reports = await asked.view(cluster_pages.status_reports)
+    return {"key": "broker", "rows": cluster_pages.broker_rows(taken, reports)}
+
+
+async def broker_config(asked: Asked) -> Row:
+    """The settings of a broker with their sources."""
+    if not asked.path("broker").isdecimal():
+        raise BadRequest(f"broker {asked.path('broker')!r}: expected a number", 404)
+    rows = await asked.view(cluster_pages.setting_rows, configs.BROKER, asked.path("broker"))
+    return {"key": "setting", "rows": rows}
+
+
+async def log_directories(asked: Asked) -> Row:
+    """The log directories of all brokers: size, replicas, free space."""
+    return {"key": "id", "rows": cluster_pages.directory_rows(await asked.view(picture.take))}
+
+
+async def topics(asked: Asked) -> Row:
+    """The topics: partitions, size, records, rate, and the slowest group with its lag."""
+    taken = await asked.view(picture.take)
+    try:
+        await asked.view(group_pages.group_rows)
+    except ClientError:
+        pass                                # the list is shown without groups
+    lags = group_pages.slowest(asked.visitor.views.memory)
+    return {"key": "topic", "rows": cluster_pages.topic_rows(taken, lags)}
+
+
+async def topic(asked: Asked) -> Row:
+    """A topic: its partitions with leader, replicas, offsets and size, and its groups."""
+    name = asked.path("topic")
+    taken = await asked.view(picture.take)
+    groups: list[Row] = []
+    try:
+        rows = await asked.view(group_pages.group_rows)
+        groups = group_pages.groups_of_topic(asked.visitor.views.memory, rows, name)
+    except ClientError:
+        pass
+    lags = group_pages.slowest(asked.visitor.views.memory)
+    found = cluster_pages.topic_page(taken, name, groups, lags)
+    if found is None:
+        raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
+    return {"key": "partition", **found}
+
+
+async def topic_config(asked: Asked) -> Row:
+    """The settings of a topic with their sources."""
+    rows = await asked.view(cluster_pages.setting_rows, configs.TOPIC, asked.path("topic"))
+    return {"key": "setting", "rows": rows}
+
+
+async def topic_producers(asked: Asked) -> Row:
+    """The idempotent producers that have written to a topic lately."""
+    rows = await asked.view(cluster_pages.producer_rows, asked.path("topic"))
+    return {"key": "id", "rows": rows}
+
+
+async def groups(asked: Asked) -> Row:
+    """The groups: state, members, topics, lag in records, bytes and seconds."""
+    return {"key": "group", "rows": await asked.view(group_pages.group_rows)}
+
+
+async def group(asked: Asked) -> Row:
+    """A group: its members with their partitions, and its offset and lag in each partition."""
+    return {"key": "id", **await asked.view(group_pages.group_page, asked.path("group"))}
+
+
+async def clean_up(asked: Asked) -> Row:
+    """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
+    await asked.view(picture.take)
+    return {"key": "id", "rows": await asked.view(group_pages.clean_up)}
+
+
+async def connections(asked: Asked) -> Row:
+    """Who is connected to the brokers: client id, software, address, user, rates."""
+    return {"key": "id", "rows": await asked.view(cluster_pages.connection_rows)}
+
+
+async def transactions(asked: Asked) -> Row:
+    """The transactional ids; those in a transaction with its age and partitions."""
+    return {"key": "id", "rows": await asked.view(access_pages.transaction_rows)}
+
+
+async def hanging(asked: Asked) -> Row:
+    """Open transactions that no coordinator knows."""
+    return {"key": "id", "rows": await asked.view(access_pages.hanging_rows)}
+
+
+async def reassignments(asked: Asked) -> Row:
+    """Partitions that are being moved, with their progress in bytes."""
+    return {"key": "id", "rows": await asked.view(cluster_pages.reassignment_rows)}
+
+
+async def acls(asked: Asked) -> Row:
+    """The access rules."""
+    return {"key": "id", "rows": await asked.view(access_pages.acl_rows)}
+
+
+async def users(asked: Asked) -> Row:
+    """The users with SCRAM credentials."""
+    return {"key": "id", "rows": await asked.view(access_pages.user_rows)}
+
+
+async def quotas(asked: Asked) -> Row:
+    """The quotas of users, client ids and addresses."""
+    return {"key": "id", "rows": await asked.view(access_pages.quota_rows)}
+
+
+async def tokens(asked: Asked) -> Row:
+    """The delegation tokens."""
+    return {"key": "id", "rows": await asked.view(access_pages.token_rows)}
+
+
+async def history(asked: Asked) -> Row:
+    """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
+    kind, name = asked.query("kind") or "total", asked.query("name") or ""
+    if kind == "group":
+        known = {one["group"] for one in await asked.view(group_pages.group_rows)}
+    elif kind == "topic":
+        known = {one.name for one in (await asked.view(picture.take)).topics}
+    else:
+        known = {""}
+        await asked.view(picture.take)
+    if name not in known:
+        raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
+    measure = asked.query("measure") or "lag"
+    seconds = asked.number("seconds", 3600, 7 * 86400)
+    watched = asked.service.history
+    return {
+        "kind": kind, "name": name, "measure": measure,
+        "points": await asyncio.to_thread(watched.points, kind, name, measure, seconds),
+    }
+
+
+def wanted_of(asked: Asked) -> Wanted:
+    """The search that the parameters describe. Raises BadRequest or BadFilter."""
+    given = asked.query("partition")
+    parts = given.split(",") if given else []
+    if not all(one.isdecimal() and len(one) < 10 for one in parts) or len(parts) > 10_000:
+        raise BadRequest(f"partition={given}: expected numbers with commas")
+    isolation = asked.query("isolation") or "read_uncommitted"
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise BadRequest(f"isolation={isolation}: expected read_uncommitted or read_committed")
+    usual = Budget()
+    wanted = Wanted(
+        asked.path("topic"),
+        asked.query("from") or "newest",
+        tuple(int(one) for one in parts),
+        Filters(*(asked.query(name) for name in ("text", "regex", "json", "key", "header"))),
+        max(asked.number("limit", 100, LIMIT_MAX), 1),
+        Budget(
+            max(asked.number("max_records", usual.records, RECORDS_MAX), 1),
+            max(asked.number("max_bytes", usual.bytes, BYTES_MAX), 1),
+            max(asked.number("max_seconds", int(usual.seconds), int(SECONDS_MAX)), 1),
+        ),
+        isolation == "read_committed",
+    )
+    wanted.filters.tests()
+    return wanted
+
+
+async def records(asked: Asked) -> Row:
+    """Records of a topic, searched on the server within a budget."""
+    wanted = wanted_of(asked)
+    visitor = asked.visitor
+    if visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
+        raise BadRequest("too many searches are running, wait for one to end", 429, "BUSY")
+    bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
+    stop = threading.Event()
+    visitor.searches += 1
+    running = asyncio.get_running_loop().run_in_executor(
+        asked.service.search_threads, searched, wanted, bounds, begins, bootstrap,
+        dict(visitor.properties), stop,
+    )
+    running.add_done_callback(lambda done: ended(visitor, done))
+    try:
+        while True:
+            done, _ = await asyncio.wait({running}, timeout=0.5)
+            if done:
+                return running.result()
+            if await asked.request.is_disconnected():
+                raise BadRequest("the client went away")
+    finally:
+        stop.set()
+
+
+def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
+    """A search has ended, whether anybody still waits for it or not."""
+    visitor.searches -= 1
+    if not done.cancelled():
+        done.exception()
+
+
+def searched(
+    wanted: Wanted, bounds: dict[int, tuple[int, int]], begins: dict[int, int], bootstrap: str,
+    properties: dict[str, str], stop: threading.Event,
+) -> Row:
+    """Search in a thread."""
+    reader = Reader(properties, bootstrap, wanted.committed)
+    try:
+        return {"key": "id", **search(wanted, bounds, begins, reader, stop)}
+    finally:
+        reader.close()
+
+
+def prepared(
+    cluster: Cluster, wanted: Wanted
+) -> tuple[dict[int, tuple[int, int]], dict[int, int], str]:
+    """First and next offset of each partition, and where the search starts. Raises ClientError."""
+    known = [index for (_, index) in leaders(cluster, [wanted.topic])]
+    if missing := sorted(set(wanted.partitions) - set(known)):
+        raise BadRequest(f"topic {wanted.topic!r} has no partition {missing[0]}", 404)
+    places = [(wanted.topic, index) for index in wanted.partitions or known]
+    first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))
+    last = offsets.required(cluster, dict.fromkeys(places, LATEST), committed=wanted.committed)
+    bounds = {place[1]: (first[place], last[place]) for place in places}
+    begins = begin_offsets(cluster, wanted, bounds)
+    at = ",".join(show_address(one) for one in cluster.bootstrap)
+    return bounds, begins, at
+
+
+def begin_offsets(
+    cluster: Cluster, wanted: Wanted, bounds: dict[int, tuple[int, int]]
+) -> dict[int, int]:
+    """Where a search starts in each partition."""
+    word, _, value = wanted.start.partition(":")
+    if word in ("newest", "oldest") and not value:
+        return {index: begin for index, (begin, _) in bounds.items()}
+    if word == "offset" and value.isdecimal() and len(value) < 19:
+        return {index: min(max(int(value), low), high) for index, (low, high) in bounds.items()}
+    if word == "time" and value.isdecimal() and len(value) < 19:
+        places = {(wanted.topic, index): int(value) for index in bounds}
+        found = offsets.required(cluster, places)
+        return {
+            place[1]: offset if offset >= 0 else bounds[place[1]][1]
+            for place, offset in found.items()
+        }
+    if word == "at":
+        return {**{index: low for index, (low, _) in bounds.items()}, **given(value, bounds)}
+    raise BadRequest(
+        f"from={wanted.start}: expected newest, oldest, offset:N, time:MILLISECONDS, or the "
+        "`next` of an answer"
+    )
+
+
+def given(text: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """The offsets of `PARTITION=OFFSET,…`, within the range that each partition has."""
+    found = {}
+    for part in text.split(",") if text else []:
+        index, _, offset = part.partition("=")
+        if not (index.isdecimal() and offset.isdecimal() and len(part) < 40):
+            raise BadRequest(f"from=at:{text[:100]}: expected PARTITION=OFFSET,…")
+        if int(index) in bounds:
+            low, high = bounds[int(index)]
+            found[int(index)] = min(max(int(offset), low), high)
+    return found
+
+
+def one_record(cluster: Cluster, topic: str, partition: int) -> tuple[tuple[int, int], str]:
+    """First and next offset of a partition, and the addresses for a reader."""
+    place = (topic, partition)
+    if place not in leaders(cluster, [topic]):
+        raise Refused(3, f"topic {topic!r} has no partition {partition}")
+    low = offsets.required(cluster, {place: EARLIEST})[place]
+    high = offsets.required(cluster, {place: LATEST})[place]
+    return (low, high), ",".join(show_address(one) for one in cluster.bootstrap)

@@ -1,0 +1,86 @@
+"""Writes the history: every ten seconds the totals, and each topic and group.
+
+It reads the views that pages read too, as the console's own user or as somebody who is logged in.
+Where nobody is, nothing is recorded: the console has no rights of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.errors import ClientError
+from ottla.console import cluster_pages, group_pages, picture
+from ottla.console.history import LEVELS, Sample
+
+if TYPE_CHECKING:
+    from ottla.console.history import History
+    from ottla.console.sessions import Sessions
+
+log = logging.getLogger("ottla.console")
+
+TRIM_SECONDS = 300.0
+GROUP_MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset")
+EACH_MAX = 300
+"""Topics, and groups, with series of their own; in larger clusters those that are busiest."""
+
+
+async def record(history: History, sessions: Sessions) -> None:
+    """Write a point of everything now and then, until cancelled."""
+    trimmed = 0.0
+    while True:
+        try:
+            await once(history, sessions)
+            if time.monotonic() - trimmed > TRIM_SECONDS:
+                await asyncio.to_thread(history.trim)
+                trimmed = time.monotonic()
+        except ClientError as failed:
+            log.info("nothing is recorded: %s", failed)
+        except Exception:
+            log.exception("recording the history failed")
+        await asyncio.sleep(LEVELS[0][0])
+
+
+async def once(history: History, sessions: Sessions) -> None:
+    """Write one point of everything. Raises ClientError."""
+    sessions.expire()
+    visitor = sessions.observer()
+    if visitor is None:
+        return
+    taken = await visitor.views.get(picture.take)
+    groups: list[dict[str, Any]] = []
+    try:
+        groups = await visitor.views.get(group_pages.group_rows)
+    except ClientError:
+        pass                                # a user who may not see groups
+    topics = cluster_pages.topic_rows(taken, {})
+    history.begin(taken.cluster_id or "")
+    samples = list(samples_of(taken, topics, groups))
+    await asyncio.to_thread(history.write, samples)
+
+
+def samples_of(
+    taken: picture.Picture, topics: list[dict[str, Any]], groups: list[dict[str, Any]]
+) -> Iterator[Sample]:
+    """The values of one moment."""
+    ends: dict[str, int] = {}
+    for (topic, _), end in taken.ends.items():
+        ends[topic] = ends.get(topic, 0) + end
+    yield Sample("total", "", "offset", sum(ends.values()))
+    yield Sample("total", "", "records_per_second", sum(taken.rates.values()))
+    yield Sample("total", "", "lag", sum(one["lag"] or 0 for one in groups))
+    if taken.directories:
+        yield Sample("total", "", "bytes", sum(taken.sizes.values()))
+    topics.sort(key=lambda row: (row["records_per_second"], row["records"]), reverse=True)
+    for row in topics[:EACH_MAX]:
+        yield Sample("topic", row["topic"], "offset", ends.get(row["topic"], 0))
+        yield Sample("topic", row["topic"], "records_per_second", row["records_per_second"])
+        if row["bytes"] is not None:
+            yield Sample("topic", row["topic"], "bytes", row["bytes"])
+    for row in sorted(groups, key=lambda one: one["lag"] or 0, reverse=True)[:EACH_MAX]:
+        for measure in GROUP_MEASURES:
+            if row[measure] is not None:
+                yield Sample("group", row["group"], measure, row[measure])

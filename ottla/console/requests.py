@@ -1,0 +1,132 @@
+"""A request for the API: who asks, with what; and the errors that it may be answered with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import ClientDisconnect
+
+from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable
+from ottla.console.sessions import LoginRefused
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ottla.console.service import Service
+    from ottla.console.sessions import Visitor
+
+BODY_SIZE_MAX = 8 << 20
+NOT_FOUND = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.RESOURCE_NOT_FOUND,
+}
+
+
+class BadRequest(ClientError):
+    """A request that nobody needs to ask a broker about; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int = 400, code: str = "BAD_REQUEST") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Asked:
+    """One request for the API."""
+
+    def __init__(self, request: Request, service: Service, visitor: Visitor) -> None:
+        self.request, self.service, self.visitor = request, service, visitor
+        self._body: Any = None
+
+    def path(self, name: str) -> str:
+        """A part of the address."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str | None:
+        """A parameter; None if it is left out or empty."""
+        return self.request.query_params.get(name) or None
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A whole number from 0 to `most`."""
+        text = self.query(name)
+        if text is None:
+            return default
+        if not text.isdecimal() or len(text) > 18 or int(text) > most:
+            raise BadRequest(f"{name}={text}: expected a whole number, at most {most}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Whether a parameter is `true`."""
+        return self.query(name) in ("true", "1", "yes")
+
+    async def view(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
+        """A view of this user, which may be seconds old."""
+        return await self.visitor.views.get(read, *arguments)
+
+    async def body(self) -> dict[str, Any]:
+        """The JSON object that was sent. Raises BadRequest."""
+        if self._body is None:
+            self._body = await self._read_body()
+        found: dict[str, Any] = self._body
+        return found
+
+    async def _read_body(self) -> dict[str, Any]:
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind != "application/json":
+            raise BadRequest("send Content-Type: application/json", 415)
+        data = bytearray()
+        try:
+            async for piece in self.request.stream():
+                data += piece
+                if len(data) > BODY_SIZE_MAX:
+                    raise BadRequest(f"a request has at most {BODY_SIZE_MAX} bytes", 413)
+        except ClientDisconnect:
+            raise BadRequest("the client went away") from None
+        try:
+            found = json.loads(bytes(data) or b"{}")
+        except (ValueError, RecursionError) as wrong:
+            raise BadRequest(f"the request is not JSON: {wrong}") from wrong
+        if not isinstance(found, dict):
+            raise BadRequest("the request is not a JSON object")
+        return found
+
+    async def field(self, name: str, kind: type, default: Any = ...) -> Any:
+        """A field of the body. Raises BadRequest if it is missing or of another type."""
+        body = await self.body()
+        value = body.get(name, default)
+        if value is ...:
+            raise BadRequest(f"the field {name!r} is missing")
+        wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+        if wrong and value is not default:
+            raise BadRequest(f"the field {name!r} is not of type {TYPES.get(kind, kind)}")
+        return value
+
+    async def confirmed(self, name: str) -> None:
+        """A destructive request repeats the name of what it destroys. Raises BadRequest."""
+        if await self.field("confirm", str) != name:
+            raise BadRequest(f"the field 'confirm' must repeat the name {name!r}")
+
+
+TYPES = {str: "string", int: "integer", bool: "boolean", dict: "object", list: "array"}
+
+
+def answer_of(error: Exception) -> tuple[int, dict[str, str]]:
+    """The status and the document with which an error is answered."""
+    status, code = 400, "FAILED"
+    if isinstance(error, BadRequest):
+        status, code = error.status, error.code
+    elif isinstance(error, LoginRefused):
+        status, code = (429 if error.later else 401), "LOGIN_REFUSED"
+    elif isinstance(error, Refused):
+        code = error.code.name
+        if error.code in NOT_FOUND:
+            status = 404
+        elif code.endswith("AUTHORIZATION_FAILED"):
+            status = 403
+    elif isinstance(error, NotSupported):
+        status, code = 501, "NOT_SUPPORTED"
+    elif isinstance(error, Unreachable | TimedOut):
+        status, code = 503, "UNREACHABLE"
+    return status, {"error": code, "message": str(error)}

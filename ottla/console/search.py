@@ -1,0 +1,259 @@
+"""Records of a topic, found on the server within a budget of records, bytes and seconds.
+
+The budget bounds what a search costs the cluster. What was looked at, and why the search ended, is
+part of the answer, with the offsets from which the next one goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.console.filters import Filters, Test
+from ottla.console.shown import SHOWN_MAX, headers_shown, shown
+from ottla.tools.stream.client_settings import librdkafka_settings, open_client
+
+POLL_SECONDS = 0.2
+POLLED_RECORDS = 500
+IDLE_SECONDS = 5.0
+"""A broker that sends nothing for so long does not answer."""
+NEWEST_STEP = 1000
+"""Records of a partition that a filtered search from the newest looks at first."""
+CLIENT: dict[str, Any] = {
+    "group.id": "ottla-console",            # never joined: partitions are assigned by hand
+    "client.id": "ottla-console",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "fetch.wait.max.ms": 50,
+    "queued.max.messages.kbytes": 16384,
+    "queued.min.messages": 1000,
+    "receive.message.max.bytes": 200_000_000,
+    "socket.connection.setup.timeout.ms": 5000,
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may look at."""
+
+    records: int = 100_000
+    bytes: int = 64 << 20
+    seconds: float = 10.0
+
+
+ANSWER_SIZE_MAX = 16 << 20
+"""Bytes of keys and values that are shown in one answer."""
+RECORDS_MAX, BYTES_MAX, SECONDS_MAX, LIMIT_MAX = 100_000_000, 20 << 30, 300.0, 5000
+
+
+@dataclass
+class Spent:
+    """What a search has looked at."""
+
+    records: int = 0
+    bytes: int = 0
+    shown: int = 0
+    began: float = field(default_factory=time.monotonic)
+    ended: str = "end"
+
+    def over(self, budget: Budget) -> str | None:
+        """Which part of the budget is used up."""
+        if self.records >= budget.records:
+            return "records"
+        if self.bytes >= budget.bytes:
+            return "bytes"
+        if self.shown >= ANSWER_SIZE_MAX:
+            return "answer"
+        return "seconds" if time.monotonic() - self.began >= budget.seconds else None
+
+
+@dataclass
+class Wanted:
+    """A search: from where, which partitions, what, how many."""
+
+    topic: str
+    start: str = "newest"
+    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to go on."""
+    partitions: tuple[int, ...] = ()
+    filters: Filters = field(default_factory=Filters)
+    limit: int = 100
+    budget: Budget = field(default_factory=Budget)
+    committed: bool = False
+
+
+class Reader:
+    """A consumer of one search: it belongs to no group and commits nothing."""
+
+    def __init__(self, properties: Mapping[str, str], bootstrap: str, committed: bool) -> None:
+        level = "read_committed" if committed else "read_uncommitted"
+        self.consumer = open_client("Consumer", {
+            **librdkafka_settings(properties), **CLIENT, "bootstrap.servers": bootstrap,
+            "isolation.level": level, "error_cb": self._note, "logger": quiet(),
+        })
+        self.failure: str | None = None
+
+    def _note(self, error: Any) -> None:
+        self.failure = error.str()
+
+    def read(
+        self, topic: str, ranges: Mapping[int, tuple[int, int]], stop: threading.Event,
+        *, endless: bool = False,
+    ) -> Iterator[Any]:
+        """The records of these partitions between two offsets, as they come; None when none
+        came for a moment. An endless read waits for records that are not written yet."""
+        from confluent_kafka import KafkaError, TopicPartition
+
+        left = {index: end for index, (begin, end) in ranges.items() if begin < end}
+        self.consumer.assign(
+            [TopicPartition(topic, index, ranges[index][0]) for index in left])
+        heard = time.monotonic()
+        while left and not stop.is_set():
+            batch = self.consumer.consume(POLLED_RECORDS, POLL_SECONDS)
+            if not endless and not batch and time.monotonic() - heard > IDLE_SECONDS:
+                raise ClientError(
+                    f"{topic}: no records within {IDLE_SECONDS:g} s"
+                    + (f": {self.failure}" if self.failure else ""))
+            heard = time.monotonic() if batch else heard
+            for message in batch:
+                index, error = message.partition(), message.error()
+                at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+                if error is not None and not at_end:
+                    raise ClientError(f"{topic}-{index}: {error.str()}")
+                if index not in left or (at_end and endless):
+                    continue
+                if error is None and message.offset() < left[index]:
+                    yield message
+                if message.offset() >= left[index] - 1:
+                    del left[index]
+            if not batch:
+                yield None                  # lets the caller look at its clock
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self.consumer.close()
+
+
+def quiet() -> Any:
+    """A logger for librdkafka, whose own would write to stderr."""
+    import logging
+
+    return logging.getLogger("ottla.console.records")
+
+
+def search(
+    wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
+    reader: Reader, stop: threading.Event,
+) -> dict[str, Any]:
+    """Look for records. `bounds` has the first and next offset of each partition, `begins` where
+    the search starts in it, for a search that does not start at the newest records."""
+    tests, spent = wanted.filters.tests(), Spent()
+    if wanted.start == "newest":
+        rows, following = newest(wanted, bounds, tests, spent, reader, stop)
+    else:
+        rows, following = forward(wanted, bounds, begins, tests, spent, reader, stop)
+    return {
+        "rows": rows,
+        "ended": spent.ended,
+        "scanned": {
+            "records": spent.records, "bytes": spent.bytes,
+            "seconds": round(time.monotonic() - spent.began, 3),
+        },
+        "budget": {"records": wanted.budget.records, "bytes": wanted.budget.bytes,
+                   "seconds": wanted.budget.seconds},
+        "next": "at:" + ",".join(f"{index}={offset}" for index, offset in following.items()),
+    }
+
+
+def forward(
+    wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
+    tests: list[Test], spent: Spent, reader: Reader, stop: threading.Event,
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Records from some offsets on, and where it ended in each partition."""
+    following = {index: begins.get(index, begin) for index, (begin, _) in bounds.items()}
+    ranges = {index: (following[index], end) for index, (_, end) in bounds.items()}
+    rows = []
+    for message in reader.read(wanted.topic, ranges, stop):
+        if message is not None:
+            following[message.partition()] = message.offset() + 1
+            if counted(message, tests, spent):
+                rows.append(row_of(message, spent))
+                if len(rows) >= wanted.limit:
+                    spent.ended = "limit"
+                    break
+        if (over := spent.over(wanted.budget)) is not None:
+            spent.ended = over
+            break
+    if spent.ended == "end":
+        following = {index: end for index, (_, end) in bounds.items()}
+    return rows, following
+
+
+def newest(
+    wanted: Wanted, bounds: Mapping[int, tuple[int, int]], tests: list[Test], spent: Spent,
+    reader: Reader, stop: threading.Event,
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """The newest records that pass, looking backwards in growing steps."""
+    step = NEWEST_STEP if tests else wanted.limit
+    lows = {index: end for index, (_, end) in bounds.items()}
+    rows: list[dict[str, Any]] = []
+    while not stop.is_set() and len(rows) < wanted.limit and spent.ended == "end":
+        ranges = {
+            index: (max(bounds[index][0], low - step), low) for index, low in lows.items()
+            if low > bounds[index][0]
+        }
+        if not ranges:
+            break
+        found: list[dict[str, Any]] = []
+        for message in reader.read(wanted.topic, ranges, stop):
+            if message is not None and counted(message, tests, spent):
+                found.append(row_of(message, spent))
+                if len(found) > 2 * LIMIT_MAX:
+                    found = latest(found, LIMIT_MAX)
+            if (over := spent.over(wanted.budget)) is not None:
+                spent.ended = over
+                break
+        rows += found
+        lows |= {index: begin for index, (begin, _) in ranges.items()}
+        step = min(step * 4, 1_000_000)
+    if len(rows) >= wanted.limit:
+        spent.ended = "limit"
+    return latest(rows, wanted.limit), {index: end for index, (_, end) in bounds.items()}
+
+
+def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The newest rows, newest first; in a partition by offset, since times may go back."""
+    rows.sort(key=lambda row: (row["timestamp"] or 0, row["offset"]), reverse=True)
+    return rows[:count]
+
+
+def counted(message: Any, tests: list[Test], spent: Spent) -> bool:
+    """Count a record; whether it passes."""
+    spent.records += 1
+    spent.bytes += len(message.value() or b"") + len(message.key() or b"")
+    return all(test(message) for test in tests)
+
+
+def row_of(message: Any, spent: Spent | None = None) -> dict[str, Any]:
+    """A record as a page shows it."""
+    if spent is not None:
+        spent.shown += sum(
+            min(len(data), SHOWN_MAX) for data in (message.key() or b"", message.value() or b""))
+    kind, timestamp = message.timestamp()
+    headers = message.headers() or []
+    return {
+        "id": f"{message.partition()}/{message.offset()}",
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": timestamp if kind else None,
+        "timestamp_type": {0: None, 1: "CreateTime", 2: "LogAppendTime"}.get(kind),
+        "key": shown(message.key()),
+        "value": shown(message.value()),
+        "headers": headers_shown(headers),
+        "header_count": len(headers),
+    }

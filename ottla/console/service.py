@@ -1,0 +1,95 @@
+"""What all requests share: sessions, history, threads, and whether the console is stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.console.history import History
+from ottla.console.recorder import record
+from ottla.console.sessions import Sessions
+
+if TYPE_CHECKING:
+    from ottla.console.connections import Target
+    from ottla.console.requests import Asked
+
+THREADS = 8
+SEARCH_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a console is started."""
+
+    host: str
+    port: int
+    allow_changes: bool = False
+    session_seconds: float = 1800.0
+    history: Path | None = None
+    certificate: str | None = None
+    key: str | None = None
+    names: tuple[str, ...] = ()
+    """Host names under which browsers may reach it, besides its own."""
+
+
+class Service:
+    """The console."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        self.target, self.options = target, options
+        self.threads = ThreadPoolExecutor(THREADS, "admin")
+        self.search_threads = ThreadPoolExecutor(SEARCH_THREADS, "search")
+        self.sessions = Sessions(target, self.threads, options.session_seconds)
+        self.history = History(options.history)
+        self.stop = asyncio.Event()
+        self.recording: asyncio.Task[None] | None = None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is being stopped."""
+        return self.stop.is_set()
+
+    @property
+    def secure(self) -> bool:
+        """Whether it serves TLS."""
+        return self.options.certificate is not None
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name; browsers accept this prefix only if it is Secure and has no domain."""
+        return "__Host-ottla" if self.secure else "ottla"
+
+    @property
+    def changes_allowed(self) -> bool:
+        """Whether requests that change something are passed on; brokers authorize those of users
+        who log in, and only those."""
+        return self.target.asks_login or self.options.allow_changes
+
+    def start(self) -> None:
+        """Record the history from now on."""
+        self.recording = asyncio.create_task(record(self.history, self.sessions))
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a while, or until the console stops."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    def still_open(self, asked: Asked) -> bool:
+        """Whether the session of a stream has not ended. An open page keeps its session alive."""
+        return self.sessions.find(asked.request.cookies.get(self.cookie)) is asked.visitor
+
+    async def close(self) -> None:
+        """Stop recording, close the connections."""
+        self.stop.set()
+        if self.recording is not None:
+            self.recording.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.recording
+        self.sessions.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.search_threads.shutdown(wait=False, cancel_futures=True)
+        self.history.close()

@@ -1,0 +1,176 @@
+"""Who uses the console: sessions of broker users, or one nameless visitor where nobody logs in.
+
+A session is a random token in a cookie. The console keeps the token's hash, and the password in
+memory only: each admin request is made by the user, so the broker authorizes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from ottla.client.errors import ClientError, Unreachable
+from ottla.console.connections import MECHANISMS, Connections, Target
+from ottla.console.views import Views
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+LIFE_SECONDS = 12 * 3600.0
+SESSIONS_MAX = 500
+FAILURES_MAX = 10
+FAILURE_SECONDS = 60.0
+"""So many failed logins are allowed in so many seconds, for each user name."""
+FAILED_NAMES_MAX = 1000
+
+
+class LoginRefused(ClientError):
+    """The broker does not accept a user's password, or there were too many attempts."""
+
+    def __init__(self, message: str, *, later: bool = False) -> None:
+        super().__init__(message)
+        self.later = later
+
+
+class Visitor:
+    """A user of the console, with connections and views of their own."""
+
+    def __init__(
+        self,
+        name: str | None,
+        target: Target,
+        properties: Mapping[str, str],
+        threads: Executor,
+    ) -> None:
+        self.name, self.properties = name, properties
+        self.connections = Connections(target, properties, threads)
+        self.views = Views(self.connections)
+        self.streams = 0
+        self.searches = 0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.connections.close()
+
+
+class Session:
+    """A visitor who has logged in, until when."""
+
+    def __init__(self, visitor: Visitor, now: float) -> None:
+        self.visitor, self.begun, self.used = visitor, now, now
+
+
+class Sessions:
+    """The sessions of all users."""
+
+    def __init__(
+        self,
+        target: Target,
+        threads: Executor,
+        idle_seconds: float = 1800.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.target, self.threads, self.clock = target, threads, clock
+        self.idle_seconds = idle_seconds
+        self.by_hash: dict[bytes, Session] = {}
+        self.failures: dict[str, deque[float]] = {}
+        self.nameless: Visitor | None = None
+        if not target.asks_login:
+            self.nameless = Visitor(None, target, target.properties, threads)
+        self.recorder: Visitor | None = self.nameless
+        """Who reads what the history records, where that is not a user who is logged in."""
+        if target.asks_login and target.own_user:
+            self.recorder = Visitor(None, target, target.properties, threads)
+
+    def find(self, token: str | None) -> Visitor | None:
+        """The visitor of a cookie; None if there is no such session, or it has expired."""
+        if self.nameless is not None:
+            return self.nameless
+        session = self.by_hash.get(hashed(token)) if token else None
+        if session is None or self._expired(session):
+            return None
+        session.used = self.clock()
+        return session.visitor
+
+    async def open(self, user: str, password: str, mechanism: str) -> str:
+        """Log in as a user of the broker; the new session's token. Raises LoginRefused."""
+        if mechanism not in MECHANISMS:
+            raise LoginRefused(f"mechanism {mechanism!r}: expected {', '.join(MECHANISMS)}")
+        if not user or not password:
+            raise LoginRefused("a user name and a password are needed")
+        self.expire()
+        self._check_failures(user)
+        if len(self.by_hash) >= SESSIONS_MAX:
+            raise LoginRefused("too many sessions are open, try again later", later=True)
+        properties = self.target.properties_of(user, password, mechanism)
+        visitor = Visitor(user, self.target, properties, self.threads)
+        try:
+            await visitor.connections.run(log_in)
+        except Unreachable:
+            visitor.close()
+            raise
+        except ClientError as refused:
+            visitor.close()
+            self._note_failure(user)
+            raise LoginRefused(str(refused)) from refused
+        token = secrets.token_urlsafe(32)
+        self.by_hash[hashed(token)] = Session(visitor, self.clock())
+        return token
+
+    def end(self, token: str | None) -> None:
+        """Log out."""
+        if token and (session := self.by_hash.pop(hashed(token), None)) is not None:
+            session.visitor.close()
+
+    def expire(self) -> None:
+        """Forget the sessions that have expired."""
+        for key, session in list(self.by_hash.items()):
+            if self._expired(session):
+                del self.by_hash[key]
+                session.visitor.close()
+
+    def observer(self) -> Visitor | None:
+        """Whose requests the history records: the console's own user, else who logged in last."""
+        if self.recorder is not None:
+            return self.recorder
+        alive = [one for one in self.by_hash.values() if not self._expired(one)]
+        return alive[-1].visitor if alive else None
+
+    def _expired(self, session: Session) -> bool:
+        now = self.clock()
+        return now - session.used > self.idle_seconds or now - session.begun > LIFE_SECONDS
+
+    def _check_failures(self, user: str) -> None:
+        recent = self.failures.get(user, deque())
+        while recent and self.clock() - recent[0] > FAILURE_SECONDS:
+            recent.popleft()
+        if len(recent) >= FAILURES_MAX:
+            raise LoginRefused("too many failed logins, try again in a minute", later=True)
+
+    def _note_failure(self, user: str) -> None:
+        if len(self.failures) >= FAILED_NAMES_MAX:
+            self.failures.pop(next(iter(self.failures)))
+        self.failures.setdefault(user, deque()).append(self.clock())
+
+    def close(self) -> None:
+        """Close all connections."""
+        for session in self.by_hash.values():
+            session.visitor.close()
+        for visitor in (self.nameless, self.recorder):
+            if visitor is not None:
+                visitor.close()
+
+
+def log_in(cluster: Cluster) -> None:
+    """Connect, which logs in."""
+    cluster.any()
+
+
+def hashed(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,0 +1,78 @@
+"""Bytes of a record as text that a page can show: JSON, text or hex, and how long they really are.
+
+Nothing here is markup: pages put the text into text nodes. Control characters are shown by the
+page, not obeyed.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+SHOWN_MAX = 16 << 10
+"""Bytes of a key or value that a list of records has; the record's own page has all of them."""
+HEADERS_MAX = 100
+JSON_MAX = 1 << 20
+JSON_STARTS = b'{["0123456789-tfn'
+
+
+def shown(data: bytes | None, most: int = SHOWN_MAX) -> dict[str, Any] | None:
+    """How a key or a value is shown: its kind, its text, its size, whether the text is cut."""
+    if data is None:
+        return None
+    text, cut = data[:most], len(data) > most
+    kind, said = "text", decoded(text, cut)
+    if said is None or not readable(said):
+        kind, said = "hex", text[: most // 4].hex(" ")
+        cut = len(data) > most // 4
+    elif not cut and is_json(text):
+        kind = "json"
+    return {"kind": kind, "text": said, "bytes": len(data), "cut": cut}
+
+
+def decoded(data: bytes, cut: bool) -> str | None:
+    """UTF-8 as text, None if it is something else; a character that is cut off is left out."""
+    for missing in range(4 if cut else 1):
+        try:
+            return data[: len(data) - missing].decode()
+        except UnicodeDecodeError:
+            continue
+    return None
+
+
+def readable(text: str) -> bool:
+    """Whether a text has few control characters: what has many is binary."""
+    sample = text[:2000]
+    controls = sum(
+        unicodedata.category(each) == "Cc" and each not in "\t\n\r" for each in sample
+    )
+    return controls * 10 <= len(sample)
+
+
+def is_json(data: bytes) -> bool:
+    """Whether these bytes are a JSON document."""
+    if data.lstrip()[:1] not in [bytes([each]) for each in JSON_STARTS]:
+        return False
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def document_of(data: bytes | None) -> Any:
+    """The JSON document in some bytes; None if there is none, or a larger one than is parsed."""
+    if not data or len(data) > JSON_MAX:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def headers_shown(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]]:
+    """The first headers of a record."""
+    return [
+        {"name": name, "value": shown(value, 1024)} for name, value in (headers or [])[:HEADERS_MAX]
+    ]

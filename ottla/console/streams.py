@@ -1,0 +1,164 @@
+"""Server-sent events: everything live of a page in one stream, and the tail of a topic.
+
+A page names the paths that it shows. Each is read again and again, through the views that all
+pages share; what has changed is sent, of lists only the rows that have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from starlette.responses import StreamingResponse
+
+from ottla.client.errors import ClientError
+from ottla.console.reads import prepared, wanted_of
+from ottla.console.requests import Asked, BadRequest, answer_of
+from ottla.console.search import Reader, Wanted, row_of
+
+EVERY_SECONDS = 2.0
+QUIET_SECONDS = 15.0
+PATHS_MAX = 8
+STREAMS_MAX = 20
+"""Streams of one user; without authentication everybody is the same user, who has ten times as
+many."""
+TAIL_ROWS_MAX = 100
+"""Rows of a tail for each beat; what comes faster is counted and left out."""
+TAIL_SECONDS = 0.5
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+TAIL_BYTES_MAX = 8 << 20
+"""Bytes a second that a tail reads: watching a fast topic must not cost its readers much."""
+ENDLESS = 1 << 62
+Answer = Callable[[str, Asked], Awaitable[Any]]
+
+
+def opened(asked: Asked, events: AsyncIterator[bytes]) -> StreamingResponse:
+    """A stream, counted. Raises BadRequest if the user has too many."""
+    visitor = asked.visitor
+    if visitor.streams >= STREAMS_MAX * (10 if visitor.name is None else 1):
+        raise BadRequest("too many streams are open", 429, "BUSY")
+    visitor.streams += 1
+
+    async def counted() -> AsyncIterator[bytes]:
+        try:
+            async with contextlib.aclosing(events):  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+        finally:
+            visitor.streams -= 1
+
+    return StreamingResponse(counted(), media_type="text/event-stream", headers=HEADERS)
+
+
+def event(name: str, value: Any) -> bytes:
+    """One event."""
+    return f"event: {name}\ndata: {json.dumps(value)}\n\n".encode()
+
+
+def live(asked: Asked, answer: Answer) -> StreamingResponse:
+    """The values of several paths, and what changes in them. Raises BadRequest."""
+    paths = asked.request.query_params.getlist("path")
+    if not 0 < len(paths) <= PATHS_MAX:
+        raise BadRequest(f"expected 1 to {PATHS_MAX} paths")
+    return opened(asked, changes(asked, paths, answer))
+
+
+async def changes(asked: Asked, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
+    """Events until the browser goes, or its session ends."""
+    before: dict[str, Any] = {}
+    said = time.monotonic()
+    service = asked.service
+    while not service.stopping and service.still_open(asked):
+        for path in paths:
+            try:
+                value = await answer(path, asked)
+            except ClientError as failed:
+                value = answer_of(failed)[1]
+            if value == before.get(path):
+                continue
+            said = time.monotonic()
+            yield event("change", {"path": path, **difference(before.get(path), value)})
+            before[path] = value
+        if time.monotonic() - said > QUIET_SECONDS:
+            said = time.monotonic()
+            yield b": still here\n\n"
+        await service.wait(EVERY_SECONDS)
+    yield event("end", {})
+
+
+def difference(old: Any, new: Any) -> dict[str, Any]:
+    """What changed: the whole value, or of a list the rows that did."""
+    if not isinstance(old, dict) or "rows" not in old or "rows" not in new or "key" not in new:
+        return {"value": new}
+    key = new["key"]
+    known = {row[key]: row for row in old["rows"]}
+    there = {row[key] for row in new["rows"]}
+    return {
+        "value": {name: value for name, value in new.items() if name != "rows"},
+        "changed": [row for row in new["rows"] if known.get(row[key]) != row],
+        "removed": [name for name in known if name not in there],
+    }
+
+
+async def tail(asked: Asked) -> StreamingResponse:
+    """Records as they are written, filtered on the server."""
+    wanted = wanted_of(asked)
+    bounds, _, bootstrap = await asked.visitor.connections.run(prepared, wanted)
+    return opened(asked, tailed(asked, wanted, bounds, bootstrap))
+
+
+async def tailed(
+    asked: Asked, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
+) -> AsyncIterator[bytes]:
+    """Events with the rows of each half second."""
+    stop, rows, counts = threading.Event(), deque[Any](maxlen=TAIL_ROWS_MAX), [0, 0]
+    ranges = {index: (end, ENDLESS) for index, (_, end) in bounds.items()}
+    failure: list[str] = []
+
+    def read() -> None:
+        reader = None
+        try:
+            reader = Reader(asked.visitor.properties, bootstrap, wanted.committed)
+            tests = wanted.filters.tests()
+            second, size = time.monotonic(), 0
+            for message in reader.read(wanted.topic, ranges, stop, endless=True):
+                if time.monotonic() - second > 1:
+                    second, size = time.monotonic(), 0
+                if message is None:
+                    continue
+                counts[0] += 1
+                size += len(message.value() or b"")
+                if size > TAIL_BYTES_MAX:
+                    stop.wait(max(second + 1 - time.monotonic(), 0))
+                if all(test(message) for test in tests):
+                    counts[1] += 1
+                    rows.append(row_of(message))
+        except Exception as failed:
+            failure.append(str(failed))
+        finally:
+            if reader is not None:
+                reader.close()
+
+    thread = threading.Thread(target=read, name="tail", daemon=True)
+    thread.start()
+    said = time.monotonic()
+    try:
+        while not asked.service.stopping and asked.service.still_open(asked):
+            taken = [rows.popleft() for _ in range(len(rows))]
+            if taken or time.monotonic() - said > QUIET_SECONDS / 5:
+                said = time.monotonic()
+                yield event("records", {
+                    "rows": taken, "scanned": counts[0], "found": counts[1],
+                })
+            if failure:
+                yield event("failed", {"message": failure[0]})
+                return
+            await asked.service.wait(TAIL_SECONDS)
+        yield event("end", {})
+    finally:
+        stop.set()

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -138,7 +137,7 @@ async def answer_path(path: str, asked: Asked) -> Any:
 def part_of(asked: Asked, query: str, names: dict[str, str]) -> Asked:
     """A request for one path of a stream."""
     scope = dict(asked.request.scope)
-    scope["path_params"] = {name: unquote(value) for name, value in names.items()}
+    scope["path_params"] = names
     scope["query_string"] = query.encode()
     return Asked(Request(scope), asked.service, asked.visitor)
 

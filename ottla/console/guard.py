@@ -49,6 +49,10 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        # Names in a path may have any character, such as a slash: they are decoded once it is
+        # taken apart.
+        scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
-NEVER = 1 << 62
 
 
 @dataclass
@@ -50,7 +49,7 @@ class Picture:
     starts: dict[Place, int] = field(default_factory=dict)
     ends: dict[Place, int] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
-    """Records a second of each topic, since the picture before."""
+    """Records a second of each topic, since the picture before; empty for the first one."""
     notes: list[str] = field(default_factory=list)
     """What could not be read, and why."""
 

@@ -70,14 +70,16 @@ def samples_of(
     for (topic, _), end in taken.ends.items():
         ends[topic] = ends.get(topic, 0) + end
     yield Sample("total", "", "offset", sum(ends.values()))
-    yield Sample("total", "", "records_per_second", sum(taken.rates.values()))
+    if taken.rates:
+        yield Sample("total", "", "records_per_second", sum(taken.rates.values()))
     yield Sample("total", "", "lag", sum(one["lag"] or 0 for one in groups))
     if taken.directories:
         yield Sample("total", "", "bytes", sum(taken.sizes.values()))
     topics.sort(key=lambda row: (row["records_per_second"], row["records"]), reverse=True)
     for row in topics[:EACH_MAX]:
         yield Sample("topic", row["topic"], "offset", ends.get(row["topic"], 0))
-        yield Sample("topic", row["topic"], "records_per_second", row["records_per_second"])
+        if taken.rates:
+            yield Sample("topic", row["topic"], "records_per_second", row["records_per_second"])
         if row["bytes"] is not None:
             yield Sample("topic", row["topic"], "bytes", row["bytes"])
     for row in sorted(groups, key=lambda one: one["lag"] or 0, reverse=True)[:EACH_MAX]:

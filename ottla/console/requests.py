@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect
 
@@ -41,8 +42,9 @@ class Asked:
         self._body: Any = None
 
     def path(self, name: str) -> str:
-        """A part of the address."""
-        return str(self.request.path_params[name])
+        """A name in the address. `~` stands before names that browsers would take for folders."""
+        text = unquote(str(self.request.path_params[name]))
+        return text[1:] if text.startswith("~") else text
 
     def query(self, name: str) -> str | None:
         """A parameter; None if it is left out or empty."""

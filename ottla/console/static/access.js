@@ -1,0 +1,106 @@
+// Connections, transactions, access rules, users, quotas, tokens.
+import { html, bytes, count, duration, part, time, useLive, useState, ask } from "./base.js";
+import { Act, Export, Page, Problem, State, Table, Tabs, say } from "./parts.js";
+
+const role = (row) => ({ Produce: "produces", Fetch: "consumes", Heartbeat: "consumes", ConsumerGroupHeartbeat: "consumes", OffsetCommit: "consumes" }[row.newest_request] ?? "–");
+const CONNECTIONS = [
+  { key: "client_id", label: "Client id", width: "18%" }, { key: "role", label: "Does", width: "86px" },
+  { key: "software", label: "Software", show: (row) => [row.software, row.software_version].filter(Boolean).join(" ") || "–" },
+  { key: "peer", label: "Address", width: "156px", mono: true }, { key: "principal", label: "User", width: "136px" },
+  { key: "broker", label: "Broker", width: "64px", number: true },
+  { key: "newest_request", label: "Asks for", width: "104px" },
+  { key: "received_bytes_per_second", label: "In", width: "88px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
+  { key: "sent_bytes_per_second", label: "Out", width: "88px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
+  { key: "connected_seconds", label: "Connected", width: "104px", number: true, show: (row) => duration(row.connected_seconds) },
+];
+
+export function Connections() {
+  const found = useLive("/connections");
+  const rows = found?.rows?.map((row) => ({ ...row, role: role(row) }));
+  return html`<${Page} title="Connections"><${Problem} of=${found} />
+    ${rows && !rows.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}
+    <${Table} rows=${rows} columns=${CONNECTIONS} id="id" label="Connections" tools=${html`<${Export} rows=${rows} name="connections" />`} /><//>`;
+}
+
+const TRANSACTIONS = [
+  { key: "id", label: "Transactional id" },
+  { key: "state", label: "State", width: "160px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
+  { key: "age_ms", label: "Open for", width: "110px", number: true, show: (row) => (row.age_ms === null ? "–" : duration(row.age_ms / 1000)) },
+  { key: "timeout_ms", label: "Timeout", width: "100px", number: true, show: (row) => (row.timeout_ms === null ? "–" : duration(row.timeout_ms / 1000)) },
+  { key: "producer", label: "Producer", width: "100px", number: true }, { key: "coordinator", label: "Coordinator", width: "100px", number: true },
+  { key: "partitions", label: "Partitions", show: (row) => row.partitions.join(", ") },
+  { key: "end", label: "Action", width: "70px", sort: false, show: (row) => (row.state === "Ongoing" ? html`<${Act} plain danger label="abort" title=${`Abort the transaction of ${row.id}`}
+    text="Its producer is fenced; what it wrote in the transaction is discarded." verb="Abort" confirm=${row.id}
+    send=${async () => { await ask(`/transactions/${part(row.id)}`, "DELETE", { confirm: row.id }); return "The transaction is aborted."; }} />` : "") },
+];
+const HANGING = [
+  { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true }, { key: "producer", label: "Producer", width: "110px", number: true },
+  { key: "epoch", label: "Epoch", width: "80px", number: true }, { key: "first_offset", label: "From offset", width: "120px", number: true, show: (row) => count(row.first_offset) },
+  { key: "minutes", label: "Minutes", width: "90px", number: true },
+];
+
+export function Transactions() {
+  const found = useLive("/transactions");
+  const [hanging, setHanging] = useState(null);
+  const look = () => ask("/transactions-hanging").then((answer) => setHanging(answer.rows), (failed) => say(failed.message, true));
+  return html`<${Page} title="Transactions" actions=${html`<button onClick=${look}>Look for hanging ones</button>`}>
+    <${Problem} of=${found} />
+    ${hanging && html`<h2>Hanging: open for 15 minutes, and no coordinator knows them</h2><${Table} rows=${hanging} columns=${HANGING} id="id" label="Hanging transactions" search=${false} name="h-" /><h2>Transactional ids</h2>`}
+    <${Table} rows=${found?.rows} columns=${TRANSACTIONS} id="id" label="Transactions" tools=${html`<${Export} rows=${found?.rows} name="transactions" />`} /><//>`;
+}
+
+const RULE = ["resource", "name", "pattern", "principal", "host", "operation", "permission"];
+const ACLS = [
+  { key: "principal", label: "Principal" }, { key: "permission", label: "Permission", width: "100px", show: (row) => html`<${State} value=${row.permission} good=${["ALLOW"]} bad=${["DENY"]} />` },
+  { key: "operation", label: "Operation", width: "150px" }, { key: "resource", label: "Resource", width: "140px" }, { key: "name", label: "Name" },
+  { key: "pattern", label: "Pattern", width: "100px" }, { key: "host", label: "From", width: "120px" },
+  { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="remove" title="Remove an access rule" verb="Remove" confirm=${row.principal}
+    text=${RULE.map((name) => row[name]).join(" ")} send=${async () => {
+      await ask("/acls", "DELETE", { ...Object.fromEntries(RULE.map((name) => [name, row[name]])), confirm: row.principal });
+      return "The rule is removed.";
+    }} />` },
+];
+const USERS = [
+  { key: "user", label: "User" }, { key: "mechanism", label: "Mechanism" }, { key: "iterations", label: "Iterations", number: true },
+  { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="delete" title=${`Delete a credential of ${row.user}`} verb="Delete" confirm=${row.user}
+    text=${row.mechanism} send=${async () => { await ask(`/users/${part(row.user)}`, "DELETE", { mechanism: row.mechanism, confirm: row.user }); return "The credential is deleted."; }} />` },
+];
+const shown = (row, name) => (name in row.entity ? row.entity[name] ?? "default" : "–");
+const QUOTAS = [
+  { key: "user", label: "User", show: (row) => shown(row, "user") }, { key: "client_id", label: "Client id", show: (row) => shown(row, "client-id") }, { key: "ip", label: "Address", show: (row) => shown(row, "ip") },
+  { key: "quota", label: "Quota" }, { key: "value", label: "Value", number: true, show: (row) => count(row.value) },
+  { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="remove" title=${`Remove ${row.quota}`} verb="Remove" text=${JSON.stringify(row.entity)}
+    send=${async () => { await ask("/quotas", "PATCH", { entity: row.entity, reset: [row.quota] }); return "The quota is removed."; }} />` },
+];
+const TOKENS = [
+  { key: "id", label: "Token", mono: true }, { key: "owner", label: "Owner" }, { key: "issued", label: "Issued", show: (row) => time(row.issued) },
+  { key: "expires", label: "Expires", show: (row) => time(row.expires) }, { key: "renewable_until", label: "Renewable until", show: (row) => time(row.renewable_until) },
+];
+
+const RESOURCES = ["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"];
+const OPERATIONS = ["ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE"];
+const ADD = {
+  acls: { label: "Add a rule", title: "Add an access rule", verb: "Add", fields: [
+    { name: "principal", label: "Principal", value: "User:" }, { name: "permission", label: "Permission", choices: ["ALLOW", "DENY"], value: "ALLOW" },
+    { name: "operation", label: "Operation", choices: OPERATIONS, value: "READ" }, { name: "resource", label: "Resource", choices: RESOURCES, value: "TOPIC" },
+    { name: "name", label: "Name; kafka-cluster for CLUSTER" }, { name: "pattern", label: "Pattern", choices: ["LITERAL", "PREFIXED"], value: "LITERAL" }, { name: "host", label: "From", value: "*" }],
+    send: async (values) => { await ask("/acls", "POST", values); return "The rule is added."; } },
+  users: { label: "Set a password", title: "Set a user's password", verb: "Set", fields: [
+    { name: "user", label: "User" }, { name: "password", label: "Password", kind: "password" }, { name: "mechanism", label: "Mechanism", choices: ["SCRAM-SHA-512", "SCRAM-SHA-256"], value: "SCRAM-SHA-512" }],
+    send: async ({ user, ...rest }) => { await ask(`/users/${part(user)}`, "POST", rest); return "The password is set."; } },
+  quotas: { label: "Set a quota", title: "Set a quota", verb: "Set", fields: [
+    { name: "kind", label: "Of", choices: ["user", "client-id", "ip"], value: "user" }, { name: "name", label: "Name; empty for the default" },
+    { name: "quota", label: "Quota", choices: ["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"], value: "producer_byte_rate" },
+    { name: "value", label: "Value", kind: "number" }],
+    send: async (values) => { await ask("/quotas", "PATCH", { entity: { [values.kind]: values.name || null }, set: { [values.quota]: Number(values.value) } }); return "The quota is set."; } },
+};
+
+export function Access({ tab }) {
+  const [path, columns, label] = { acls: ["/acls", ACLS, "Access rules"], users: ["/users", USERS, "Users"], quotas: ["/quotas", QUOTAS, "Quotas"],
+    tokens: ["/tokens", TOKENS, "Delegation tokens"] }[tab] ?? ["/acls", ACLS, "Access rules"];
+  const found = useLive(path);
+  return html`<${Page} title="Access" actions=${ADD[tab] && html`<${Act} ...${ADD[tab]} />`}>
+    <${Tabs} tabs=${[["Rules", "/access/acls"], ["Users", "/access/users"], ["Quotas", "/access/quotas"], ["Tokens", "/access/tokens"]]} />
+    <${Problem} of=${found} />
+    <${Table} key=${path} rows=${found?.error ? [] : found?.rows} columns=${columns} id="id" label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
+}

@@ -1,0 +1,106 @@
+// Overview and brokers.
+import { html, bytes, count, duration, param, part, setParams, short, useLive, visible, ask } from "./base.js";
+import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
+
+const BROKERS = [
+  { key: "broker", label: "Broker", width: "86px", href: (row) => `/brokers/${row.broker}` },
+  { key: "address", label: "Address" },
+  { key: "state", label: "State", width: "150px", show: (row) => html`<${State} value=${row.state} good=${["up"]} bad=${["fenced"]} /> ${row.controller ? html`<span class="soft">controller</span>` : ""}` },
+  { key: "uptime_seconds", label: "Uptime", width: "110px", number: true, show: (row) => duration(row.uptime_seconds) },
+  { key: "leaders", label: "Leaders", width: "80px", number: true, show: (row) => count(row.leaders) },
+  { key: "replicas", label: "Replicas", width: "80px", number: true, show: (row) => count(row.replicas) },
+  { key: "connections", label: "Connections", width: "112px", number: true, show: (row) => count(row.connections) },
+  { key: "bytes", label: "Size", width: "90px", number: true, show: (row) => bytes(row.bytes) },
+  { key: "free_bytes", label: "Disk free", width: "90px", number: true, show: (row) => bytes(row.free_bytes) },
+  { key: "rack", label: "Rack", width: "80px" },
+  { key: "version", label: "Version", width: "80px" },
+];
+
+const target = (what) => {
+  const [kind, ...rest] = what.split("/");
+  return `/${kind}s/${part(rest.join("/"))}`;
+};
+
+export function Overview() {
+  const found = useLive("/overview");
+  const all = found?.error ? {} : found ?? {};
+  return html`<${Page} title="Overview" above=${null} actions=${html`<${Range} />`}>
+    <${Problem} of=${found} />
+    <${Tiles} values=${[
+      ["Brokers", all.brokers ? `${all.brokers.filter((one) => one.state === "up").length} of ${all.brokers.length}` : "–"],
+      ["Topics", count(all.topics), `and ${all.internal_topics} internal ones`], ["Partitions", short(all.partitions)],
+      ["Records", short(all.records), count(all.records)], ["Size", bytes(all.bytes), "one replica of each partition"],
+      ["Records/s", short(all.records_per_second)], ["Groups", count(all.groups)], ["Lag", short(all.lag), count(all.lag)],
+    ]} />
+    <h2>What needs attention</h2>
+    ${all.problems?.length ? html`<ul class="problems">${all.problems.map((one) => html`<li key=${one.id}>
+      <span class=${`state ${one.severity === "critical" ? "bad" : "warn"}`}>${one.severity}</span> ${visible(one.why)} <a href=${target(one.what)}>show</a></li>`)}</ul>`
+      : html`<p class="soft">${found ? "Nothing: all partitions have a leader and all their replicas in sync." : "Loading …"}</p>`}
+    ${(all.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
+    <h2>Traffic</h2>
+    <div class="graphs">
+      <${Graph} kind="total" measure="records_per_second" label="Records per second" show=${short} />
+      <${Graph} kind="total" measure="lag" label="Lag of all groups" show=${short} />
+      <${Graph} kind="total" measure="bytes" label="Size" show=${bytes} />
+    </div>
+    <h2>Brokers</h2>
+    <${Table} rows=${all.brokers} columns=${BROKERS} id="broker" label="Brokers" search=${false} /><//>`;
+}
+
+const DIRECTORIES = [
+  { key: "broker", label: "Broker", width: "80px", number: true }, { key: "path", label: "Directory", mono: true },
+  { key: "error", label: "State", width: "120px", show: (row) => html`<${State} value=${row.error ?? "online"} good=${["online"]} bad=${[row.error]} />` },
+  { key: "replicas", label: "Replicas", width: "100px", number: true, show: (row) => count(row.replicas) },
+  { key: "size", label: "Size", width: "100px", number: true, show: (row) => bytes(row.size) },
+  { key: "usable", label: "Free", width: "100px", number: true, show: (row) => bytes(row.usable) },
+  { key: "total", label: "Disk", width: "100px", number: true, show: (row) => bytes(row.total) },
+];
+const MOVES = [
+  { key: "topic", label: "Topic", href: (row) => `/topics/${part(row.topic)}` }, { key: "partition", label: "Partition", width: "90px", number: true },
+  { key: "adding", label: "To brokers", show: (row) => row.adding.join(", ") }, { key: "removing", label: "From brokers", show: (row) => row.removing.join(", ") },
+  { key: "bytes_copied", label: "Copied", number: true, show: (row) => `${bytes(row.bytes_copied)} of ${bytes(row.bytes)}` },
+];
+
+export function Brokers({ tab }) {
+  const path = { "": "/brokers", "log-directories": "/log-directories", reassignments: "/reassignments" }[tab] ?? "/brokers";
+  const found = useLive(path);
+  const [columns, label, id] = { "/brokers": [BROKERS, "Brokers", "broker"], "/log-directories": [DIRECTORIES, "Log directories", "id"],
+    "/reassignments": [MOVES, "Reassignments", "id"] }[path];
+  return html`<${Page} title="Brokers" actions=${html`<${Act} label="Elect preferred leaders" title="Elect preferred leaders"
+      text="The first replica of each partition becomes its leader again, where it is in sync." verb="Elect"
+      send=${async () => `${(await ask("/elect", "POST", {})).rows.length} partitions have another leader.`} />`}>
+    <${Tabs} tabs=${[["Brokers", "/brokers"], ["Log directories", "/brokers/log-directories"], ["Reassignments", "/brokers/reassignments"]]} />
+    <${Problem} of=${found} />
+    <${Table} key=${path} rows=${found?.rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
+}
+
+export function Broker({ id }) {
+  const [brokers, found] = useLive("/brokers", `/brokers/${id}/config`);
+  const one = brokers?.rows?.find((row) => row.broker === Number(id));
+  return html`<${Page} title=${`Broker ${id}`}>
+    ${one && html`<${Tiles} values=${[["State", one.state], ["Address", one.address, one.address], ["Uptime", duration(one.uptime_seconds)],
+      ["Leaders", count(one.leaders)], ["Replicas", count(one.replicas)], ["Size", bytes(one.bytes)], ["Disk free", bytes(one.free_bytes)]]} />`}
+    <${Problem} of=${found} />
+    <${Settings} rows=${found?.rows} path=${`/brokers/${id}/config`} /><//>`;
+}
+
+export function Settings({ rows, path }) {
+  const all = param("all") === "1";
+  const shown = rows?.filter((row) => all || row.source !== "DEFAULT_CONFIG");
+  const columns = [
+    { key: "setting", label: "Setting", mono: true, title: (row) => row.help || row.setting },
+    { key: "value", label: "Value", mono: true, show: (row) => (row.sensitive ? "hidden" : visible(row.value ?? "–")) },
+    { key: "source", label: "Source", width: "230px", show: (row) => row.source.toLowerCase().replaceAll("_", " ") },
+    { key: "default", label: "Otherwise", width: "130px", mono: true },
+    { key: "edit", label: "Action", width: "110px", sort: false, show: (row) => (row.read_only ? "" : html`<${Edit} row=${row} path=${path} />`) },
+  ];
+  return html`<${Table} rows=${shown} columns=${columns} id="setting" label="Settings" tools=${html`
+    <label><input type="checkbox" checked=${all} onChange=${(event) => setParams({ all: event.target.checked ? "1" : "" })} /> with defaults</label>
+    <${Export} rows=${shown} name="settings" />`} />`;
+}
+
+const Edit = ({ row, path }) => html`<${Act} plain label="change" title=${`Change ${row.setting}`} text=${row.help || ""} verb="Change"
+    fields=${[{ name: "value", label: "Value", value: row.value ?? "" }]}
+    send=${async ({ value }) => { await ask(path, "PATCH", { set: { [row.setting]: value } }); return `${row.setting} is changed.`; }} />
+  ${row.source.startsWith("DYNAMIC") && html`<${Act} plain label="reset" title=${`Reset ${row.setting}`} text=${`It becomes ${row.default ?? "the default"}.`} verb="Reset"
+    send=${async () => { await ask(path, "PATCH", { reset: [row.setting] }); return `${row.setting} is reset.`; }} />`}`;

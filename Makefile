@@ -5,6 +5,7 @@ PY := .venv/bin/python
 BUILD_SECONDS := 80
 PORT ?= 9092
 HTTP_PORT ?= 9308
+CONSOLE_PORT ?= 9309
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
@@ -62,10 +63,11 @@ extra = @$(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml',
 wheel: .venv/.test
 	$(PY) -m compat_tests.wheels_tried $(or $(PYTHONS),$(PYTHON)) $(if $(WHEEL_TESTS),--tests $(WHEEL_TESTS))
 
-# A broker on PORT (9092), its metrics on HTTP_PORT (9308), data in ./data.
+# A broker on PORT (9092), its metrics on HTTP_PORT (9308), the console on CONSOLE_PORT (9309), data in ./data.
 run: build
 	.venv/bin/ottla server start --first-steps --override listeners=PLAINTEXT://localhost:$(PORT) \
-		--override ottla.http.listener=localhost:$(HTTP_PORT)
+		--override ottla.http.listener=localhost:$(HTTP_PORT) \
+		--override ottla.console.listener=localhost:$(CONSOLE_PORT) --override ottla.console.allow.changes=true
 
 # ZooKeeper and three brokers, on ports 9092 to 9094 with data in ./data/cluster; needs Java. See docs/cluster.md.
 cluster: .venv/.cluster

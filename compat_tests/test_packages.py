@@ -108,7 +108,8 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     assert "Project-URL: Homepage, https://example.org/ottla\n" in metadata
     wanted = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
     assert set(wanted) == {
-        "confluent-kafka", "google-re2", "lz4", "python-snappy", "zstandard",
+        "confluent-kafka", "google-re2", "lz4", "python-snappy", "starlette", "uvicorn",
+        "zstandard",
     }
     description = metadata.partition("\n\n")[2]
     assert description.startswith("# Ottla")

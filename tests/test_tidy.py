@@ -34,6 +34,7 @@ ALLOWED = {
     "testing": {
         "wire", "client", "log", "replication", "groups", "broker", "tools", "testing",
     },
+    "console": {"wire", "client", "tools", "console"},
     "spark_interop": {"wire", "client", "spark_interop"},
 }
 CORE = ("wire", "log", "replication", "groups")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ottla import __version__
+from ottla.broker.console_process import start_console
 from ottla.broker.log_output import say, shown
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
@@ -83,6 +84,7 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
         say(say_more(addresses[0].partition("://")[2]))
     notify("READY=1", f"STATUS=serving {', '.join(addresses)}")
     _look_names_up(config)
+    console = start_console(config, _by_protocol(server))
     serving = True
     if asked_early:
         reload()
@@ -92,6 +94,8 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
     serving = False
     log.info("stopping")
     notify("STOPPING=1")
+    if console is not None:
+        await asyncio.to_thread(console.stop)
     await server.stop()
     if not stopped.is_set():
         raise StorageFailed(server.failure.result())
@@ -107,6 +111,15 @@ def _advertised(server: Server) -> list[str]:
         log.info("listening on %s, clients are sent to %s", bound, advertised)
         addresses.append(advertised)
     return addresses
+
+
+def _by_protocol(server: Server) -> dict[str, str]:
+    """The address of the first listener of each security protocol."""
+    found: dict[str, str] = {}
+    for listener in server.listeners:
+        protocol = listener.security.protocol
+        found.setdefault(protocol, _address(*server.advertised(listener)))
+    return found
 
 
 def _address(host: str, port: int) -> str:

@@ -77,7 +77,7 @@ def transaction_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     """The transactional ids, those in a transaction with its age and partitions."""
     now_ms = int(time.time() * 1000)
     listed = transactions.list_transactions(cluster)
-    rows = [
+    rows: list[Row] = [
         {
             "id": one.id, "state": one.state, "coordinator": one.coordinator,
             "producer": one.producer_id, "age_ms": None, "timeout_ms": None, "partitions": [],

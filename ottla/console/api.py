@@ -63,6 +63,7 @@ TABLE = (
     get("/topics/{topic}", reads.topic),
     get("/topics/{topic}/config", reads.topic_config),
     get("/topics/{topic}/producers", reads.topic_producers),
+    get("/topics/{topic}/why", reads.topic_why),
     get("/topics/{topic}/records", reads.records, SEARCH),
     get("/groups", reads.groups),
     get("/groups/{group}", reads.group),

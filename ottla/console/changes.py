@@ -19,6 +19,7 @@ from ottla.tools.admin import groups as group_admin
 from ottla.tools.admin import topics as topic_admin
 from ottla.tools.admin import transactions as transaction_admin
 from ottla.tools.admin.acls import Pattern, Rule
+from ottla.tools.admin.resets import clamp
 from ottla.tools.cli.group import planned
 from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 
@@ -211,15 +212,13 @@ def reset(
 
 def resets_of(cluster: Cluster, given: list[Any]) -> dict[tuple[str, int], int]:
     """The offsets of a file, within the range that each partition has. Raises BadRequest."""
-    from ottla.tools.admin.resets import clamp
-
-    wanted = {}
+    wanted: dict[tuple[str, int], int] = {}
     for row in given:
-        fields = (row.get("topic"), row.get("partition"), row.get("offset")) if isinstance(
-            row, dict) else ()
-        if [type(one) for one in fields] != [str, int, int]:
+        fields: dict[str, Any] = row if isinstance(row, dict) else {}
+        topic, index, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
+        if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
             raise BadRequest("offsets: expected rows with topic, partition and offset")
-        wanted[fields[0], fields[1]] = fields[2]
+        wanted[topic, index] = offset
     return clamp(cluster, wanted)
 
 

@@ -257,16 +257,17 @@ def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     moving = partitions.reassignments(cluster)
     sizes: dict[tuple[str, int, int], int] = {}
     if moving:
-        for one in attempt([], "", lambda: partitions.replicas(cluster, moving), []):
+        there: list[partitions.Replica] = []
+        for one in attempt([], "", lambda: partitions.replicas(cluster, moving), there):
             sizes[one.topic, one.partition, one.broker] = one.size
     rows = []
     for (topic, index), move in sorted(moving.items()):
         whole = max((sizes.get((topic, index, one), 0) for one in move.replicas), default=0)
-        there = [sizes.get((topic, index, one), 0) for one in move.adding]
+        copied = [sizes.get((topic, index, one), 0) for one in move.adding]
         rows.append({
             "id": f"{topic}-{index}", "topic": topic, "partition": index,
             "replicas": move.replicas, "adding": move.adding, "removing": move.removing,
-            "bytes": whole * len(there), "bytes_copied": sum(there),
+            "bytes": whole * len(copied), "bytes_copied": sum(copied),
         })
     return rows
 

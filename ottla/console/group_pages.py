@@ -176,7 +176,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
         "lag": sum(row["lag"] or 0 for row in rows),
         "lag_bytes": report.get("lag_bytes"),
         "lag_seconds": report.get("lag_seconds"),
-        "events": event_reports(cluster, memory, name),
+        "why": why(cluster, memory, "groups", name),
         "members": [
             {
                 "member": one.id, "client": one.client_id, "host": one.host.lstrip("/"),
@@ -198,18 +198,18 @@ def coordinator_of(cluster: Cluster, name: str) -> int | None:
 
 def partition_reports(cluster: Cluster, memory: Memory, name: str) -> dict[Place, Row]:
     """A group's lag in bytes and seconds of each partition, from its coordinator."""
-    found: dict[Place, Row] = {}
-    for answer in read_all(cluster, memory, of_name("/api/v1/groups", name)).values():
-        for row in answer.get("partitions", []):
-            found[row["topic"], row["partition"]] = row
-    return found
+    answers = read_all(cluster, memory, f"{of_name('/api/v1/groups', name)}/lag").values()
+    return {(row["topic"], row["partition"]): row for rows in answers for row in rows}
 
 
-def event_reports(cluster: Cluster, memory: Memory, name: str) -> list[Row]:
-    """What has happened to a group, from its coordinator, if it says so."""
-    found: list[Row] = []
-    for answer in read_all(cluster, memory, of_name("/api/v1/groups", name)).values():
-        found += answer.get("events", [])
+def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
+    """What a group or a topic waits for now, and what has happened to it, as its brokers say."""
+    found: dict[str, list[Row]] = {"now": [], "events": []}
+    path = f"{of_name(f'/api/v1/{kind}', name)}/why"
+    for answer in read_all(cluster, memory, path).values():
+        for part, rows in found.items():
+            rows += answer.get(part, [])
+    found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)
     return found
 
 

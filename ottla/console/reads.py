@@ -104,6 +104,15 @@ async def topic_producers(asked: Asked) -> Row:
     return {"key": "id", "rows": rows}
 
 
+async def topic_why(asked: Asked) -> Row:
+    """What the leaders of a topic say: who is not in sync, since when, and what has happened."""
+    name = asked.path("topic")
+    if name not in {one.name for one in (await asked.view(picture.take)).topics}:
+        raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
+    found: Row = await asked.view(group_pages.why, "topics", name)
+    return found
+
+
 async def groups(asked: Asked) -> Row:
     """The groups: state, members, topics, lag in records, bytes and seconds."""
     return {"key": "group", "rows": await asked.view(group_pages.group_rows)}

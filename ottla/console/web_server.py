@@ -32,10 +32,10 @@ class BoundedProtocol(H11Protocol):
         """Count it."""
         super().connection_made(transport)
         self.waiting[self] = None
-        self.late = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._too_late)
+        self.late = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self.drop)
         if len(self.connections) > CONNECTIONS_MAX:
-            victim = next(iter(self.waiting))
-            victim.transport.abort()
+            victim = next(iter(self.waiting))       # it may be this one
+            victim.drop()
 
     def handle_events(self) -> None:
         """Note that a request has begun."""
@@ -52,8 +52,9 @@ class BoundedProtocol(H11Protocol):
         self.waiting.pop(self, None)
         self.late.cancel()
 
-    def _too_late(self) -> None:
-        self.waiting.pop(self, None)
+    def drop(self) -> None:
+        """Close it at once."""
+        self._asked()
         self.transport.abort()
 
 

@@ -68,11 +68,11 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
     return found
 
 
-def parse_http_address(text: str) -> tuple[str, int]:
-    """ottla.http.listener: `host:port`, an IPv6 address in brackets. Raises SettingsError."""
+def parse_http_address(text: str, setting: str = "ottla.http.listener") -> tuple[str, int]:
+    """The value of a setting: `host:port`, an IPv6 address in brackets. Raises SettingsError."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or "/" in host:
-        raise SettingsError("ottla.http.listener", f"{text!r} is not of the form host:port")
+        raise SettingsError(setting, f"{text!r} is not of the form host:port")
     return host.strip("[]"), int(port)
 
 

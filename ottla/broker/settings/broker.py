@@ -415,6 +415,17 @@ class BrokerSettings(ListenerSettings):
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
+    ottla_console_listener: str = setting(
+        "ottla.console.listener", "",
+        help="Ottla's own. host:port for the console (docs/console.md), a process beside the broker"
+        " that is started and stopped with it; empty for none.")
+    ottla_console_config: str = setting(
+        "ottla.console.config", "",
+        help="Ottla's own. A file with the settings of a client for the console; needed where no"
+        " listener is PLAINTEXT.")
+    ottla_console_allow_changes: bool = setting(
+        "ottla.console.allow.changes", False,
+        help="Ottla's own. Whether the console may change something where nobody logs in.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
         help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"

@@ -130,6 +130,8 @@ class BrokerConfig(BrokerSettings):
             raise SettingsError("ottla.metrics.compat", text)
         if self.ottla_http_listener:
             parse_http_address(self.ottla_http_listener)
+        if self.ottla_console_listener:
+            parse_http_address(self.ottla_console_listener, "ottla.console.listener")
         log_config({}, self.topic_defaults())
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 

@@ -48,6 +48,7 @@ export function Group({ name, tab }) {
       ["Type", one ? one.type : "–"], ["Assignor", one?.assignor || "–"], ["Coordinator", one?.coordinator ?? "–"]]} />
     ${one && one.state === "Stable" && one.members.some((each) => !Object.keys(each.assigned).length) && html`
       <p class="note">Some members have no partitions: there are more members than partitions.</p>`}
+    <${Now} why=${one?.why} />
     <div class="bar"><span class="push"></span><label>Measure <select value=${measure} onChange=${(event) => setParams({ measure: event.target.value === "lag" ? "" : event.target.value })}>
       ${Object.entries(MEASURES).map(([key, [text]]) => html`<option value=${key}>${text}</option>`)}</select></label><${Range} /></div>
     <div class="graphs"><${Graph} key=${measure} kind="group" name=${name} measure=${measure} label=${label} show=${show} />
@@ -55,12 +56,15 @@ export function Group({ name, tab }) {
     <div><${Tabs} tabs=${[["Partitions", base], ["Members", `${base}/members`], ["Events", `${base}/events`]]} />
     ${tab === "" && html`<${Table} rows=${one?.rows} columns=${PARTITIONS} id="id" label="Partitions" sort="-lag" tools=${html`<${Export} rows=${one?.rows} name=${name} />`} />`}
     ${tab === "members" && html`<${Table} rows=${one?.members} columns=${MEMBERS} id="member" label="Members" />`}
-    ${tab === "events" && html`<${Events} one=${one} />`}</div><//>`;
+    ${tab === "events" && html`<${Events} why=${one?.why} />`}</div><//>`;
 }
 
-const Events = ({ one }) => (one?.events?.length
-  ? html`<ul class="problems">${one.events.map((each) => html`<li><span class="soft mono">${time(each.timestamp_ms ?? each.at_ms ?? each.time_ms)}</span> ${visible(each.text ?? each.sentence ?? JSON.stringify(each))}</li>`)}</ul>`
-  : html`<p class="soft">The coordinator reports no events of this group.</p>`);
+export const Events = ({ why }) => (why?.events?.length
+  ? html`<ul class="problems">${why.events.map((each) => html`<li><span class="soft mono">${time(each.last_ms ?? each.at_ms)}</span> ${visible(each.text)}
+      ${each.times > 1 && html`<span class="soft">${each.times} times since ${time(each.at_ms)}</span>`}</li>`)}</ul>`
+  : html`<p class="soft">No broker reports events: they are kept in memory since its start, by Ottla's brokers.</p>`);
+
+export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${visible(each.text)}</li>`)}</ul>` : null);
 
 const CHANGES = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true },

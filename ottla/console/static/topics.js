@@ -2,6 +2,7 @@
 import { html, bytes, count, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 import { Settings } from "./cluster.js";
+import { Events, Now } from "./groups.js";
 import { Records } from "./records.js";
 
 const TOPICS = [
@@ -63,12 +64,13 @@ export function Topic({ name, tab }) {
   const one = found?.error ? null : found;
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} one=${one} base=${base} />`}>
     <${Problem} of=${found} />
-    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Producers", `${base}/producers`]]} />
+    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Producers", `${base}/producers`], ["Events", `${base}/events`]]} />
     ${one?.problems?.map((each) => html`<p class="note">${each.why}</p>`)}
     ${tab === "" && html`<${Partitions} name=${name} one=${one} />`}
     ${tab === "records" && one && html`<${Records} name=${name} partitions=${one.rows.length} />`}
     ${tab === "settings" && html`<${TopicSettings} base=${base} />`}
     ${tab === "groups" && html`<${Table} rows=${one?.groups} columns=${GROUPS} id="group" label="Groups" />`}
+    ${tab === "events" && html`<${TopicEvents} base=${base} />`}
     ${tab === "producers" && html`<${Producers} base=${base} />`}<//>`;
 }
 
@@ -84,6 +86,11 @@ const Partitions = ({ name, one }) => html`
 function TopicSettings({ base }) {
   const found = useLive(`${base}/config`);
   return html`<${Problem} of=${found} /><${Settings} rows=${found?.rows} path=${`${base}/config`} />`;
+}
+
+function TopicEvents({ base }) {
+  const found = useLive(`${base}/why`);
+  return html`<${Problem} of=${found} /><${Now} why=${found} /><h2>Events</h2><${Events} why=${found} />`;
 }
 
 function Producers({ base }) {

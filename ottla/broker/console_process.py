@@ -1,0 +1,99 @@
+"""The console beside a broker, where `ottla.console.listener` is set.
+
+It is a process of its own and an ordinary client. It ends when its standard input does, so it
+cannot outlive the broker. When it ends by itself, it is started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.properties import parse_properties
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.config import BrokerConfig
+
+log = logging.getLogger("ottla.console")
+
+AGAIN_SECONDS = 5.0
+STOP_SECONDS = 4.0
+CONFIG = "ottla.console.config"
+
+
+class ConsoleProcess:
+    """Keeps `ottla console` running until it is stopped."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self.stopping = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.thread = threading.Thread(target=self._keep, name="ottla-console", daemon=True)
+        self.thread.start()
+
+    def _keep(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE)
+            except OSError as error:
+                log.warning("the console does not start: %s", error)
+                return
+            status = self.process.wait()
+            if self.stopping.is_set():
+                return
+            if status in (1, 2):            # it has said why, and would say the same again
+                log.warning("the console has ended with status %d", status)
+                return
+            log.warning("the console has ended with status %d; it is started again", status)
+            self.stopping.wait(AGAIN_SECONDS)
+
+    def stop(self) -> None:
+        """End it, and wait a little for that."""
+        self.stopping.set()
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.thread.join(STOP_SECONDS)
+
+
+def start_console(
+    config: BrokerConfig, listeners: Mapping[str, str]
+) -> ConsoleProcess | None:
+    """Start the console. `listeners` has the address of the first listener of each security
+    protocol. None without `ottla.console.listener`, or where it could not connect."""
+    if not config.ottla_console_listener:
+        return None
+    command = [sys.executable, "-m", "ottla", "console", "--with-parent",
+               "--listen", config.ottla_console_listener]
+    protocol = "PLAINTEXT"
+    if config.ottla_console_config:
+        protocol = properties_of(config.ottla_console_config).get("security.protocol", protocol)
+        command += ["--command-config", config.ottla_console_config]
+    address = listeners.get(protocol.strip().upper())
+    if address is None:
+        log.warning(
+            "the console does not start: no listener has security.protocol=%s; name a file with "
+            "the settings of a client in %s", protocol, CONFIG)
+        return None
+    if config.ottla_console_allow_changes:
+        command.append("--allow-changes")
+    history = config.log_directories()[0] / "console.sqlite"
+    return ConsoleProcess([
+        *command, "--history", str(history.absolute()), "--bootstrap-server", address])
+
+
+def properties_of(path: str) -> dict[str, str]:
+    """The client properties of `ottla.console.config`. Raises SettingsError."""
+    try:
+        return parse_properties(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise SettingsError(CONFIG, f"cannot read {path}: {error}") from error

@@ -1,0 +1,244 @@
+"""Who may do what: sessions of broker users, cookies, origins, hosts, read-only consoles."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.client.errors import ClientError
+from ottla.console.connections import Connections, Target
+from ottla.console.guard import Guard
+from ottla.console.sessions import FAILURES_MAX, LIFE_SECONDS, LoginRefused, Sessions
+from tests.broker.service import Service
+from tests.console.consoles import Console, free_port
+
+USERS = 'required user_root="r" user_ann="a" user_bob="b"'
+SECURED = {
+    "listeners": "SASL_PLAINTEXT://localhost:0",
+    "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config":
+        f"org.apache.kafka.common.security.plain.PlainLoginModule {USERS};",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:root",
+}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A console of a broker whose users log in; ann may read one topic."""
+    folder = tmp_path_factory.mktemp("secured")
+    (folder / "server.properties").write_text(
+        f"log.dirs={folder / 'data'}\nottla.http.listener=localhost:{free_port()}\n"
+        + "".join(f"{name}={value}\n" for name, value in SECURED.items()))
+    service = Service(folder)
+    assert service.process.stdout is not None
+    ready = service.process.stdout.readline().decode()
+    address = ready.rpartition("://")[2].partition(",")[0]
+    config = folder / "client.properties"
+    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    with Console(address, folder, "--command-config", str(config)) as running:
+        root = running.log_in("root", "r")
+        for topic in ("orders", "secrets"):
+            made = {"topic": topic, "partitions": 1}
+            assert running.ask("/topics", "POST", made, root).status == 200
+        for operation in ("DESCRIBE", "READ"):
+            rule = {"resource": "TOPIC", "name": "orders", "principal": "User:ann",
+                    "operation": operation, "permission": "ALLOW"}
+            assert running.ask("/acls", "POST", rule, root).status == 200
+        yield running
+    assert service.stop() == 0
+
+
+def test_nothing_is_shown_before_a_login(secured: Console) -> None:
+    for path in ("/overview", "/topics", "/groups", "/stream?path=/topics", "/connections"):
+        assert secured.ask(path).status == 401, path
+    wrong = {"user": "ann", "password": "wrong", "mechanism": "PLAIN"}
+    refused = secured.ask("/session", "POST", wrong)
+    assert refused.status == 401 and "set-cookie" not in refused.headers
+    assert not secured.get("/session")["logged_in"]
+
+
+def test_a_user_sees_and_changes_what_the_broker_allows(secured: Console) -> None:
+    root, ann = secured.log_in("root", "r"), secured.log_in("ann", "a")
+    assert {row["topic"] for row in secured.get("/topics", **root)["rows"]} >= {"orders", "secrets"}
+    assert [row["topic"] for row in secured.get("/topics", **ann)["rows"]] == ["orders"]
+    assert secured.ask("/topics/secrets", headers=ann).status == 404
+    assert secured.ask("/topics/secrets/records", headers=ann).status in (403, 404)
+    assert secured.get("/connections", **ann)["rows"] == []
+    assert secured.get("/connections", **root)["rows"] != []
+    assert secured.ask("/acls", headers=ann).status == 403
+    refused = secured.ask("/topics/orders", "DELETE", {"confirm": "orders"}, ann)
+    assert (refused.status, refused.json["error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+    assert secured.ask("/history?kind=topic&name=secrets&measure=offset",
+                       headers=ann).status == 404
+
+
+def test_a_session_ends_with_the_logout(secured: Console) -> None:
+    ann, other = secured.log_in("ann", "a"), secured.log_in("ann", "a")
+    assert secured.get("/session", **ann)["user"] == "ann"
+    assert secured.ask("/session", "DELETE", {}, ann).status == 200
+    assert secured.ask("/topics", headers=ann).status == 401
+    assert secured.ask("/topics", headers=other).status == 200
+    made_up = {"Cookie": "ottla=" + "x" * 43}
+    assert secured.ask("/topics", headers=made_up).status == 401
+
+
+def test_a_cookie_is_for_this_console_alone(secured: Console) -> None:
+    body = {"user": "bob", "password": "b", "mechanism": "PLAIN"}
+    cookie = secured.ask("/session", "POST", body).headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie and "path=/" in cookie
+
+
+class Server:
+    """The broker of a session: it knows one password."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self.right = properties["sasl.password"] == "right"
+        self.closed = False
+
+    def any(self) -> None:
+        if not self.right:
+            raise ClientError("authentication failed")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeTarget(Target):
+    """Users of a broker that is not there."""
+
+    def cluster(self, properties: Any) -> Any:
+        return Server(dict(properties))
+
+
+def sessions_of(now: list[float]) -> Sessions:
+    target = FakeTarget("x:1", {"security.protocol": "SASL_PLAINTEXT"})
+    return Sessions(target, ThreadPoolExecutor(1), 100.0, lambda: now[0])
+
+
+async def opened(sessions: Sessions) -> str:
+    return await sessions.open("ann", "right", "PLAIN")
+
+
+def test_a_session_that_is_not_used_expires_and_so_does_one_that_always_is() -> None:
+    now = [0.0]
+
+    async def story() -> None:
+        sessions = sessions_of(now)
+        token = await opened(sessions)
+        now[0] = 90.0
+        assert sessions.find(token) is not None
+        now[0] = 180.0
+        assert sessions.find(token) is not None
+        now[0] = 281.0
+        assert sessions.find(token) is None
+        sessions.expire()
+        assert sessions.by_hash == {}
+        token = await opened(sessions)
+        while now[0] < 281 + LIFE_SECONDS:
+            assert sessions.find(token) is not None
+            now[0] += 99
+        assert sessions.find(token) is None
+
+    asyncio.run(story())
+
+
+def test_passwords_are_not_guessed_quickly() -> None:
+    now = [0.0]
+
+    async def story() -> None:
+        sessions = sessions_of(now)
+        for _ in range(FAILURES_MAX):
+            with pytest.raises(LoginRefused, match="authentication failed"):
+                await sessions.open("ann", "wrong", "PLAIN")
+        with pytest.raises(LoginRefused, match="too many failed logins"):
+            await opened(sessions)
+        now[0] = 61.0
+        assert await opened(sessions)
+
+    asyncio.run(story())
+
+
+def test_what_is_still_running_at_the_end_of_a_session_is_closed_after_it() -> None:
+    async def story() -> None:
+        target = FakeTarget("x:1", {})
+        kept = Connections(target, {"sasl.password": "right"}, ThreadPoolExecutor(1))
+        found: Any = await kept.run(lambda cluster: cluster)
+        assert not found.closed
+        kept.close()
+        assert found.closed
+        late: Any = await kept.run(lambda cluster: cluster)
+        assert late.closed
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("headers", "passes"),
+    [
+        ({"host": "localhost:1"}, True), ({"host": "127.0.0.1:1"}, True),
+        ({"host": "[::1]:1"}, True), ({"host": "evil.example:1"}, False), ({}, False),
+        ({"host": "localhost:1", "origin": "http://localhost:1"}, True),
+        ({"host": "localhost:1", "origin": "https://localhost:1"}, False),
+        ({"host": "localhost:1", "origin": "http://localhost:2"}, False),
+        ({"host": "localhost:1", "origin": "null"}, False),
+        ({"host": "localhost:1", "origin": "http://evil.example"}, False),
+        ({"host": "localhost:1", "sec-fetch-site": "same-origin"}, True),
+        ({"host": "localhost:1", "sec-fetch-site": "cross-site"}, False),
+        ({"host": "localhost:1", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
+         True),
+        ({"host": "console.example:1"}, True),
+    ],
+)
+def test_foreign_hosts_and_origins_are_refused(headers: dict[str, str], passes: bool) -> None:
+    guard = Guard(lambda *_: None, "localhost", ["console.example"], False)  # type: ignore[arg-type,return-value]
+    assert (guard.refusal(headers) is None) is passes
+
+
+def test_a_forged_request_changes_nothing(console: Console) -> None:
+    for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"},
+                    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}):
+        answer = console.ask("/topics", "POST", {"topic": "forged"}, headers)
+        assert (answer.status, answer.json["error"]) == (403, "FOREIGN_ORIGIN")
+    form = console.ask("/topics", "POST", b'{"topic": "forged"}', {"Content-Type": "text/plain"})
+    assert form.status == 415
+    assert "forged" not in {row["topic"] for row in console.get("/topics")["rows"]}
+
+
+def test_every_answer_has_a_policy_without_exceptions(console: Console) -> None:
+    for path in ("//", "//static/app.js", "//static/none.js", "/overview", "/nothing"):
+        headers = console.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy, path
+        assert "*" not in policy and "http" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+
+
+def test_no_path_leads_out_of_the_folder_of_static_files(console: Console) -> None:
+    for path in ("/static/../app.py", "/static/..%2fapp.py", "/static/%2e%2e/app.py",
+                 "/static/....//app.py", "/static//etc/passwd", "/static/%2fetc%2fpasswd",
+                 "/..%2f..%2fetc/passwd", "/static/\\..\\app.py"):
+        with socket.create_connection(("localhost", console.port), 10) as raw:
+            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                        .encode())
+            answer = b"".join(iter(lambda: raw.recv(1 << 16), b""))
+        assert b"from __future__" not in answer and b"root:" not in answer, path
+
+
+def test_without_authentication_nothing_is_changed_unless_allowed(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    with Console(bootstrap, tmp_path) as careful:
+        answer = careful.ask("/topics", "POST", {"topic": "no"})
+        assert (answer.status, answer.json["error"]) == (403, "READ_ONLY")
+        assert not careful.get("/session")["changes_allowed"]
+        assert careful.ask("/topics/orders/records").status == 200

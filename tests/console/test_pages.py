@@ -1,0 +1,197 @@
+"""What the API says about a cluster, and what its changes do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.console.api import PREFIX, TABLE, openapi
+from tests.console.consoles import Console
+from tests.waiting import until
+
+
+def rows(console: Console, path: str, **wanted: Any) -> list[dict[str, Any]]:
+    found = console.get(path)["rows"]
+    return [row for row in found if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_the_overview_counts_and_names_what_is_unhealthy(console: Console) -> None:
+    found = console.get("/overview")
+    assert [one["state"] for one in found["brokers"]] == ["up"]
+    assert found["topics"] == 2 and found["records"] >= 100 and found["groups"] == 3
+    assert found["brokers"][0]["free_bytes"] > 0 and found["bytes"] > 0
+    assert "Group billing has no members and is 40 records behind." in [
+        one["why"] for one in found["problems"]]
+
+
+def test_topics_and_groups_have_their_lag(console: Console) -> None:
+    [topic] = rows(console, "/topics", topic="orders")
+    assert (topic["partitions"], topic["records"], topic["lag"]) == (2, 100, 49)
+    assert topic["slowest_group"] == "a/b .."
+    [group] = rows(console, "/groups", group="billing")
+    assert (group["state"], group["lag"], group["topics"]) == ("Empty", 40, ["orders"])
+    assert group["lag_bytes"] > 0 and group["lag_seconds"] > 0
+    page = console.get("/groups/billing")
+    assert [(row["offset"], row["end"], row["lag"]) for row in page["rows"]] == [
+        (10, 50, 40), (50, 50, 0)]
+
+
+def test_names_may_have_any_character(console: Console) -> None:
+    assert console.get("/groups/a%2Fb%20..")["group"] == "a/b .."
+    assert console.ask("/groups/~..").status == 404
+    assert "'..'" in console.ask("/groups/~..").json["message"]
+    assert console.ask("/groups/%2e%2e%2f%2e%2e").status == 404
+
+
+def test_what_could_be_cleaned_up_has_a_reason(console: Console) -> None:
+    [found] = console.get("/clean-up")["rows"]
+    assert (found["kind"], found["group"]) == ("group", "stale")
+    assert "the records at its offsets have been deleted" in found["reason"]
+    assert console.ask("/groups/stale", "DELETE", {"confirm": "stale"}).status == 200
+    until(lambda: not console.get("/clean-up")["rows"], "its end", between=0.2)
+
+
+def test_a_reset_is_shown_before_it_is_made(console: Console) -> None:
+    wanted = {"to": "+5", "dry_run": True}
+    shown = console.ask("/groups/billing/reset", "POST", wanted).json["rows"]
+    assert [(row["old"], row["new"]) for row in shown] == [(10, 15), (50, 50)]
+    assert console.get("/groups/billing")["rows"][0]["offset"] == 10
+    refused = console.ask("/groups/billing/reset", "POST", {"to": "+5", "dry_run": False})
+    assert refused.status == 400 and "'confirm'" in refused.json["message"]
+    confirmed = {"to": "+5", "dry_run": False, "confirm": "billing"}
+    assert console.ask("/groups/billing/reset", "POST", confirmed).status == 200
+    assert console.get("/groups/billing")["rows"][0]["offset"] == 15
+    rows_of_a_file = [{"topic": "orders", "partition": 0, "offset": 10}]
+    restored = {"offsets": rows_of_a_file, "dry_run": False, "confirm": "billing"}
+    assert console.ask("/groups/billing/reset", "POST", restored).status == 200
+    assert console.get("/groups/billing")["rows"][0]["offset"] == 10
+
+
+def test_topics_are_created_changed_trimmed_and_deleted(console: Console) -> None:
+    made = {"topic": "made", "partitions": 1, "replication_factor": 1,
+            "configs": {"retention.ms": "1000000"}}
+    assert console.ask("/topics", "POST", made).status == 200
+    again = console.ask("/topics", "POST", made)
+    assert (again.status, again.json["error"]) == (400, "TOPIC_ALREADY_EXISTS")
+    assert console.ask("/topics/made/grow", "POST", {"count": 3}).status == 200
+    assert len(console.get("/topics/made")["rows"]) == 3
+    changed = {"set": {"retention.ms": "2000000"}}
+    assert console.ask("/topics/made/config", "PATCH", changed).status == 200
+    [setting] = rows(console, "/topics/made/config", setting="retention.ms")
+    assert (setting["value"], setting["source"]) == ("2000000", "DYNAMIC_TOPIC_CONFIG")
+    sent = {"key": "k", "value": "v", "partition": 2, "headers": [{"name": "h", "value": "x"}]}
+    assert console.ask("/topics/made/records", "POST", sent).json["offset"] == 0
+    trimmed = {"before": {"2": -1}, "confirm": "made"}
+    done = console.ask("/topics/made/trim", "POST", trimmed)
+    assert done.json["rows"] == [{"partition": 2, "start": 1}]
+    assert console.ask("/topics/made", "DELETE", {"confirm": "other"}).status == 400
+    assert console.ask("/topics/made", "DELETE", {"confirm": "made"}).status == 200
+    assert console.ask("/topics/made").status == 404
+
+
+def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
+    wanted = {"mechanism": "SCRAM-SHA-512", "password": "p"}
+    assert console.ask("/users/ann", "POST", wanted).status == 200
+    assert len(rows(console, "/users", user="ann")) == 1
+    gone = {"mechanism": "SCRAM-SHA-512", "confirm": "ann"}
+    assert console.ask("/users/ann", "DELETE", gone).status == 200
+    entity = {"user": None}
+    quota = {"entity": entity, "set": {"producer_byte_rate": 1e6}}
+    assert console.ask("/quotas", "PATCH", quota).status == 200
+    assert [row["value"] for row in console.get("/quotas")["rows"]] == [1e6]
+    reset = {"entity": entity, "reset": ["producer_byte_rate"]}
+    assert console.ask("/quotas", "PATCH", reset).status == 200
+    assert console.get("/quotas")["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        ("POST", "/topics", {"topic": 5}, "not of type string"),
+        ("POST", "/topics", {}, "'topic' is missing"),
+        ("POST", "/topics", [1], "not a JSON object"),
+        ("POST", "/topics", b"{", "not JSON"),
+        ("POST", "/topics", {"topic": "x" * 300}, "x"),
+        ("POST", "/topics", {"topic": "t", "configs": {"a": 1}}, "expected a string"),
+        ("POST", "/topics/orders/trim", {"before": {"x": 1}, "confirm": "orders"}, "an offset"),
+        ("POST", "/groups/billing/reset", {"to": "sideways"}, "expected beginning, end"),
+        ("POST", "/topics/orders/records", {"value": "%", "encoding": "base64"}, "not base64"),
+        ("PATCH", "/quotas", {"entity": {}, "set": {}}, "expected an entity"),
+        ("POST", "/acls", {"resource": "ANY"}, "expected TOPIC"),
+        ("GET", "/topics/orders/records?limit=-1", None, "whole number"),
+        ("GET", "/topics/orders/records?regex=(", None, "not valid for RE2"),
+        ("GET", "/topics/orders/records?json=order", None, "expected $"),
+        ("GET", "/topics/orders/records?from=never", None, "expected newest"),
+        ("GET", "/topics/orders/records?partition=7", None, "no partition 7"),
+        ("GET", "/stream", None, "expected 1 to 8 paths"),
+        ("GET", "/nothing", None, "no such path"),
+    ],
+)
+def test_a_wrong_request_is_told_what_was_wrong(
+    console: Console, method: str, path: str, body: Any, says: str
+) -> None:
+    answer = console.ask(path, method, body)
+    assert 400 <= answer.status < 500 and says in answer.json["message"], answer
+
+
+def test_a_stream_sends_what_changed_and_only_that(console: Console) -> None:
+    connection = console.connection()
+    connection.request("GET", "/api/v1/stream?path=/topics")
+    answer = connection.getresponse()
+    first = next_change(answer)
+    assert "orders" in [row["topic"] for row in first["value"]["rows"]]
+    assert console.ask("/topics", "POST", {"topic": "fresh", "partitions": 1}).status == 200
+    news: set[str] = set()
+
+    def arrived() -> bool:
+        changed = next_change(answer)["changed"]
+        assert len(changed) <= 2, "only what has changed"
+        news.update(row["topic"] for row in changed)
+        return "fresh" in news
+
+    until(arrived, "the new topic")
+    assert console.ask("/topics/fresh", "DELETE", {"confirm": "fresh"}).status == 200
+    until(lambda: "fresh" in next_change(answer)["removed"], "its end")
+    connection.close()
+
+
+def next_change(answer: Any) -> Any:
+    while not (line := answer.readline()).startswith(b"data: "):
+        assert line, "the stream has ended"
+    return json.loads(line[6:])
+
+
+def test_every_path_is_described_and_answers(console: Console) -> None:
+    document = console.get("/openapi.json")
+    assert document == openapi()
+    described = {(path, method) for path, each in document["paths"].items() for method in each}
+    assert {(PREFIX + one.path, one.method.lower()) for one in TABLE} <= described
+    assert all(each["summary"] for path in document["paths"].values() for each in path.values())
+    for entry in TABLE:
+        if entry.method == "GET" and "{" not in entry.path:
+            answer = console.ask(entry.path)
+            allowed = answer.json.get("error") in ("SECURITY_DISABLED", None) or (
+                "TOKEN" in answer.json["error"])
+            assert allowed, (entry.path, answer)
+
+
+def test_the_front_end_asks_only_for_paths_that_exist() -> None:
+    folder = Path(__file__).parents[2] / "ottla" / "console" / "static"
+    text = "".join(path.read_text() for path in folder.glob("*.js"))
+    known = {entry.path.split("/")[1] for entry in TABLE} | {"session", "stream"}
+    asked = re.findall(r'(?:ask|useLive)\((?:"|`)/([a-z-]+)', text)
+    assert len(asked) > 15 and set(asked) <= known, set(asked) - known
+
+
+def test_the_front_end_makes_no_markup_and_loads_nothing_from_elsewhere() -> None:
+    folder = Path(__file__).parents[2] / "ottla" / "console" / "static"
+    for path in [*folder.glob("*.js"), *folder.glob("*.html"), *folder.glob("*.css")]:
+        text = path.read_text()
+        assert not re.search(r"innerHTML|outerHTML|document\.write|\beval\(|new Function", text)
+        assert not re.search(r"https?://(?!www\.w3\.org)", text), path
+    for name in ("preact", "htm", "signals", "signals-core", "uplot"):
+        assert (folder / "vendor" / f"{name}.LICENSE").stat().st_size > 500

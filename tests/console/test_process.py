@@ -1,0 +1,149 @@
+"""The process: its start and end, a broker that disappears, slow connections, TLS, history."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from ottla.client.cluster import Cluster
+from ottla.console.history import LEVELS, SERIES_MAX, History, Sample
+from ottla.console.web_server import CONNECTIONS_MAX
+from ottla.tools.admin import topics
+from ottla.tools.command import main
+from tests.broker.security.authority import Authority
+from tests.broker.service import Service
+from tests.console.consoles import Console
+from tests.waiting import until
+
+
+def test_it_says_where_it_is_and_ends_with_sigterm_or_its_parent(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    running = Console(bootstrap, tmp_path, "--with-parent")
+    assert re.fullmatch(
+        rf"ottla console of {bootstrap} on http://localhost:\d+\n", running.ready)
+    assert b"<div id=\"app\">" in running.ask("//topics/orders").body
+    assert running.process.stdin is not None
+    running.process.stdin.close()
+    assert running.ended() == 0
+
+
+def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (["--listen", "9309"], ["--certificate", "x.pem"]):
+        assert main(["console", *given]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    with socket.create_server(("localhost", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["console", "--listen", f"localhost:{port}"]) == 1
+        assert "in use" in capsys.readouterr().err
+
+
+def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    host, port = service.ready()
+    service.properties.write_text(
+        service.properties.read_text().replace("localhost:0", f"localhost:{port}"))
+    with Cluster(f"{host}:{port}") as cluster:
+        topics.create(cluster, "t", partitions=1, replication_factor=1)
+    with Console(f"{host}:{port}", tmp_path, "--timeout", "1") as running:
+        assert len(running.get("/topics")["rows"]) == 1
+        connection = running.connection()
+        connection.request("GET", "/api/v1/stream?path=/topics")
+        stream = connection.getresponse()
+        assert b"change" in stream.readline()
+        service.process.kill()
+        service.process.wait()
+        until(lambda: running.ask("/topics").status == 503, "the broker is away", between=0.2)
+        assert running.ask("/session").status == 200
+        until(lambda: b"UNREACHABLE" in stream.readline(), "the page is told")
+        again = Service(tmp_path)
+        again.ready()
+        until(lambda: running.ask("/topics").status == 200, "the broker is back", between=0.2)
+        connection.close()
+        assert again.stop() == 0
+
+
+def test_a_thousand_slow_connections_keep_nobody_out(console: Console) -> None:
+    slow = []
+    try:
+        for number in range(1000):
+            made = socket.create_connection(("localhost", console.port), 10)
+            made.sendall(b"GET /api/v1/topics HTTP/1.1\r\nHost: loc"[: number % 40])
+            slow.append(made)
+        assert console.get("/topics")["rows"]
+        closed = 0
+        for made in slow:
+            made.setblocking(False)
+            try:
+                closed += made.recv(1) == b""
+            except BlockingIOError:
+                pass
+            except ConnectionResetError:
+                closed += 1
+        assert closed >= 1000 - CONNECTIONS_MAX
+    finally:
+        for made in slow:
+            made.close()
+    assert console.get("/topics")["rows"]
+
+
+def test_an_endless_request_is_cut_off(console: Console) -> None:
+    with socket.create_connection(("localhost", console.port), 20) as raw:
+        raw.sendall(b"GET /" + b"a" * 200_000)
+        assert raw.recv(100)[:12] in (b"HTTP/1.1 400", b"")
+    assert console.ask("/topics", "POST", b"[" * 9_000_000).status == 413
+
+
+def test_it_serves_tls_with_a_secure_cookie(bootstrap: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    key = authority.issue("localhost")
+    trust = ssl.create_default_context(cafile=str(authority.file))
+    with Console(
+        bootstrap, tmp_path, "--certificate", str(key), "--key", str(key), tls=trust
+    ) as running:
+        assert running.ready.strip().rpartition(" ")[2].startswith("https://localhost:")
+        answer = running.ask("/session")
+        assert answer.status == 200 and "max-age" in answer.headers["strict-transport-security"]
+
+
+def test_graphs_survive_a_restart(console: Console, bootstrap: str, tmp_path: Path) -> None:
+    path = "/history?kind=topic&name=orders&measure=offset"
+    with Console(bootstrap, tmp_path) as first:
+        until(lambda: first.get(path)["points"], "a point is recorded", between=0.1)
+    with Console(bootstrap, tmp_path) as second:
+        until(lambda: second.get(path)["points"], "it is read again", between=0.1)
+
+
+def test_history_keeps_a_week_in_three_levels(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.sqlite")
+    history.begin("c")
+    end = 8 * 86400
+    for now in range(0, end, 120):
+        history.write([Sample("total", "", "lag", now)], now)
+    history.trim(end)
+    for step, kept in LEVELS:
+        points = history.points("total", "", "lag", kept, end)
+        assert len(points) == kept // max(step, 120)
+        assert points[-1][1] == end - 120 and points[0][0] >= end - kept
+    rows = history.connection.execute("select count(*) from point").fetchone()[0]
+    assert rows <= sum(kept // max(step, 120) + 1 for step, kept in LEVELS)
+    history.close()
+
+
+def test_history_is_bounded_and_keeps_clusters_apart(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.sqlite")
+    history.begin("one")
+    names = [str(number) for number in range(SERIES_MAX + 50)]
+    history.write((Sample("topic", name, "offset", 1) for name in names), 100)
+    assert len(history.ids) == SERIES_MAX
+    history.begin("two")
+    assert history.points("topic", "0", "offset", 3600, 100) == []
+    history.begin("one")
+    assert len(history.points("topic", "0", "offset", 3600, 100)) == 1
+    history.trim(100 + 8 * 86400)
+    assert history.ids == {}
+    history.close()

@@ -199,7 +199,8 @@ def test_what_is_still_running_at_the_end_of_a_session_is_closed_after_it() -> N
     ],
 )
 def test_foreign_hosts_and_origins_are_refused(headers: dict[str, str], passes: bool) -> None:
-    guard = Guard(lambda *_: None, "localhost", ["console.example"], False)  # type: ignore[arg-type,return-value]
+    app: Any = None
+    guard = Guard(app, "localhost", ["console.example"], False)
     assert (guard.refusal(headers) is None) is passes
 
 

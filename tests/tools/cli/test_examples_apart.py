@@ -109,6 +109,16 @@ def server_connections(folder: Path) -> None:
         consumer.close()
 
 
+def console(folder: Path) -> None:
+    with RunningBroker(folder / "data") as broker:
+        address = f"127.0.0.1:{broker.port}"
+        words = shlex.split(EXAMPLES["console"].replace("localhost:9092", address))
+        more = ["--listen", "localhost:0", "--history", str(folder / "history"), "--with-parent"]
+        process = start([*words, *more], folder)
+        assert line_with(process, "ottla console").startswith(f"ottla console of {address} on ")
+        end(process)            # its standard input is closed
+
+
 def mirror(folder: Path) -> None:
     with (
         RunningBroker(folder / "from", **OVERRIDES) as source,
@@ -183,6 +193,7 @@ RUN: dict[str, Callable[[Path], None]] = {
     "server dev": server_dev,
     "server stop": server_stop,
     "server connections": server_connections,
+    "console": console,
     "mirror": mirror,
     "kafka-mirror-maker": kafka_mirror_maker,
     "kafka-server-start": kafka_server_start_and_stop,

@@ -36,4 +36,4 @@ def add_similar_topics(cluster: Cluster, error: BaseException | None) -> None:
         names = [topic.name for topic in cluster.metadata().topics]
     except (ClientError, OSError):
         return                              # the error itself is to be reported
-    error.args = (str(error) + similar(found[1], names), *error.args[1:])
+    error.args = (str(error).rstrip(".") + similar(found[1], names), *error.args[1:])

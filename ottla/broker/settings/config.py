@@ -36,7 +36,7 @@ from ottla.broker.settings.broker import (
     BrokerSettings,
 )
 from ottla.broker.settings.cordoned import check_cordoned, is_cordoned
-from ottla.broker.settings.declaration import Setting, SettingsError
+from ottla.broker.settings.declaration import Setting, SettingsError, did_you_mean
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_limits
@@ -63,8 +63,6 @@ AUTHORIZERS = (
     "kafka.security.authorizer.AclAuthorizer",
 )
 """Both have the same rules; the second is the one of Kafka's ZooKeeper mode."""
-NEAR = 0.8
-"""The similarity, from 0 to 1, above which an unknown name is taken for a typing error."""
 KEY_LINE_SIZE_MIN = 40
 METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
@@ -425,10 +423,7 @@ def why_unknown(names: Iterable[str]) -> list[str]:
     for name in names:
         if name in known or name.startswith(("config.providers", "listener.name.")):
             continue
-        from difflib import get_close_matches  # imported only after a mistake
-
-        near = get_close_matches(name, known, 1, NEAR)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, known)
         found.append(f"{shown(name)} is no setting that Kafka or Ottla know{hint}")
     return found
 

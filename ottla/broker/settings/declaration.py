@@ -12,7 +12,7 @@ Parsing, errors, DescribeConfigs and docs/settings.md all follow from the declar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 Short = int
@@ -30,6 +30,18 @@ BITS = {"short": 15, "int": 31, "long": 63}
 INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 """A whole number; Python's `int` refuses thousands of digits with an error of its own."""
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+NEAR = 0.8
+"""The similarity, from 0 to 1, above which an unknown name is taken for a typing error."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is nearest, if it is near."""
+    from difflib import get_close_matches  # imported only after a mistake
+
+    near = get_close_matches(name, known, 1, NEAR)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class SettingsError(ValueError):

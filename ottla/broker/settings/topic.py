@@ -18,6 +18,7 @@ from ottla.broker.settings.declaration import (
     Settings,
     SettingsError,
     days,
+    did_you_mean,
     entries_of,
     setting,
 )
@@ -235,7 +236,8 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
             if name in TopicConfig.declared:
                 TopicConfig.declared[name].parse(text)
             elif name not in REMOVED:
-                raise SettingsError(name, "unknown name of a topic setting")
+                near = did_you_mean(name, TopicConfig.declared)
+                raise SettingsError(name, f"unknown name of a topic setting{near}")
         _check_together(configs)
     except SettingsError as error:
         raise InvalidConfig(str(error)) from error

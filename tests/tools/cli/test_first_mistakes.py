@@ -56,3 +56,15 @@ def test_every_jar_that_maven_fetches_is_shown(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "  x-1.2.jar (1.3 MB at 2.0 MB/s)\n"
     with pytest.raises(ZooKeeperFailed, match="could not get ZooKeeper's jars:\nno network"):
         run_maven(["sh", "-c", "echo no network; exit 1"])
+
+
+def test_a_mistyped_setting_of_a_topic_is_answered_by_a_similar_one(ottla: Ottla) -> None:
+    ottla.ok("topic create invoices")
+    for line in ("config set topic/invoices retention=1d", "topic create late -c retention=1d"):
+        done = ottla(line)
+        assert done.status == 1 and done.err.endswith("; did you mean retention.ms?\n"), done
+
+
+def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
+    done = ottla("config show topic/invoises")
+    assert done.err.endswith("does not host this topic-partition; similar: invoices\n"), done

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker
 from compat_tests.flights import Event, LoadedTopic, produce, read_flights, same_lines
 from compat_tests.spark_flights import FLIGHTS, committed_lines, source_lines
+from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
@@ -170,10 +171,11 @@ def test_an_archive_refuses_another_topic_and_says_when_retention_was_faster(
 def test_the_latest_table_is_a_dict_of_the_topic(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    topic = new_topic("keyed", 3)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    topic, at, path = new_topic("keyed", 3), broker.bootstrap, tmp_path / "t"
     expected: dict[bytes, bytes] = {}
-    for run in range(2):
+
+    def send(run: int) -> None:
+        producer = Producer({"bootstrap.servers": at, "partitioner": "murmur2_random"})
         for n in range(300):
             key = b"k%d" % (n * 7 % 50)
             value = None if n % 11 == 3 else b"%d-%d" % (run, n)
@@ -181,12 +183,26 @@ def test_the_latest_table_is_a_dict_of_the_topic(
             expected[key] = value  # type: ignore[assignment]
         producer.produce(topic, b"without a key")
         assert producer.flush(60) == 0
-        report = si.latest(spark, broker.bootstrap, topic, tmp_path / "t", records_per_batch=200)
+
+    def there() -> dict[bytes, bytes]:
+        rows = si.read_latest(spark, path).collect()
+        assert len(rows) == report["keys"]
+        return {bytes(r.key): bytes(r.value) for r in rows}
+
+    for run in range(2):
+        send(run)
+        report = si.latest(spark, at, topic, path, records_per_batch=200)
         assert (report["records"], report["without_key"], report["moved_keys"]) == (301, 1, 0)
-    there = {k: v for k, v in expected.items() if v is not None}
-    rows = si.read_latest(spark, tmp_path / "t").collect()
-    assert {bytes(r.key): bytes(r.value) for r in rows} == there
-    assert len(rows) == report["keys"] == len(there) < len(expected)
+        assert there() == {k: v for k, v in expected.items() if v is not None}
+    assert report["keys"] < len(expected)
+    send(2)
+    admin = AdminClient({"bootstrap.servers": at})
+    admin.create_partitions([NewPartitions(topic, 7)])[topic].result(60)
+    wait_until(lambda: len(Cluster(at).partitions(topic)) == 7, "the new partitions")
+    send(3)             # keys have moved: their records with the highest offsets are older ones
+    report = si.latest(spark, at, topic, path)
+    assert report["moved_keys"] > 0
+    assert there() == {k: v for k, v in expected.items() if v is not None}
 
 
 def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(

@@ -174,7 +174,12 @@ def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, 
     ended = _logged(files.read(f"{CHECKPOINT}/offsets/{number}"))
     if number:
         return _logged(files.read(f"{CHECKPOINT}/offsets/{number - 1}")), ended
-    return _logged(files.read(f"{CHECKPOINT}/sources/0/0")), ended
+    return first_offsets(files), ended
+
+
+def first_offsets(files: Files) -> dict[str, int]:
+    """Where the first batch of a checkpoint began, by partition."""
+    return _logged(files.read(f"{CHECKPOINT}/sources/0/0"))
 
 
 def read_offsets(files: Files, folder: str) -> dict[str, int]:

@@ -2,10 +2,10 @@
 
 Columns of the table: key binary, value binary, headers array<struct<key string, value binary>>,
 partition int, offset bigint, timestamp timestamp. Records that retention takes stay in the table;
-keys that were deleted leave it, also where compaction removed their tombstones. What is newest goes
-by offset, so a key has to stay in its partition, as every client's partitioner keeps it until
-partitions are added; the report counts keys that did not. Layout and commits are `table`'s; each
-batch writes the table anew.
+keys that were deleted leave it, also where compaction removed their tombstones. Within a partition
+the newest record is the one with the highest offset. A key moves to another partition where
+partitions were added: of its partitions' newest records the one with the latest timestamp counts.
+Layout and commits are `table`'s; each batch writes the table anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.pipelines import query_run, transactional
-from ottla.spark_interop.pipelines.archive import batch_offsets
+from ottla.spark_interop.pipelines.archive import batch_offsets, first_offsets
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 
@@ -43,7 +43,7 @@ def latest(
     in the table: they are counted.
 
     Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (seen in two
-    partitions of one batch), "seconds"}. Raises as `archive` does.
+    partitions of one batch: the timestamp decided), "seconds"}. Raises as `archive` does.
     """
     cluster = Cluster.of(bootstrap)
     cluster.partitions(topic)
@@ -104,9 +104,12 @@ def _write_batch(
             f.count_if(f.col("moved") & f.col("key").isNotNull()),
         ).first()
         stage = target.stage()
-        keyed = news.where("key IS NOT NULL").select("key", "row.*")
-        records = counted[0] if counted is not None else 0
+        records, _, moved = counted or (0, 0, 0)
+        keyed = (_newest_by_time(batch) if moved else news).where("key IS NOT NULL")
+        keyed = keyed.select("key", "row.*")
         old = _old(spark, target, number, records) if target.live else None
+        if old is not None and _has_grown(target, number):
+            keyed = _without_older(keyed, old)
         _merged(old, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
@@ -116,6 +119,30 @@ def _write_batch(
     )
     target.commit(added, list(target.live), {number: {}})
     return dict(zip(("records", "without_key", "moved_keys"), counted or (0, 0, 0), strict=True))
+
+
+def _newest_by_time(batch: DataFrame) -> DataFrame:
+    """Of each key's newest records in its partitions, the one with the latest timestamp."""
+    from pyspark.sql import functions as f
+
+    row = f.struct(*[name for name in COLUMNS if name != "key"])
+    newest = batch.groupBy("key", "partition").agg(f.max_by(row, "offset").alias("row"))
+    return newest.groupBy("key").agg(f.max_by("row", "row.timestamp").alias("row"))
+
+
+def _has_grown(target: Table, number: int) -> bool:
+    """Whether the topic has more partitions in this batch than when the table was made."""
+    return len(batch_offsets(target.files, number)[1]) > len(first_offsets(target.files))
+
+
+def _without_older(news: DataFrame, old: DataFrame) -> DataFrame:
+    """The rows that are not older than the table's row of the same key in another partition."""
+    from pyspark.sql import functions as f
+
+    there = old.select("key", f.col("partition").alias("was"), f.col("timestamp").alias("then"))
+    older = (f.col("partition") != f.col("was")) & (f.col("timestamp") < f.col("then"))
+    kept = news.join(there, "key", "left").where(~f.coalesce(older, f.lit(False)))
+    return kept.drop("was", "then")
 
 
 def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:

@@ -204,6 +204,7 @@ class Cluster:
     def _described(self, topic: str) -> dict[int, Any]:
         topics = self._topics()
         if topic not in topics:
+            self.topic_ids([topic])     # raises if it is there and this user may not describe it
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")

@@ -111,12 +111,13 @@ def test_rights_are_asked_for_before_a_jvm_starts(
 ) -> None:
     with Broker(ACLS) as broker:
         at = broker.bootstrap_servers
-        for name in ("seen-only", "free"):
+        users = {"seen-only": "ANONYMOUS", "hidden": "somebody-else", "free": None}
+        for name, user in users.items():
             broker.create_topic(name)
-            if name == "seen-only":
+            if user is not None:
                 allowed = CreateAclsRequest.Creation(
                     resource_type=TOPIC, resource_name=name, resource_pattern_type=LITERAL,
-                    principal="User:ANONYMOUS", host="*", operation=DESCRIBE,
+                    principal=f"User:{user}", host="*", operation=DESCRIBE,
                     permission_type=ALLOW,
                 )  # fmt: skip
                 made = broker.request(CreateAclsRequest(creations=[allowed]))
@@ -125,6 +126,8 @@ def test_rights_are_asked_for_before_a_jvm_starts(
         said = refusal(capfd, "latest", *words, "seen-only", "--path", tmp_path / "a")
         assert said.startswith("no right to read topic seen-only at"), said
         assert said.endswith("allow the operation Read on it")
+        said = refusal(capfd, "latest", *words, "hidden", "--path", tmp_path / "a")
+        assert said.startswith("topic hidden at") and "TOPIC_AUTHORIZATION_FAILED" in said
         said = refusal(capfd, "dead-letter", *words, "free", "--to", "seen-only", "--dead-letters",
                        "d", "--checkpoint", tmp_path / "c")  # fmt: skip
         assert said.startswith("no right to write topic seen-only at")

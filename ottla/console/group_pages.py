@@ -207,7 +207,7 @@ def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, lis
     found: dict[str, list[Row]] = {"now": [], "events": []}
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
     for answer in read_all(cluster, memory, path).values():
-        for part, rows in found.items():
+        for part, rows in found.items() if isinstance(answer, dict) else ():
             rows += answer.get(part, [])
     found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)
     return found

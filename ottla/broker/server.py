@@ -220,6 +220,10 @@ class Server:
         for quotas in (self.broker.quotas, self.broker.connection_rates):
             quotas.follow(MetadataImage.empty(), image)
             self.metadata_log.subscribe(quotas.follow)
+        if self.isr_changes is not None:
+            history = self.broker.histories.partitions
+            self.isr_changes.removal_asked = history.asks_for_removal
+            self.metadata_log.subscribe(history.follow)
         self.metadata_log.subscribe(self.replicas.follow)
         if self.broker.directory_reports is not None:
             self.metadata_log.subscribe(self.broker.directory_reports.follow)

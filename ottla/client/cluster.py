@@ -219,11 +219,15 @@ class Cluster:
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """The coordinator of a group or of a transactional id; waits for it to be available."""
+        return self.node(self.coordinator_id(key, kind))
+
+    def coordinator_id(self, key: str, kind: int = GROUP) -> int:
+        """The id of that broker."""
         if (kind, key) not in self._coordinators:
             self._coordinators[kind, key] = self.patiently(
                 lambda: self._find(key, kind), again=True
             )
-        return self.node(self._coordinators[kind, key])
+        return self._coordinators[kind, key]
 
     def _find(self, key: str, kind: int) -> int:
         connection = self.any()

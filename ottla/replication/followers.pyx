@@ -151,6 +151,14 @@ cdef class Followers:
                 best = follower
         return -1 if best is NULL else best.node_id
 
+    def behind_ms(self, int32_t node_id, int64_t now_ms):
+        """For how long a follower has not been at the log's end; 0 if it is there, -1 if it never
+        was since this leader knows it."""
+        cdef Follower *follower = self.find(node_id)
+        if follower is NULL or follower.caught_up_ms == NEVER:
+            return -1
+        return 0 if follower.caught_up_ms == AT_END else now_ms - follower.caught_up_ms
+
     def propose(self, high_watermark, epoch_start, now_ms):
         """The nodes to join the in-sync set, with their broker epochs, and those to leave it.
         The joining ones count from now on."""

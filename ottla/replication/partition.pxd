@@ -47,7 +47,7 @@ cdef class Partition:
     cdef readonly bint in_step
     cdef readonly int64_t leader_high_watermark     # as its leader reported it last
     cdef int64_t kept_start                 # a restart finds at least this log start
-    cdef Followers followers                # if this broker leads it
+    cdef readonly Followers followers       # if this broker leads it
     cdef readonly tuple replicas, isr       # as of the image
     cdef readonly tuple offline             # replicas in failed log directories
     cdef readonly int adding                # how many replicas a reassignment adds

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.cluster_side import ClusterSide
+from ottla.replication.followers import Followers
 
 class Watcher: ...
 
@@ -66,6 +67,8 @@ class Partition:
     in_step: bool
     @property
     def leader_high_watermark(self) -> int: ...
+    @property
+    def followers(self) -> Followers | None: ...
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]

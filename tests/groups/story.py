@@ -24,10 +24,10 @@ from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.heartbeat import Beat, Beaten
 from ottla.groups.history.rings import Event
 from ottla.groups.history.sentences import sentence
-from ottla.groups.history.standing import Moment, standing
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import NO_PRODUCER, Producer, TopicPartition
 from ottla.groups.settings import GroupSettings
+from ottla.groups.waits import Moment, standing
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 

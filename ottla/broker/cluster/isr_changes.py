@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.continuity import lasting
@@ -49,6 +49,8 @@ class IsrChanges:
     def __init__(self, node_id: int, lag_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         self.node_id, self.lag_ms, self.loop = node_id, lag_ms, loop
         self.image = MetadataImage.empty()
+        self.removal_asked: Callable[[Partition, Collection[int]], None] = lambda *asked: None
+        """Called with a partition and the followers whose removal the controller is asked for."""
         self.due: dict[Partition, None] = {}
         self.task: asyncio.Task[None] | None = None
         self.sweeping: asyncio.Task[None] | None = None
@@ -159,6 +161,8 @@ class IsrChanges:
             if partition.log.offline is not None and {*partition.isr} - {node for node, _ in isr}:
                 partition.proposal_failed()
                 continue
+            if leaving := {*partition.isr} - {node for node, _ in isr}:
+                self.removal_asked(partition, leaving)
             log.info("%r: in-sync set %s, requesting %s", partition, list(partition.isr),
                      [node for node, _ in isr])
             rows.append((partition, made(

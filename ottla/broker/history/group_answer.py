@@ -9,12 +9,12 @@ from ottla.broker.history.lag_samples import Change, Sample
 from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
 from ottla.groups.history.sentences import sentence
-from ottla.groups.history.standing import Finding, Moment, owners, standing
 from ottla.groups.history.words import count, duration, size
+from ottla.groups.waits import Finding, Moment, owners, standing
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.broker.http.lag import Lag
+    from ottla.broker.http.lag import Lag, Lags
     from ottla.groups.group import Group
     from ottla.groups.history.rings import Event
     from ottla.groups.shard import Shard
@@ -26,7 +26,7 @@ PARTITIONS_MAX = 10_000
 
 
 async def lag_rows(
-    broker: BrokerContext, shard: Shard, group_id: str
+    broker: BrokerContext, lags: Lags, shard: Shard, group_id: str
 ) -> list[dict[str, Any]]:
     """A row for each partition that a group has committed or is assigned, at most PARTITIONS_MAX.
 
@@ -51,7 +51,7 @@ async def lag_rows(
         }
         if slices.over:
             await slices.pause()
-    for lag in broker.histories.lags().of_group(shard, group_id):
+    for lag in lags.of_group(shard, group_id):
         _fill(rows, lag)
         if slices.over:
             await slices.pause()
@@ -67,7 +67,7 @@ def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
         }
 
 
-async def why_group(broker: BrokerContext, group_id: str) -> dict[str, Any]:
+async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[str, Any]:
     """The answer of this broker, if it coordinates the group.
 
     Raises NotCoordinator, CoordinatorLoadInProgress, GroupIdNotFound.
@@ -77,7 +77,7 @@ async def why_group(broker: BrokerContext, group_id: str) -> dict[str, Any]:
     events = runtime.history.events(group_id)
     if group_id not in shard.groups and not events:
         raise GroupIdNotFound(f"group {group_id!r} not found")
-    rows = await lag_rows(broker, shard, group_id) if group_id in shard.groups else []
+    rows = await lag_rows(broker, lags, shard, group_id) if group_id in shard.groups else []
     group = shard.groups.get(group_id)
     moment = Moment(
         broker.clock.now_ms(), runtime.tick_ms(), runtime.history.rebalance(group_id),

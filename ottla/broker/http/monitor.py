@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAG_EVERY_SECONDS = 0.5
 RATES_EVERY_SECONDS = 5.0
+ROUND_SECONDS = 60.0
 
 
 class LoopLag:
@@ -51,6 +52,7 @@ class Monitor:
         self.started_seconds = time.time()
         self.lag = LoopLag(loop)
         self.lags = Lags(broker)
+        self._asked_lags, self._round_at = Lags(broker), loop.time()
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
         """The image's topics when they were counted last: partitions, those without a leader, with
         another than the preferred one, and those that are being reassigned."""
@@ -61,11 +63,22 @@ class Monitor:
         """Requests a second of the replica fetcher that sends the fewest; 0.0 without one."""
         self.idle = 1.0
         """The share of time in which the loop's thread used no CPU."""
+        self.samples = 0
+        """How often the topics of connections were sampled."""
         self._before: dict[Connection, tuple[int, int]] = {}
         self._fetches: dict[int, int] = {}
         self._marks = self._mark()
         self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)
         broker.counts.timing = True
+
+    def asked_lags(self) -> Lags:
+        """Lags for single questions. What was not asked for in a round of a minute is forgotten
+        after two."""
+        now = self.loop.time()
+        if now - self._round_at > ROUND_SECONDS:
+            self._asked_lags.begin()
+            self._round_at = now
+        return self._asked_lags
 
     def connections(self) -> Iterator[Connection]:
         """All connections of all listeners."""
@@ -99,6 +112,9 @@ class Monitor:
             for each, (received, sent) in now.items()
         }
         self._before = now
+        self.samples += 1
+        for connection in now:
+            connection.client.sample(self.samples)
         self._timer = self.loop.call_later(RATES_EVERY_SECONDS, self._measure)
 
     def close(self) -> None:

@@ -16,8 +16,9 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.http.monitor import Monitor
 
-Answer = Callable[["BrokerContext", str], Awaitable[Any]]
+Answer = Callable[["Monitor", str], Awaitable[Any]]
 PREFIX = "/api/v1/"
 STATUS = {
     ErrorCode.GROUP_ID_NOT_FOUND: 404, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
@@ -25,22 +26,29 @@ STATUS = {
 }
 
 
-async def _why_group(broker: BrokerContext, name: str) -> Any:
+async def _why_group(monitor: Monitor, name: str) -> Any:
     from ottla.broker.history.group_answer import why_group
 
-    return await why_group(broker, name)
+    return await why_group(monitor.broker, monitor.asked_lags(), name)
 
 
-async def _lag(broker: BrokerContext, name: str) -> Any:
+async def _lag(monitor: Monitor, name: str) -> Any:
     from ottla.broker.history.group_answer import lag_rows
 
-    shard = broker.coordinators.groups.runtime.shard(name)
-    return await lag_rows(broker, shard, name)
+    shard = monitor.broker.coordinators.groups.runtime.shard(name)
+    return await lag_rows(monitor.broker, monitor.asked_lags(), shard, name)
+
+
+async def _why_topic(monitor: Monitor, name: str) -> Any:
+    from ottla.broker.history.topic_answer import why_topic
+
+    return await why_topic(monitor.broker, name)
 
 
 NAMED: dict[tuple[str, str], Answer] = {
     ("groups", "why"): _why_group,
     ("groups", "lag"): _lag,
+    ("topics", "why"): _why_topic,
 }
 
 
@@ -51,15 +59,15 @@ def find(path: str) -> tuple[Answer, str] | None:
     return None if answer is None else (answer, unquote(words[1]))
 
 
-async def answer(broker: BrokerContext, asked: tuple[Answer, str]) -> tuple[int, Any]:
+async def answer(monitor: Monitor, asked: tuple[Answer, str]) -> tuple[int, Any]:
     """The status and the document of an answer."""
     function, name = asked
     try:
-        return 200, await function(broker, name)
+        return 200, await function(monitor, name)
     except ProtocolError as error:
         document = {"error": error.code.name, "message": error.message}
         if isinstance(error, NotCoordinator):
-            document["coordinator"] = _coordinator(broker, name)
+            document["coordinator"] = _coordinator(monitor.broker, name)
         return STATUS.get(error.code, 500), document
 
 

@@ -41,6 +41,7 @@ A pause costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
+    "/api/v1/clients": status.clients,
     "/api/v1/groups": status.groups,
     "/api/v1/telemetry": status.telemetry,
 }
@@ -110,7 +111,7 @@ class HttpServer:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
         elif (asked := named.find(path)) is not None:
-            code, document = await named.answer(self.monitor.broker, asked)
+            code, document = await named.answer(self.monitor, asked)
             text = json.dumps(document, indent=2)
             await self._answer(writer, code, text + "\n", "application/json")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from ottla.broker.http.monitor import Monitor
 
 LISTED_MAX = 10_000
+SAME = ("listener", "principal", "client_id", "software", "software_version")
+"""What the connections of one client have in common, with their host."""
+SUMMED = ("received_bytes_per_second", "sent_bytes_per_second")
+JOINED = ("produces_to", "fetches_from")
 
 
 def status(monitor: Monitor) -> dict[str, Any]:
@@ -44,7 +49,7 @@ def status(monitor: Monitor) -> dict[str, Any]:
 
 def connections(monitor: Monitor) -> list[dict[str, Any]]:
     """The connections: client software, address, newest request, bytes, requests, and rates."""
-    now = monitor.loop.time()
+    now, names = monitor.loop.time(), monitor.broker.image.names
     found = []
     for connection in monitor.connections():
         client = connection.client
@@ -65,10 +70,37 @@ def connections(monitor: Monitor) -> list[dict[str, Any]]:
             "sent_bytes": connection.sent,
             "received_bytes_per_second": round(rates[0], 1),
             "sent_bytes_per_second": round(rates[1], 1),
+            "produces_to": sorted(client.written or ()),
+            "fetches_from": topic_names(client.read, names),
         })
         if len(found) >= LISTED_MAX:
             break
     return found
+
+
+def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, str]) -> list[str]:
+    """The topics that a client reads; newer clients ask by id, and some ids are deleted topics'."""
+    return sorted(
+        names.get(each, "") if isinstance(each, bytes) else each
+        for each in read or () if isinstance(each, str) or each in names
+    )
+
+
+def clients(monitor: Monitor) -> list[dict[str, Any]]:
+    """The connections, those of one client together: how many, their rates and their topics."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in connections(monitor):
+        host = each["peer"].rpartition(":")[0] or each["peer"]
+        same = {"host": host, **{name: each[name] for name in SAME}}
+        row = found.setdefault((*same.values(),), {
+            **same, "connections": 0, **dict.fromkeys(SUMMED, 0), **{name: [] for name in JOINED},
+        })
+        row["connections"] += 1
+        for name in SUMMED:
+            row[name] = round(row[name] + each[name], 1)
+        for name in JOINED:
+            row[name] = sorted({*row[name], *each[name]})
+    return list(found.values())
 
 
 def groups(monitor: Monitor) -> list[dict[str, Any]]:

@@ -12,8 +12,12 @@ cdef class Client:
     cdef readonly str software_version
     cdef object rules                       # the decisions from which these two come
     cdef set writable, readable             # kept here by Producing and Fetching, see `allowed`
+    cdef public bint samples_writes, samples_reads  # the next request of the kind is to be noted
+    cdef int sample_number
+    cdef readonly dict written, read        # topic name or id -> number of the newest sample
     cdef object quotas                      # kept here by broker/quotas: the client's quotas
 
     cpdef Client named(self, str client_id)
     cdef bint allowed(self, object rules, bint writing, object topic) except -1
     cdef int allow(self, object rules, bint writing, object topic) except -1
+    cdef int sampled(self, bint writing, object topic) except -1

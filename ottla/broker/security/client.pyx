@@ -5,6 +5,8 @@ ANONYMOUS = "User:ANONYMOUS"
 
 cdef enum:
     ALLOWED_MAX = 1000              # topics kept for each client, to write to and to read
+    SAMPLED_MAX = 100               # topics noted for each client, written and read
+    SAMPLES_KEPT = 24               # after so many samples without it a topic is forgotten
 
 
 cdef class Client:
@@ -23,6 +25,7 @@ cdef class Client:
             self.host, self.listener, self.connection_id, self.principal, self.protocol)
         client.client_id, client.by_token = client_id, self.by_token
         client.software_name, client.software_version = self.software_name, self.software_version
+        client.written, client.read = self.written, self.read
         return client
 
     cdef bint allowed(self, object rules, bint writing, object topic) except -1:
@@ -42,6 +45,29 @@ cdef class Client:
         if len(topics) >= ALLOWED_MAX:
             topics.clear()
         topics.add(topic)
+        return 0
+
+    def sample(self, int number):
+        """Have the topics of the next Produce and of the next Fetch noted, and forget those that
+        were not seen in SAMPLES_KEPT samples."""
+        for topics in (self.written, self.read):
+            if topics is not None:
+                for topic in [each for each, at in topics.items() if at < number - SAMPLES_KEPT]:
+                    del topics[topic]
+        self.sample_number = number
+        self.samples_writes = self.samples_reads = True
+
+    cdef int sampled(self, bint writing, object topic) except -1:
+        """A request that is to be noted has this topic."""
+        cdef dict topics = self.written if writing else self.read
+        if topics is None:
+            topics = {}
+            if writing:
+                self.written = topics
+            else:
+                self.read = topics
+        if topic in topics or len(topics) < SAMPLED_MAX:
+            topics[topic] = self.sample_number
         return 0
 
     def authenticated(self, str principal, bint by_token):

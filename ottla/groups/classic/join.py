@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Join, Joined, JoinedMember, NewMemberId
-from ottla.groups.classic.noting import note_joined, note_joined_again, note_member
+from ottla.groups.classic.notes import note_joined, note_joined_again, note_member
 from ottla.groups.classic.rebalance import (
     SESSION,
     arm_session,

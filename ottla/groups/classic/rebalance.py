@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Joined, JoinedMember
-from ottla.groups.classic.noting import (
+from ottla.groups.classic.notes import (
     note_began,
     note_emptied,
     note_gathered,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.messages import Leaving, Sync, Synced
-from ottla.groups.classic.noting import note_left, note_rebalanced
+from ottla.groups.classic.notes import note_left, note_rebalanced
 from ottla.groups.classic.rebalance import (
     SESSION,
     SYNC,

@@ -17,7 +17,7 @@ from ottla.groups.classic.subscription import Subscription, read_subscription
 from ottla.groups.consumer.draft import Draft, subscription_changed, topics_changed
 from ottla.groups.consumer.heartbeat import SESSION, arm_rebalance, take_place
 from ottla.groups.consumer.migration import assignment_bytes, offer_downgrade
-from ottla.groups.consumer.noting import note_arrival, note_if_settled
+from ottla.groups.consumer.notes import note_arrival, note_if_settled
 from ottla.groups.errors import (
     FencedInstance,
     GroupMaxSizeReached,

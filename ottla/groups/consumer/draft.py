@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.consumer.assignors import ASSIGNORS, Subscriber
 from ottla.groups.consumer.group import ConsumerGroup, hash_of
-from ottla.groups.consumer.noting import note_began, note_emptied
+from ottla.groups.consumer.notes import note_began, note_emptied
 from ottla.groups.consumer.patterns import matching
 from ottla.groups.consumer.reconciliation import Owned, reconcile
 from ottla.groups.records import (

@@ -10,7 +10,7 @@ from ottla.groups.consumer import patterns
 from ottla.groups.consumer.draft import Draft, subscription_changed
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
 from ottla.groups.consumer.migration import offer_downgrade
-from ottla.groups.consumer.noting import note_arrival, note_if_settled, note_member
+from ottla.groups.consumer.notes import note_arrival, note_if_settled, note_member
 from ottla.groups.errors import (
     FencedInstance,
     FencedMemberEpoch,

@@ -80,8 +80,8 @@ def _did_not_sync(fields: Fields) -> str:
 def _did_not_revoke(fields: Fields) -> str:
     partitions = count(fields["partitions"], "partition")
     return (
-        f"{member(fields)} was removed: it did not give up {partitions} within its rebalance timeout"
-        f" of {duration(fields['timeout_ms'])}"
+        f"{member(fields)} was removed: it did not give up {partitions} within its rebalance"
+        f" timeout of {duration(fields['timeout_ms'])}"
     )
 
 

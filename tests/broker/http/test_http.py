@@ -296,6 +296,44 @@ def test_who_is_connected_is_said_with_software_and_address(broker: RunningBroke
     assert mine["sent_bytes"] > 0 < mine["received_bytes"]
 
 
+def test_what_each_client_writes_and_reads_is_sampled(broker: RunningBroker, topic: str) -> None:
+    """Of each kind the next request after a sample began is noted, and no other."""
+    assert broker.server.http is not None
+    monitor = broker.server.http.monitor
+    topics = [topic, f"{topic}-other"]
+    with WireClient(broker.address) as client:
+        asked = [MetadataRequest.Topic(name=each) for each in topics]
+        client.call(MetadataRequest(topics=asked), 12)
+
+        def use(name: str) -> None:
+            assert produce(client, name, batch(b"a")).error_code == 0
+            fetch(client, name)
+
+        def mine() -> tuple[list[str], list[str]]:
+            port = client.socket.getsockname()[1]
+            [found] = [each for each in json.loads(get(broker, "/api/v1/connections"))
+                       if each["peer"] == f"127.0.0.1:{port}"]
+            return found["produces_to"], found["fetches_from"]
+
+        [connection] = [each for each in monitor.connections()
+                        if each.client.peer().endswith(f":{client.socket.getsockname()[1]}")]
+        use(topics[0])
+        assert mine() == ([], []), "nobody has asked for a sample yet"
+        broker.call(connection.client.sample, 1)
+        for each in topics:
+            use(each)
+        assert mine() == ([topic], [topic])
+        broker.call(connection.client.sample, 2)
+        use(topics[1])
+        assert mine() == (topics, topics)
+        [row] = [each for each in json.loads(get(broker, "/api/v1/clients"))
+                 if topic in each["produces_to"]]
+        assert (row["client_id"], row["host"], row["connections"]) == ("test", "127.0.0.1", 1)
+        assert (row["produces_to"], row["fetches_from"]) == (topics, topics)
+        broker.call(connection.client.sample, 100)
+        assert mine() == ([], []), "what was not seen for long is forgotten"
+
+
 def test_the_command_shows_who_is_connected(
     broker: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

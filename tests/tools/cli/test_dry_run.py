@@ -13,7 +13,8 @@ from tests.tools.cli.ottla_command import Ottla
 
 READS = {
     "topic list", "topic describe", "topic offsets", "topic browse", "group list", "group describe",
-    "config show", "cluster info", "cluster apis", "cluster dirs", "cluster quorum",
+    "group why", "topic why", "config show", "cluster info", "cluster apis", "cluster dirs",
+    "cluster quorum",
     "cluster check", "feature list", "reassign list", "reassign plan", "transaction list",
     "transaction describe", "transaction hanging",
     "quota list", "acl list", "user list", "perf consume", "server status", "server connections",

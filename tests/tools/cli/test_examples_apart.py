@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -119,6 +120,46 @@ def console(folder: Path) -> None:
         end(process)            # its standard input is closed
 
 
+def whys(folder: Path) -> None:
+    """The address of the HTTP port comes from the broker's settings."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as chosen,
+        RunningBroker(folder / "first", **OVERRIDES) as without,
+    ):
+        port = chosen.getsockname()[1]
+        refused = Ottla(f"127.0.0.1:{without.port}")
+        refused.ok("topic create orders --partitions 1")
+        assert "set ottla.http.listener" in refused(EXAMPLES["topic why"]).err
+    with RunningBroker(
+        folder / "data", ottla_http_listener=f"127.0.0.1:{port}",
+        group_initial_rebalance_delay_ms=0,
+    ) as broker:
+        ottla = Ottla(f"127.0.0.1:{broker.port}")
+        ottla.ok("topic create orders --partitions 1")
+        ottla.ok("produce orders", b"first\nsecond\n")
+        consumer = Consumer({"bootstrap.servers": ottla.address, "group.id": "billing",
+                             "client.id": "till", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["orders"])
+        record = consumer.poll(30)
+        assert record is not None
+        consumer.commit(record, asynchronous=False)
+        consumer.close()
+        shown = ottla.ok(EXAMPLES["group why"])
+        assert "group billing: Empty, Classic, 0 members, coordinated by broker " in shown
+        assert "the group has no members, for " in shown and "1 record (" in shown
+        joined, _, left, emptied = shown.splitlines()[-4:]
+        assert "  member till-" in joined
+        assert joined.endswith(" of 127.0.0.1 joined and reads orders")
+        assert "  member till-" in left and left.endswith(" of 127.0.0.1 left")
+        assert emptied.endswith("the last member is gone: the group is empty")
+        (document,) = json.loads(ottla.ok(f"{EXAMPLES['group why']} -o json"))
+        assert [each["kind"] for each in document["now"]] == ["no_members", "lag"]
+        assert ottla.ok(f"{EXAMPLES['group why']} -o name") == "billing\n"
+        assert "nothing is wrong with it" in ottla.ok(EXAMPLES["topic why"])
+        assert ottla("group why none").status == ottla("topic why none").status == 1
+        assert "localhost:1" in ottla("group why billing --url http://localhost:1").err
+
+
 def mirror(folder: Path) -> None:
     with (
         RunningBroker(folder / "from", **OVERRIDES) as source,
@@ -194,6 +235,8 @@ RUN: dict[str, Callable[[Path], None]] = {
     "server stop": server_stop,
     "server connections": server_connections,
     "console": console,
+    "group why": whys,
+    "topic why": whys,
     "mirror": mirror,
     "kafka-mirror-maker": kafka_mirror_maker,
     "kafka-server-start": kafka_server_start_and_stop,

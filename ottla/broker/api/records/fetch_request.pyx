@@ -18,6 +18,7 @@ from ottla.wire.headers cimport write_response_header
 cdef enum:
     FETCH = 1
     FIELDS_SIZE = 48            # of a partition in a reply, besides its records
+    SAMPLED_MAX = 1000          # partitions whose topics are noted of one request
 
 
 cdef Held serve_fetch(
@@ -33,6 +34,8 @@ cdef Held serve_fetch(
             <int64_t>fetch.size_max, queue.quotas.fetch_size_max(client))
         fetch.size_min = min(fetch.size_min, fetch.size_max)
     fetching.begin(fetch, queue.clock.monotonic())
+    if client.samples_reads:
+        sample(client, fetch)
     if fetch.version < ZSTD_SINCE and fetch.session is not None:
         # An abandoned request of this session may have left some.
         forget_conversions(list(fetch.session.items.values()))
@@ -46,6 +49,18 @@ cdef Held serve_fetch(
     waiting.wait.start(fetch.wait_ms_max * 0.001)
     waiting.convert()
     return waiting
+
+
+cdef int sample(Client client, Fetch fetch) except -1:
+    """Note the topics of a request, and of its session."""
+    cdef Py_ssize_t looked = 0
+    client.samples_reads = False
+    for item in fetch.items if fetch.session is None else fetch.session.items.values():
+        client.sampled(False, (<FetchItem>item).topic)
+        looked += 1
+        if looked == SAMPLED_MAX:
+            break
+    return 0
 
 
 cdef bint try_fetch(

@@ -157,6 +157,8 @@ cdef class Producing:
         serving.internal = name if name in INTERNAL_TOPICS else None
         if found is None:
             return UnknownTopicOrPartition("no such topic")
+        if serving.client.samples_writes:
+            serving.client.sampled(True, name)
         return found
 
     cdef object refusal_of(self, Serving serving, str name):

@@ -107,6 +107,7 @@ cdef class ProduceRequest(Serving):
         """The reply is complete but for its length: send it, or queue it with its promises."""
         cdef Writer reply = self.reply
         cdef int32_t throttle_ms = 0
+        self.client.samples_writes = False
         if self.queue.quotas.active:
             throttle_ms = self.queue.charge(PRODUCE, self.queue.frame_size)
         if self.acks == 0:

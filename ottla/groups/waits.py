@@ -95,10 +95,11 @@ def _classic(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
 def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
     elapsed, since = _since(moment, group.state_ms)
     if group.came_from_empty:
+        delay_ms = moment.settings.group_initial_rebalance_delay_ms
         yield Finding(
             "initial_delay",
             f"the group has been forming{since}: it waits for more members, as"
-            f" group.initial.rebalance.delay.ms = {moment.settings.group_initial_rebalance_delay_ms} says",
+            f" group.initial.rebalance.delay.ms = {delay_ms} says",
             {"elapsed_ms": elapsed},
         )
         return
@@ -116,9 +117,11 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
              "left_ms": max(0, left_ms)},
         )
     elif group.pending_joins:
+        clients = count(len(group.pending_joins), "client")
         yield Finding(
             "waiting_for_new_members",
-            f"{REBALANCING}{since}; it waits for {count(len(group.pending_joins), 'client')} with a new member id to join with it{ends}",
+            f"{REBALANCING}{since}; it waits for {clients} with a new member id to join with it"
+            f"{ends}",
             {"elapsed_ms": elapsed, "left_ms": max(0, left_ms)},
         )
 

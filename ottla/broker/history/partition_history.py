@@ -1,0 +1,146 @@
+"""The events of the partitions with a replica here: who left the in-sync set and why, who leads.
+
+Everything is read from the difference of two metadata images, once for each partition that changed.
+The leader adds what only it knows: how far a follower was behind when it asked for its removal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.history.reasons import new_leader_reason, out_of_sync_reason
+from ottla.groups.history.rings import Event, Rings, event
+from ottla.replication.metadata import PartitionExtra
+
+if TYPE_CHECKING:
+    from ottla.log.files.clock import Clock
+    from ottla.replication.metadata import MetadataImage, PartitionState
+    from ottla.replication.partition import Partition
+
+EACH_MAX = 30
+BYTES_MAX = 8 << 20
+LEAVING_MAX = 10_000
+LOOKED_AT = 500
+"""Partitions in one step."""
+NONE = PartitionExtra()
+
+Key = tuple[bytes, int]
+"""A topic's id and a partition's index."""
+
+
+class Behind(NamedTuple):
+    """How far a follower was behind when its leader asked for its removal."""
+
+    records: int
+    """-1 if it has sent no fetch in this leader epoch."""
+    ms: int
+    """Since it was last caught up, -1 if it never was in this leader epoch."""
+
+
+class PartitionHistory:
+    """The newest events of each partition with a replica on this broker."""
+
+    def __init__(self, node_id: int, clock: Clock) -> None:
+        self.node_id, self.clock = node_id, clock
+        self.rings: Rings[Key] = Rings(EACH_MAX, BYTES_MAX)
+        self.leaving: dict[Key, dict[int, Behind]] = {}
+        """The removals that this broker has asked the controller for."""
+
+    def asks_for_removal(self, partition: Partition, nodes: Collection[int]) -> None:
+        """This broker leads a partition, and asks for the removal of followers that lag."""
+        ends = {node: end for node, _, end, _, _ in partition.follower_states()}
+        log_end, followers = partition.log.log_end_offset, partition.followers
+        if followers is None:
+            return
+        now_ms = self.clock.monotonic_ms()
+        if len(self.leaving) >= LEAVING_MAX:
+            self.leaving.clear()            # of deleted topics, or of refused requests
+        self.leaving[partition.topic_id, partition.index] = {
+            node: Behind(
+                -1 if ends.get(node, -1) < 0 else max(0, log_end - ends[node]),
+                followers.behind_ms(node, now_ms),
+            )
+            for node in nodes
+        }
+
+    def follow(
+        self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
+    ) -> Iterator[None]:
+        """Note what has changed, one partition in each step."""
+        for name in topics:
+            before, after = old.topics.get(name), new.topics.get(name)
+            if before is None or after is None or before.topic_id != after.topic_id:
+                continue
+            for index, (was, now) in enumerate(
+                zip(before.partitions, after.partitions, strict=False)
+            ):
+                if was is not now and self.node_id in (*was.replicas, *now.replicas):
+                    self._note(Change((after.topic_id, index), old, new, was, now))
+                    yield
+                elif index % LOOKED_AT == LOOKED_AT - 1:
+                    yield
+
+    def _note(self, change: Change) -> None:
+        was, now = change.was, change.now
+        asked = self.leaving.pop(change.key, {})
+        failed, works = (now.extra or NONE).offline, (was.extra or NONE).offline
+        for node in sorted({*failed} - {*works}):
+            self._add(change, "directory_failed", broker=node)
+        for node in was.isr:
+            if node not in now.isr:
+                self._add(change, "left_isr", broker=node, **self._why(change, node, asked))
+        if was.leader != now.leader:
+            kind, text = new_leader_reason(change.old, change.new, was, now)
+            self._add(
+                change, "leader_changed", leader=now.leader, former=was.leader, reason_kind=kind,
+                reason=text,
+            )
+        for node in now.isr:
+            if node not in was.isr:
+                self._add(change, "joined_isr", broker=node, out_ms=self._out_ms(change.key, node))
+        for node in sorted({*works} - {*failed}):
+            self._add(change, "directory_works", broker=node)
+        if was.replicas != now.replicas:
+            self._add(change, "replicas_changed", replicas=now.replicas, former=was.replicas)
+
+    def _why(self, change: Change, node: int, asked: dict[int, Behind]) -> dict[str, Any]:
+        """Why a replica has left the in-sync set."""
+        behind = asked.get(node)
+        kind, text = out_of_sync_reason(change.new, change.was, change.now, node)
+        if kind == "lagging" and behind is not None:
+            return {
+                "reason_kind": kind, "reason": text, "behind": behind.records,
+                "behind_ms": behind.ms,
+            }
+        return {"reason_kind": kind, "reason": text}
+
+    def _add(self, change: Change, kind: str, **fields: Any) -> None:
+        now_ms, tick_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        fields |= {
+            "isr": change.now.isr, "partition_epoch": change.now.partition_epoch,
+            "leader_epoch": change.now.leader_epoch,
+        }
+        self.rings.add(change.key, event(now_ms, tick_ms, kind, fields))
+
+    def _out_ms(self, key: Key, node: int) -> int | None:
+        """How long a replica was out of sync."""
+        left = self.left(key, node)
+        return None if left is None else self.clock.monotonic_ms() - left.tick_ms
+
+    def left(self, key: Key, node: int) -> Event | None:
+        """When a replica has left the in-sync set last, as far as that is known."""
+        for each in reversed(self.rings.of(key)):
+            if each.fields.get("broker") == node and each.kind in ("left_isr", "joined_isr"):
+                return each if each.kind == "left_isr" else None
+        return None
+
+
+class Change(NamedTuple):
+    """A partition in two images."""
+
+    key: Key
+    old: MetadataImage
+    new: MetadataImage
+    was: PartitionState
+    now: PartitionState

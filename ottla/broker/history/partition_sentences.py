@@ -1,0 +1,72 @@
+"""A sentence for each event of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.groups.history.rings import Event
+from ottla.groups.history.words import count, duration, listed
+from ottla.replication.metadata import NO_LEADER
+
+Fields = Mapping[str, Any]
+
+
+def sentence(of: Event) -> str:
+    """An event in plain English, without its time."""
+    text = SENTENCES[of.kind](of.fields)
+    return text if of.times == 1 else f"{text} ({of.times} times)"
+
+
+def nodes(of: Any) -> str:
+    """1, 2 and 3."""
+    return listed([str(node) for node in of]) or "nobody"
+
+
+def lag_in_words(fields: Fields) -> str:
+    """How far a replica was behind when it left the in-sync set; empty if only its leader knows."""
+    behind, behind_ms = fields.get("behind"), fields.get("behind_ms")
+    if behind is None or behind_ms is None:
+        return ""
+    if behind < 0:
+        return ": it had sent no fetch to this leader"
+    when = "" if behind_ms < 0 else f" for {duration(behind_ms)}"
+    return f": it had not caught up{when}, and was {count(behind, 'record')} behind"
+
+
+def _left(fields: Fields) -> str:
+    return (
+        f"broker {fields['broker']} left the in-sync set: {fields['reason']}{lag_in_words(fields)};"
+        f" in sync: {nodes(fields['isr'])}"
+    )
+
+
+def _joined(fields: Fields) -> str:
+    out_ms = fields.get("out_ms")
+    after = "" if out_ms is None else f" after {duration(out_ms)}"
+    return (
+        f"broker {fields['broker']} has caught up{after} and joined the in-sync set; in sync:"
+        f" {nodes(fields['isr'])}"
+    )
+
+
+def _leader(fields: Fields) -> str:
+    if fields["leader"] == NO_LEADER:
+        return f"nobody leads any more: {fields['reason']}"
+    former = "" if fields["former"] == NO_LEADER else f" instead of broker {fields['former']}"
+    return f"broker {fields['leader']} leads{former}: {fields['reason']}"
+
+
+SENTENCES: dict[str, Callable[[Fields], str]] = {
+    "left_isr": _left,
+    "joined_isr": _joined,
+    "leader_changed": _leader,
+    "directory_failed": lambda fields: (
+        f"the log directory of broker {fields['broker']} has failed, or its log is damaged"
+    ),
+    "directory_works": lambda fields: f"the log directory of broker {fields['broker']} works again",
+    "replicas_changed": lambda fields: (
+        f"a reassignment changed the replicas from {nodes(fields['former'])} to"
+        f" {nodes(fields['replicas'])}"
+    ),
+}

@@ -1,0 +1,74 @@
+"""Why a replica is out of sync, and why another one leads: read from the metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.metadata import NO_LEADER, PartitionExtra
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage, PartitionState
+
+NONE = PartitionExtra()
+
+
+def out_of_sync_reason(
+    image: MetadataImage, was: PartitionState, now: PartitionState, node: int
+) -> tuple[str, str]:
+    """Why a replica left the in-sync set: for programs and in words."""
+    extra, before = now.extra or NONE, was.extra or NONE
+    if node not in now.replicas:
+        return "reassigned", "a reassignment took its replica away"
+    if node in extra.offline:
+        return "directory_failed", "its log directory has failed, or its log is damaged"
+    if node not in image.brokers:
+        return "gone", "it stopped, or lost its session with ZooKeeper"
+    if node in image.leaving:
+        return "shutting_down", "it is shutting down"
+    if node in before.lost:
+        return "log_missing", "its log was missing when it came back"
+    if node in before.doubtful:
+        return "unclean_stop", "its machine stopped without warning and its log may lack records"
+    if was.leader != now.leader and now.isr == (now.leader,) and now.leader not in was.isr:
+        return "unclean_election", "an unclean election made another replica lead"
+    return "lagging", "its leader found that it lags"
+
+
+def new_leader_reason(
+    old: MetadataImage, new: MetadataImage, was: PartitionState, now: PartitionState
+) -> tuple[str, str]:
+    """Why the leader changed: for programs and in words."""
+    kind, text = _former_leader(new, was, now)
+    if now.leader == NO_LEADER:
+        return kind, f"{text}, and no other replica may lead" if text else "no replica may lead"
+    extra = was.extra or NONE
+    if now.isr == (now.leader,) and now.leader not in {*was.isr, *extra.elr, *extra.awaited}:
+        return "unclean", "an unclean election: it was not in sync, and may lack records"
+    if was.leader == NO_LEADER:
+        back = now.leader in new.brokers and now.leader not in old.brokers
+        return "back", "it is back" if back else "it may lead again"
+    if text:
+        return kind, text
+    if now.leader == now.replicas[0]:
+        return "preferred", "it is the preferred leader"
+    return "elected", "it was elected"
+
+
+def _former_leader(
+    image: MetadataImage, was: PartitionState, now: PartitionState
+) -> tuple[str, str]:
+    """Why the former leader leads no more; empty if it still could."""
+    node = was.leader
+    if node == NO_LEADER:
+        return "", ""
+    if node not in now.replicas:
+        return "reassigned", f"a reassignment took the replica of broker {node} away"
+    if node in (now.extra or NONE).offline:
+        return "directory_failed", (
+            f"the log directory of broker {node} has failed, or its log is damaged"
+        )
+    if node not in image.brokers:
+        return "gone", f"broker {node} stopped, or lost its session with ZooKeeper"
+    if node in image.leaving:
+        return "shutting_down", f"broker {node} is shutting down"
+    return "", ""

@@ -1,0 +1,194 @@
+"""Why is a replica out of sync, why does nobody lead? What is so now, then what has happened.
+
+Each broker answers about the partitions with a replica on it. The leader knows how far its
+followers are behind; a partition that nobody leads is explained by every broker that has a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.history.partition_sentences import lag_in_words, nodes, sentence
+from ottla.broker.history.reasons import out_of_sync_reason
+from ottla.broker.threads.slices import Slices
+from ottla.groups.history.words import count, duration
+from ottla.groups.waits import Finding
+from ottla.replication.metadata import NO_LEADER, PartitionExtra
+from ottla.wire.errors import UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
+    from ottla.groups.history.rings import Event
+    from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
+    from ottla.replication.partition import Partition
+
+NONE = PartitionExtra()
+PARTITIONS_MAX = 10_000
+EVENTS_MAX = 1_000
+
+
+async def why_topic(broker: BrokerContext, name: str) -> dict[str, Any]:
+    """The answer of this broker. Raises UnknownTopicOrPartition."""
+    image, slices = broker.image, Slices()
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"topic {name!r} not found")
+    partitions, events = [], []
+    for index, state in enumerate(topic.partitions[:PARTITIONS_MAX]):
+        if broker.node_id not in state.replicas:
+            continue
+        found = list(_standing(broker, image, topic, index))
+        partitions.append({
+            "partition": index, "leader": state.leader, "replicas": state.replicas,
+            "isr": state.isr, "led_here": state.leader == broker.node_id,
+            "now": [{"kind": each.kind, "text": each.text, **each.fields} for each in found],
+        })
+        events += [
+            event_as_json(index, each)
+            for each in broker.histories.partitions.rings.of((topic.topic_id, index))
+        ]
+        if slices.over:
+            await slices.pause()
+    events.sort(key=lambda each: each["at_ms"])
+    return {
+        "topic": name, "broker": broker.node_id, "at_ms": broker.clock.now_ms(),
+        "partitions": partitions, "events": events[-EVENTS_MAX:],
+    }
+
+
+def event_as_json(index: int, event: Event) -> dict[str, Any]:
+    """An event of a partition with its sentence."""
+    return {
+        "at_ms": event.at_ms, "partition": index, "kind": event.kind, "text": sentence(event),
+        "times": event.times, "last_ms": event.last_ms if event.times > 1 else event.at_ms,
+        **{name: value for name, value in event.fields.items() if value is not None},
+    }
+
+
+def _standing(
+    broker: BrokerContext, image: MetadataImage, topic: TopicImage, index: int
+) -> Iterator[Finding]:
+    """What is not as it should be with a partition, the causes first."""
+    state = topic.partitions[index]
+    partition = broker.replicas.partition(topic.name, index)
+    if partition is not None:
+        yield from _log(broker, partition)
+    if state.leader == NO_LEADER:
+        yield _leaderless(image, state)
+    elif state.leader == broker.node_id and partition is not None:
+        for node in state.replicas:
+            if node not in state.isr:
+                yield _out_of_sync(broker, image, topic, index, node)
+        if partition.under_min_isr:
+            yield Finding(
+                "under_min_isr",
+                f"writes with acks=all are refused: min.insync.replicas is"
+                f" {partition.log.config.min_insync_replicas}, and only {nodes(state.isr)} of"
+                f" {nodes(state.replicas)} is in sync", {"isr": state.isr},
+            )
+        yield from _reassignment(state)
+        stable = partition.last_stable_offset()
+        if stable < partition.high_watermark:
+            yield Finding(
+                "open_transaction",
+                f"a transaction is open since offset {stable}: consumers with"
+                " isolation.level=read_committed wait for its end, and"
+                f" {count(partition.high_watermark - stable, 'record')} wait",
+                {"stable_offset": stable},
+            )
+        if state.leader != state.replicas[0]:
+            yield Finding(
+                "not_preferred",
+                f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
+                " election of preferred leaders moves it back once that is in sync",
+                {"leader": state.leader, "preferred": state.replicas[0]},
+            )
+
+
+def _log(broker: BrokerContext, partition: Partition) -> Iterator[Finding]:
+    """What is wrong with the log on this broker."""
+    if partition.log.offline is not None:
+        yield Finding(
+            "log_offline",
+            f"the log on broker {broker.node_id} is offline: {partition.log.offline}",
+            {"broker": broker.node_id},
+        )
+    home = broker.replicas.storage.homes.get((partition.topic, partition.index))
+    if home is not None and home.space.full:
+        yield Finding(
+            "directory_full",
+            f"log directory {home.path} on broker {broker.node_id} is full: writes are refused"
+            " until it has space", {"broker": broker.node_id, "path": home.path},
+        )
+
+
+def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
+    """Nobody leads: who could, and why that one does not."""
+    extra = state.extra or NONE
+    able = [*state.isr, *(node for node in extra.elr if node not in state.isr)]
+    why = "; ".join(
+        f"broker {node}: {out_of_sync_reason(image, state, state, node)[1]}"
+        if node not in image.brokers or node in extra.offline or node in image.leaving
+        or node in (*extra.lost, *extra.doubtful) else f"broker {node} is awaited"
+        for node in able
+    )
+    ends = f"it ends when {'one of ' if len(able) > 1 else ''}broker {nodes(able)} is back"
+    if image.adopting is not None:
+        ends = "a restored ZooKeeper is being adopted, which goes before"
+    return Finding(
+        "no_leader",
+        f"nobody leads, so nobody reads or writes: only {nodes(able)} is known to have everything"
+        f" that was committed ({why}); {ends}, or with an unclean election, which may lose records",
+        {"able": able},
+    )
+
+
+def _out_of_sync(
+    broker: BrokerContext, image: MetadataImage, topic: TopicImage, index: int, node: int
+) -> Finding:
+    """A replica that is out of sync: since when, why, how far behind, and what will end it."""
+    partition = broker.replicas.partition(topic.name, index)
+    assert partition is not None, "only its leader asks"
+    left = broker.histories.partitions.left((topic.topic_id, index), node)
+    state = topic.partitions[index]
+    ends = {each: end for each, _, end, _, _ in partition.follower_states()}
+    behind = partition.log.log_end_offset - ends[node] if ends.get(node, -1) >= 0 else None
+    fields: dict[str, Any] = {"broker": node, "behind": behind}
+    text = f"broker {node} is out of sync"
+    if left is not None:
+        elapsed = broker.clock.monotonic_ms() - left.tick_ms
+        fields |= {"since_ms": left.at_ms, "elapsed_ms": elapsed}
+        text += f" for {duration(elapsed)}, because {left.fields['reason']}"
+        text += lag_in_words(left.fields)
+    kind, reason = out_of_sync_reason(image, state, state, node)
+    if kind in ("gone", "shutting_down", "directory_failed"):
+        text += "" if left is not None and left.fields["reason_kind"] == kind else f": now {reason}"
+        ending = {
+            "gone": f"it ends once broker {node} is back and has caught up",
+            "shutting_down": f"it ends once broker {node} has restarted and has caught up",
+            "directory_failed": "it ends once that log directory works again",
+        }[kind]
+    elif behind is None:
+        ending = "it has sent no fetch to this leader yet"
+    else:
+        ending = f"it is {count(behind, 'record')} behind now, and joins once it has them"
+        if broker.leader_throttle is not None and _is_throttled(image, topic.name):
+            ending += "; its copying is throttled by leader.replication.throttled.rate"
+    return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": kind})
+
+
+def _is_throttled(image: MetadataImage, topic: str) -> bool:
+    return "leader.replication.throttled.replicas" in image.config_of("topic", topic)
+
+
+def _reassignment(state: PartitionState) -> Iterator[Finding]:
+    extra = state.extra or NONE
+    if extra.adding or extra.removing:
+        missing = [node for node in extra.adding if node not in state.isr]
+        waits = f"; it waits for {nodes(missing)} to be in sync" if missing else ""
+        yield Finding(
+            "reassigning",
+            f"a reassignment adds {nodes(extra.adding)} and removes {nodes(extra.removing)}{waits}",
+            {"adding": extra.adding, "removing": extra.removing},
+        )

@@ -1,0 +1,173 @@
+"""`ottla group why` and `ottla topic why`: what is so now, then what has happened.
+
+Brokers tell it on their HTTP ports, whose addresses are in their settings. The group or the topic
+is described as the user first: who may not do that gets no answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+from ottla.client.errors import ClientError, Unreachable, check
+from ottla.tools.admin import configs, groups, topics
+from ottla.tools.cli.bootstrap import connect
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+SETTING = "ottla.http.listener"
+SECONDS = 10.0
+NO_LEADER = -1
+Document = dict[str, Any]
+
+
+def group(options: Namespace) -> None:
+    """`ottla group why`."""
+    found = []
+    with connect(options) as cluster:
+        for name in options.group:
+            groups.describe(cluster, name)
+            url = options.url or http_address(cluster, cluster.coordinator_id(name))
+            found.append(asked(url, f"/api/v1/groups/{quote(name, safe='')}/why"))
+    if not _printed(options, found, "group"):
+        for one in found:
+            print(
+                f"group {one['group']}: {one['state']}, {one['type']}, {one['members']} members,"
+                f" coordinated by broker {one['coordinator']} since"
+                f" {moment(one['coordinated_since_ms'])}"
+            )
+            _print_list("now", (each["text"] for each in one["now"]), "it waits for nothing")
+            _print_list("what happened", map(_line, one["events"]), "nothing is known")
+
+
+def topic(options: Namespace) -> None:
+    """`ottla topic why`: the brokers with replicas are asked, and their answers put together."""
+    found = []
+    with connect(options) as cluster:
+        for described in topics.describe(cluster, options.topic):
+            check(described.error, what=f"topic {described.name!r}")
+            brokers = {node for part in described.partitions for node in part.replicas}
+            urls = [options.url] if options.url else [
+                http_address(cluster, node) for node in sorted(brokers & {*cluster.live()})
+            ]
+            path = f"/api/v1/topics/{quote(str(described.name), safe='')}/why"
+            found.append(together([asked(url, path) for url in urls]))
+    if not _printed(options, found, "topic"):
+        for one in found:
+            print(f"topic {one['topic']}: {len(one['partitions'])} partitions")
+            _print_list("now", (
+                f"partition {part['partition']}: {each['text']}"
+                for part in one["partitions"] for each in part["now"]
+            ), "nothing is wrong with it")
+            _print_list("what happened", (
+                f"{moment(each['at_ms'])}  partition {each['partition']}: {each['text']}"
+                for each in one["events"]
+            ), "nothing is known")
+
+
+def together(answers: list[Document]) -> Document:
+    """One answer from those of several brokers: each partition as its leader sees it, and each
+    event once, as the broker tells it that knows most."""
+    partitions: dict[int, Document] = {}
+    events: dict[tuple[Any, ...], Document] = {}
+    for answer in answers:
+        for part in answer["partitions"]:
+            known = partitions.get(part["partition"])
+            if known is None or part["led_here"]:
+                partitions[part["partition"]] = part
+        for each in answer["events"]:
+            key = tuple(each.get(name) for name in (
+                "partition", "partition_epoch", "leader_epoch", "kind", "broker"))
+            if key not in events or len(each) > len(events[key]):
+                events[key] = each
+    return {
+        "topic": answers[0]["topic"] if answers else None,
+        "partitions": [partitions[index] for index in sorted(partitions)],
+        "events": sorted(events.values(), key=lambda each: each["at_ms"]),
+    }
+
+
+def http_address(cluster: Cluster, node_id: int) -> str:
+    """The URL of a broker's HTTP port, from its settings. Raises ClientError if it has none."""
+    settings = configs.describe(cluster, configs.BROKER, str(node_id), synonyms=False)
+    text = next((str(each.value or "") for each in settings if each.name == SETTING), "")
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not port:
+        raise ClientError(
+            f"broker {node_id} does not say why: set {SETTING}, such as localhost:9308, and"
+            " restart it"
+        )
+    if _is_any(host):
+        host = cluster.brokers[node_id][0]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_any(host: str) -> bool:
+    """Whether a broker listens on all of its addresses."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def asked(url: str, path: str) -> Document:
+    """A broker's answer. Raises Unreachable, ClientError."""
+    try:
+        with urlopen(url.rstrip("/") + path, timeout=SECONDS) as response:
+            found: Document = json.load(response)
+            return found
+    except HTTPError as error:
+        raise ClientError(f"{url}: {_refusal(error)}") from error
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        raise Unreachable(
+            f"{url}: {reason}; it is the broker's {SETTING}. Name another way to it with --url"
+        ) from error
+
+
+def _refusal(error: HTTPError) -> str:
+    """What a broker says where it has no answer."""
+    try:
+        document = json.load(error)
+        return f"{document['error']}: {document['message']}"
+    except (ValueError, KeyError, TypeError):
+        return f"status {error.code}; is this the HTTP port of a broker of Ottla?"
+
+
+def moment(ms: int) -> str:
+    """A local time."""
+    return datetime.fromtimestamp(ms / 1000).isoformat(sep=" ", timespec="seconds")
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    return f"{moment(event['at_ms'])}  {event['text']}"
+
+
+def _print_list(head: str, lines: Iterable[str], otherwise: str) -> None:
+    print(f"{head}:")
+    for line in [*lines] or [otherwise]:
+        print(f"  {line}")
+
+
+def _printed(options: Namespace, found: list[Document], name: str) -> bool:
+    """Whether the answers were printed for a program."""
+    if options.output == "json":
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    elif options.output == "jsonl":
+        for one in found:
+            print(json.dumps(one, ensure_ascii=False))
+    elif options.output == "name":
+        for one in found:
+            print(one[name])
+    else:
+        return False
+    return True

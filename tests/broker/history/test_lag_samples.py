@@ -1,0 +1,24 @@
+"""Whether lag grows is known from samples that are taken when somebody asks."""
+
+from __future__ import annotations
+
+from ottla.broker.history.lag_samples import GROUPS_MAX, SAMPLES_MAX, LagSamples, Sample
+
+
+def test_the_lag_is_compared_with_a_sample_that_is_old_enough() -> None:
+    samples = LagSamples()
+    assert samples.compare("g", Sample(0, 100, 5)) is None
+    assert samples.compare("g", Sample(9_000, 120, 5)) is None
+    change = samples.compare("g", Sample(10_000, 150, 7))
+    assert change == (10_000, 50, 2)
+    assert samples.compare("g", Sample(1_000_000, 0, 9)) is None, "what is too old says nothing"
+
+
+def test_samples_are_bounded() -> None:
+    samples = LagSamples()
+    for at in range(1000):
+        samples.compare("g", Sample(at * 100, at, 0))
+    assert len(samples._groups["g"]) <= SAMPLES_MAX
+    for at in range(GROUPS_MAX + 50):
+        samples.compare(f"g{at}", Sample(0, 0, 0))
+    assert len(samples) == GROUPS_MAX

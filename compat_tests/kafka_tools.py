@@ -109,9 +109,7 @@ class KafkaTools:
     def run(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
         """Run the tool with this script's name; returns its outcome."""
         if name in ALONE:
-            command = self.command(name, *arguments)
-            done = subprocess.run(command, input=stdin, capture_output=True, timeout=180)
-            return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+            return self.run_alone(name, arguments, stdin)
         lines = [CLASSES[name], str(len(arguments))]
         lines += [base64.b64encode(argument.encode()).decode() for argument in arguments]
         lines.append(base64.b64encode(stdin).decode())
@@ -126,6 +124,12 @@ class KafkaTools:
             return Ran(status, "", "")
         status, out, err = answer.split()
         return Ran(int(status), _text(out), _text(err))
+
+    def run_alone(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
+        """The same in a JVM of its own."""
+        command = self.command(name, *arguments)
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=180)
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def close(self) -> None:
         """End the JVM."""

@@ -7,9 +7,9 @@ import re
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -122,9 +122,9 @@ def produce_all(broker: Broker, topic: str, client_id: str, beside: Any = None) 
     return points
 
 
-def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(broker: Broker) -> None:
+def produced(broker: Broker) -> tuple[list[Point], list[float]]:
+    """What a limited producer of librdkafka has sent, and how long another one waited meanwhile."""
     topic = create(broker, "produced")
-    set_quota(broker, "greedy", producer_byte_rate=RATE)
     modest = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "modest", "acks": 1})
     delays: list[float] = []
 
@@ -134,16 +134,11 @@ def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(broker: Broker) ->
         assert modest.flush(60) == 0
         delays.append(time.monotonic() - began)
 
-    rate = rate_of(produce_all(broker, topic, "greedy", beside=ask))
-    print(f"modest: {sorted(delays)[len(delays) // 2]:.4f} s")
-    assert LOWEST < rate < HIGHEST
-    assert sorted(delays)[len(delays) // 2] < 1.0
+    return produce_all(broker, topic, "greedy", beside=ask), delays
 
 
-def test_a_consumer_keeps_its_byte_rate(broker: Broker) -> None:
-    topic = create(broker, "consumed")
-    produce_all(broker, topic, "unlimited")
-    set_quota(broker, "reader", consumer_byte_rate=RATE)
+def consumed(broker: Broker, topic: str) -> list[Point]:
+    """What a limited consumer of librdkafka has read."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap, "client.id": "reader", "group.id": "reader",
@@ -159,31 +154,76 @@ def test_a_consumer_keeps_its_byte_rate(broker: Broker) -> None:
                 points.append((time.monotonic(), 0.0))
             points.append((time.monotonic(), SIZE * len(points)))
     consumer.close()
-    assert LOWEST < rate_of(points) < HIGHEST
+    return points
 
 
-def test_javas_producer_and_consumer_keep_their_byte_rates(broker: Broker) -> None:
+def produced_by_java(broker: Broker) -> list[Point]:
+    """What Java's limited producer has sent."""
     topic, count = create(broker, "perf"), WINDOWS * WINDOW_SECONDS * RATE // 1000
-    set_quota(broker, "java", producer_byte_rate=RATE, consumer_byte_rate=RATE)
     host, _, port = broker.bootstrap.rpartition(":")
     written: list[Point] = []
     with ThreadPoolExecutor(1) as pool, Connection((host, int(port)), client_id="watch") as watch:
         running = pool.submit(
             kafka_tool, broker, "producer-perf", "--topic", topic, "--num-records", str(count),
             "--record-size", "1000", "--throughput", "-1", "--producer-props",
-            f"bootstrap.servers={broker.bootstrap}", "client.id=java", "acks=1",
+            f"bootstrap.servers={broker.bootstrap}", "client.id=java-producer", "acks=1",
         )  # fmt: skip
         while not running.done():
             written.append((time.monotonic(), offset(watch, topic) * 1000))
             time.sleep(0.05)
         running.result()
-    assert LOWEST < rate_of(written) < HIGHEST
-    printed = kafka_tool(
+    return written
+
+
+def consumed_by_java(broker: Broker, topic: str) -> list[Point]:
+    """What Java's limited consumer has read."""
+    return reported(kafka_tool(
         broker, "consumer-perf", "--bootstrap-server", "{}", "--topic", topic, "--num-records",
-        str(count), "--command-property", "client.id=java", "--show-detailed-stats",
+        str(MESSAGES), "--command-property", "client.id=java-consumer", "--show-detailed-stats",
         "--reporting-interval", "50", "--timeout", "60000",
-    )  # fmt: skip
-    assert LOWEST < rate_of(reported(printed)) < HIGHEST
+    ))  # fmt: skip
+
+
+class Limited(NamedTuple):
+    """Clients that the broker limits, each by itself, all at the same time."""
+
+    producer: Future[tuple[list[Point], list[float]]]
+    consumer: Future[list[Point]]
+    java_producer: Future[list[Point]]
+    java_consumer: Future[list[Point]]
+
+
+@pytest.fixture(scope="module")
+def limited(broker: Broker) -> Iterator[Limited]:
+    topic = create(broker, "consumed")
+    produce_all(broker, topic, "unlimited")
+    for writer in ("greedy", "java-producer"):
+        set_quota(broker, writer, producer_byte_rate=RATE)
+    for reader in ("reader", "java-consumer"):
+        set_quota(broker, reader, consumer_byte_rate=RATE)
+    with ThreadPoolExecutor(4) as pool:
+        yield Limited(
+            pool.submit(produced, broker),
+            pool.submit(consumed, broker, topic),
+            pool.submit(produced_by_java, broker),
+            pool.submit(consumed_by_java, broker, topic),
+        )
+
+
+def test_a_producer_keeps_its_byte_rate_and_slows_nobody_else(limited: Limited) -> None:
+    points, delays = limited.producer.result()
+    print(f"modest: {sorted(delays)[len(delays) // 2]:.4f} s")
+    assert LOWEST < rate_of(points) < HIGHEST
+    assert sorted(delays)[len(delays) // 2] < 1.0
+
+
+def test_a_consumer_keeps_its_byte_rate(limited: Limited) -> None:
+    assert LOWEST < rate_of(limited.consumer.result()) < HIGHEST
+
+
+def test_javas_producer_and_consumer_keep_their_byte_rates(limited: Limited) -> None:
+    assert LOWEST < rate_of(limited.java_producer.result()) < HIGHEST
+    assert LOWEST < rate_of(limited.java_consumer.result()) < HIGHEST
 
 
 def reported(printed: str) -> list[Point]:

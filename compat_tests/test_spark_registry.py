@@ -21,6 +21,7 @@ from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 
 VERSION = "3.0.9"
+"""Newer ones, such as 3.3.3, need Java 21."""
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 

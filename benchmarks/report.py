@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks import machine
 
 RESULTS = Path(__file__).with_name("results")
-PEER = "Kafka 4.4.0"
-"""What `peers/kafka/pom.xml` sets up."""
+POM = Path(__file__).with_name("peers") / "kafka" / "pom.xml"
+PEER = "Kafka " + POM.read_text().partition("<kafka.version>")[2].partition("<")[0]
 BROKERS = {"ottla": "Ottla", "kafka": PEER}
 Figures = dict[str, list[float]]
 
@@ -64,7 +64,7 @@ def path(name: str) -> Path:
 
 def write(question: str, name: str, text: str, measured: dict[str, Any]) -> None:
     """Write `results/<date>-<name>.json` and `.md`, and print the table."""
-    facts = machine.description()
+    facts = machine.description() | {"peer": PEER}
     base = path(name)
     base.with_suffix(".json").write_text(
         json.dumps({"machine": facts, "measured": measured}, indent=1) + "\n"

@@ -34,6 +34,12 @@ PRODUCE, FETCH, LATENCY = "produce-cpu", "fetch-cpu", "latency"
 COMPACTION, LARGE = "compaction", "large-topic"
 GB, REQUESTS = "broker_cpu_s_per_gb", "broker_cpu_s_per_mreq"
 PER_GB, PER_MILLION = "CPU-s a GB", "CPU-s a million"
+QUESTIONS = (
+    PRODUCE, FETCH, LATENCY, "groups-cpu", COMPACTION, LARGE, "client-rates", "start-time",
+    "restart-time", "many-groups",
+)  # fmt: skip
+UNNAMED_PEER = "Kafka 4.3.1"
+"""The peer of results from before they named it."""
 WAITING = "1,000 consumers of 4 partitions, acks=1, 100 B every 100 ms"
 ONE = "1 consumer, acks=all, 100 B every ms"
 WEAKER = load.KAFKAS_FLUSH
@@ -79,13 +85,35 @@ class Line(NamedTuple):
         return self.ours / self.theirs
 
 
-def newest(question: str) -> Measured | None:
+class Results(NamedTuple):
+    """The last results of a benchmark, with the release of Apache Kafka beside which they are."""
+
+    measured: Measured
+    peer: str
+
+
+def last(question: str) -> Results | None:
     """The last results of a benchmark; None if it was never run."""
     files = sorted(report.RESULTS.glob(f"*-{question}.json"))
     if not files:
         return None
-    measured: Measured = json.loads(files[-1].read_text())["measured"]
-    return measured
+    found = json.loads(files[-1].read_text())
+    return Results(found["measured"], found["machine"].get("peer", UNNAMED_PEER))
+
+
+def newest(question: str) -> Measured | None:
+    """What the last run of a benchmark measured; None if it was never run."""
+    found = last(question)
+    return found and found.measured
+
+
+def peers() -> str:
+    """Which results are beside which release of Apache Kafka, as a sentence."""
+    questions: dict[str, list[str]] = {}
+    for question in QUESTIONS:
+        if (found := last(question)) is not None:
+            questions.setdefault(found.peer, []).append(question)
+    return "; ".join(f"{', '.join(names)}: beside {peer}" for peer, names in questions.items())
 
 
 def ratios() -> Iterable[Line]:
@@ -237,7 +265,7 @@ def main() -> None:
         ]
         for line in lines
     ]
-    header = ["figure", "Ottla", f"Apache {report.PEER}", "ratio", "target", "met"]
+    header = ["figure", "Ottla", "Apache Kafka", "ratio", "target", "met"]
     name = f"{datetime.now(UTC):%Y-%m-%d}-table"
     text = "\n".join(
         [
@@ -245,6 +273,7 @@ def main() -> None:
             "Medians, without authorization and quotas on either side. Made by"
             " `python -m benchmarks.table` from the results beside it,"
             " which tell the machine, the versions, the rounds and their spread.", "",
+            f"Releases of Apache Kafka: {peers()}.", "",
             f"![ratios]({name}.svg)", "", report.table(header, rows), "",
             *listing(
                 "Worse than Apache Kafka", filter(worse_than_kafka, lines),

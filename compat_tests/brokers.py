@@ -173,6 +173,10 @@ class KafkaBroker:
         """Further options of its JVM."""
         self._environment["JVM_EXTRA"] = options
 
+    def compile_less(self) -> None:
+        """For a broker that works for seconds only: its JVM uses the first compiler alone."""
+        self.java_options("-XX:TieredStopAtLevel=1")
+
     def start(self) -> None:
         """Start and wait until it answers."""
         printed = self._script("start.sh")

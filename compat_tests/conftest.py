@@ -13,7 +13,7 @@ import pytest
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker, RunningBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.requirements import java
-from compat_tests.scheduling import FilesOnWorkers, turn_of
+from compat_tests.scheduling import FilesOnWorkers, PieceTimes, turn_of
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
@@ -59,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesOnWorkers:
     """Workers take whole files."""
+    config.pluginmanager.register(PieceTimes())
     return FilesOnWorkers(config, log)
 
 

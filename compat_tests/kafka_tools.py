@@ -49,9 +49,11 @@ ALONE = {"kafka-verifiable-producer"}
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A tool works for less than a second: its JVM starts faster when it compiles less."""
 SCRIPTS = {
+    "api-versions": "kafka-broker-api-versions", "reassign": "kafka-reassign-partitions",
+} | {name: f"kafka-{name}" for name in (
     "topics", "configs", "consumer-groups", "groups", "get-offsets", "delete-records", "log-dirs",
     "metadata-quorum", "features",
-}  # fmt: skip
+)}  # fmt: skip
 """The tools that ask and end, for which `kafka_tool` needs no JVM of its own."""
 SOURCE = Path(__file__).parent / "java_tools" / "ToolRunner.java"
 
@@ -157,7 +159,7 @@ def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
     java()
     if name in SCRIPTS:
         words = [argument.replace("{}", broker.bootstrap) for argument in arguments]
-        ran = shared_tools().run(f"kafka-{name}", words)
+        ran = shared_tools().run(SCRIPTS[name], words)
         assert ran.status == 0, ran.stdout + ran.stderr
         return ran.stdout
     environment = os.environ | {"BS": broker.bootstrap, "TOOL_FLAGS": SHORT_RUN}

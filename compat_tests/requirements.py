@@ -76,6 +76,7 @@ def java_client(version: str, *arguments: str, program: str = "CompatClient") ->
     jars = built(f"jars/{version}")
     options = [
         "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
         "-Xmx512m",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     ]

@@ -8,6 +8,8 @@ extend.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -20,8 +22,8 @@ ALONE = {"test_spark_fixtures", "test_spark_kills", "test_spark_walkthrough"}
 LONGEST = (
     SPARK, "test_spark_kills", "test_packages", "test_tool_names", "test_spark_walkthrough",
     "test_tool_troubles", "test_spark_fixtures", "test_cluster", "test_chaos", "test_connect",
-    "test_quotas", "test_debezium", "test_old_clients", "test_streams", "test_transactions",
-    "test_security", "test_first_broker",
+    "test_documents", "test_debezium", "test_old_clients", "test_streams", "test_quotas",
+    "test_transactions", "test_security", "test_first_broker",
 )  # fmt: skip
 """What takes more than a minute, in the order in which it begins: no worker is left with one of
 them while the others have nothing to do any more."""
@@ -38,6 +40,23 @@ def turn_of(nodeid: str) -> int:
     """The position of a test's piece among the pieces: the longest first."""
     piece = piece_of(nodeid)
     return LONGEST.index(piece) if piece in LONGEST else len(LONGEST)
+
+
+class PieceTimes:
+    """Prints how long pieces took and how long each worker was busy: whether LONGEST is right."""
+
+    def __init__(self) -> None:
+        self.pieces = Counter[str]()
+        self.workers = Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.pieces[piece_of(report.nodeid)] += report.duration
+        self.workers[getattr(report, "worker_id", "")] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("seconds of pieces and workers")
+        for counted in (self.pieces.most_common(30), sorted(self.workers.items())):
+            terminalreporter.write_line(", ".join(f"{name} {took:.0f}" for name, took in counted))
 
 
 class FilesOnWorkers(LoadScopeScheduling):

@@ -47,6 +47,7 @@ def kafka(
         missing("Apache Kafka is not there")
     directory = tmp_path_factory.mktemp("kafka")
     broker = KafkaBroker(directory, [*every_kind.BROKER, *OFTEN])
+    broker.compile_less()
     broker.start()
     try:
         written = every_kind.write(broker.bootstrap)

@@ -63,6 +63,7 @@ def session(directory: Path, run_one: Run) -> dict[str, list[Output]]:
     """The scenarios of ON_KAFKA on a new Apache Kafka."""
     settings = ["node.id=0", *(f"{name}={value}" for name, value in OVERRIDES.items())]
     broker = KafkaBroker(directory / "kafka", settings)
+    broker.compile_less()
     broker.start()
     outputs = {}
     try:

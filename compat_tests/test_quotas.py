@@ -34,7 +34,7 @@ LOWEST, HIGHEST = 0.85, 1.15
 """Shares of the quota, from the beginning of the first burst to the beginning of the last one. A
 client that sends all it can is served in bursts of a window's worth, ten seconds or so apart, by
 Apache Kafka too."""
-BURST_SECONDS, BURST_WORTH_SECONDS, APART_SECONDS = 1.0, 2.0, 5.0
+BURST_SECONDS, BURST_WORTH_SECONDS, APART_SECONDS = 1.0, 1.5, 5.0
 """A burst begins where so many seconds' worth of the quota pass within BURST_SECONDS, APART_SECONDS
 after the last one at the earliest."""
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d):(\d{3})")

@@ -183,7 +183,7 @@ class Server:
             member.incarnation if member is not None else None, self.isr_changes,
         )
         self.storage.on_failure = self._directory_failed
-        self.storage.is_cordoned = config.is_cordoned
+        self.storage.placement.is_cordoned = config.is_cordoned
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.checkpoints = Checkpoints(self.storage, loop)
         self.moving = Moving(self.storage, self.checkpoints, config, loop)
@@ -248,7 +248,7 @@ class Server:
         for key, topic_id, _ in self.replicas.wanted(image):
             if key not in found:
                 missing.append(f"{key[0]}-{key[1]}")
-                if homes := self.storage.vanished(key, topic_id):
+                if homes := self.storage.placement.vanished(key, topic_id):
                     self.vanished[key] = homes
                     log.error(
                         "%s has no directory in %s, where it had records", missing[-1],

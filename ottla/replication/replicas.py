@@ -58,7 +58,7 @@ class Replicas:
     ) -> None:
         self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
-        self.checkpointed = {} if cluster is None else storage.high_watermarks
+        self.checkpointed = {} if cluster is None else storage.placement.high_watermarks
         """High watermarks of the last run: of several copies this one may have more than is
         committed."""
         self.roles_changed: Callable[[Collection[Partition]], None] | None = None
@@ -228,7 +228,7 @@ class Replicas:
         self._forget(key)
         try:
             if not copies:
-                self.storage.refuse_vanished(key, topic.topic_id)
+                self.storage.placement.refuse_vanished(key, topic.topic_id)
             opened = self.storage.get_or_create(topic.name, index, topic.topic_id, config)
         except StorageFailed as error:
             log.error("%s", error)

@@ -168,7 +168,7 @@ def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkp
     stays.log.delete_before(3)
     storage.close([(("t", 1), 4)])
     storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=1)
-    assert storage.high_watermarks == {("t", 1): 4}
+    assert storage.placement.high_watermarks == {("t", 1): 4}
     assert storage.get_or_create("t", 1, b"1" * 16, LogConfig()).log_start_offset == 3
 
 

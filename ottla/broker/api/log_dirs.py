@@ -57,7 +57,7 @@ async def describe_log_dirs(
         results=[
             await _described(
                 each, homes[each.path], [move for move in moves if move.target is each],
-                storage.is_cordoned(each.path), slices,
+                storage.placement.is_cordoned(each.path), slices,
             )
             for each in storage.directories
         ]
@@ -182,7 +182,8 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
         return ErrorCode.LOG_DIR_NOT_FOUND
     if directory.offline is not None:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if storage.is_cordoned(directory.path) and storage.homes.get((topic, index)) is not directory:
+    here = storage.homes.get((topic, index)) is directory
+    if storage.placement.is_cordoned(directory.path) and not here:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     # The metadata log has a home, and is not a client's.
     if context.broker.replicas.partition(topic, index) is None:

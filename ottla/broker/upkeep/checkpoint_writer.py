@@ -13,7 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ottla.broker.threads.slices import in_slices
 from ottla.log.files.checkpoints import Partition as PartitionKey
-from ottla.log.storage.checkpoint_task import CheckpointTask, directory_steps
+from ottla.log.storage.checkpoint_task import (
+    CheckpointTask,
+    directory_steps,
+    log_start_steps,
+)
 from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
@@ -65,7 +69,7 @@ class Checkpoints:
             moved, self.moved, homes = self.moved, set(), self.storage.homes
             paths = {homes[key].path for key in moved if key in homes}
             task = CheckpointTask(self.storage.disk)
-            await in_slices(self.storage.log_start_steps(task, paths))
+            await in_slices(log_start_steps(self.storage, task, paths))
             await self.loop.run_in_executor(self.thread, task.run)
             try:
                 self.storage.end_checkpoint(task)

@@ -22,10 +22,11 @@ from ottla.log.partition.index_rebuilds import IndexRebuilds
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.quarantine import put_all_aside
 from ottla.log.storage import clean_stop, known_directories, void_copies
-from ottla.log.storage.checkpoint_task import CheckpointTask, checkpoint_steps, log_start_steps
+from ottla.log.storage.checkpoint_task import CheckpointTask, checkpoint_steps
 from ottla.log.storage.deletions import Deletions
 from ottla.log.storage.log_directory import LogDirectory, StorageRefused
 from ottla.log.storage.move_record import finish_moves
+from ottla.log.storage.placement import Placement
 from ottla.log.storage.recovery_task import LogRecovery, Wanted
 from ottla.log.storage.reserve import Reserve
 from ottla.wire.errors import StorageFailed
@@ -52,27 +53,19 @@ class Storage:
         self.open_files.rebuilds = IndexRebuilds()
         self.on_failure = on_failure
         self.deletions = Deletions(disk, clock)
-        self.homes: dict[Partition, LogDirectory] = {}
-        self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Further directories with a partition's name, of other topics; until its own is known."""
+        self.placement = Placement(directories)
+        self.homes = self.placement.homes
+        self.rivals = self.placement.rivals
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
         self.reserve: Reserve | None = None
-        self.is_cordoned: Callable[[str], bool] = lambda path: False
-        """Whether a directory gets no new partitions, by its path (KIP-1066)."""
         self.on_full: Callable[[LogDirectory], object] = lambda directory: None
         """Called with a directory when it becomes full."""
         self.failures = {each.path: partial(self.fail, each) for each in directories}
         self.refusals = {each.path: partial(self.refuse, each) for each in directories}
         self.started = False
-        self.complete = all(each.known for each in directories)
         for directory in directories:
-            for partition in directory.partitions:
-                if partition in self.homes:
-                    self.note_rival(partition, directory)
-                else:
-                    self.homes[partition] = directory
             self.deletions.add_left(directory.deleted())
 
     @classmethod
@@ -146,50 +139,6 @@ class Storage:
             on_failure(directory.path, str(directory.offline))
         return cls(disk, clock, opened, open_segments_max, on_failure)
 
-    def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
-        """The log directories that had records of a partition on the medium, by their checkpoints,
-        and have no directory of it: something else has removed it. None while it may be in one that
-        is not there."""
-        return [] if not self.complete else [
-            each for each in self.directories
-            if key not in each.partitions and each.offline is None
-            and each.topic_ids.get(key[0]) == topic_id
-            and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
-        ]
-
-    def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
-        """Keep an only copy offline whose directory is gone: an empty log in its place would give
-        its offsets to other records. Raises StorageFailed."""
-        for home in self.vanished(key, topic_id):
-            start, end = home.log_starts.get(key, 0), home.recovery_points[key]
-            raise StorageFailed(
-                f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
-                f" {end - 1} ({end - start} records at most): {key[0]}-{key[1]} is offline. Put the"
-                " directory back and restart, or delete the topic."
-            )
-
-    def note_rival(self, key: Partition, directory: LogDirectory) -> None:
-        """Handles partitions found in two directories, which is valid only if the topic was deleted
-        and recreated, if one was begun while the other was away, or if a failed write left one
-        without an id and without records. Raises StorageRefused."""
-        first = self.homes[key]
-        homes = first, directory
-        ids = [home.topic_id(key) for home in homes]
-        if ids[0] == ids[1] and (right := void_copies.later(key, *homes)) is not None:
-            former = first if right is directory else directory
-            for offsets in former.checkpointed():
-                offsets.pop(key, None)
-            self.homes[key] = right
-            self.rivals.setdefault(key, []).append(former)
-            return
-        unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
-        if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
-            raise StorageRefused(
-                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
-                " of them away: the broker cannot know which is the right one."
-            )
-        self.rivals.setdefault(key, []).append(directory)
-
     def keep_reserve(self, directory: LogDirectory) -> Reserve:
         """Keep room in a directory for what makes room on a full disk."""
         self.reserve = Reserve(self.disk, directory.path)
@@ -199,17 +148,6 @@ class Storage:
     def cluster_id(self) -> str:
         """The cluster that the directories belong to."""
         return next(each.cluster_id for each in self.directories if each.cluster_id)
-
-    @property
-    def high_watermarks(self) -> dict[Partition, int]:
-        """High watermarks as the last run saved them: of a partition that has a directory, as they
-        are beside that. Of several directories it is not known yet which one is right."""
-        return {
-            key: offset
-            for directory in self.directories
-            for key, offset in directory.high_watermarks.items()
-            if self.homes.get(key, directory) is directory and key not in self.rivals
-        }
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         """The log if it is open, or None."""
@@ -232,6 +170,7 @@ class Storage:
             log = self.open_log(key, topic_id, config)
         except OSError as error:
             raise StorageFailed(f"{topic}-{partition} could not be opened: {error}") from error
+        assert key in self.homes and key not in self.rivals
         self.logs[key] = log
         return log
 
@@ -259,6 +198,7 @@ class Storage:
         """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
+        assert recovery.key not in self.logs, "a log is opened once"
         if recovery.log is not None or recovery.error is not None:
             self.recovered[recovery.key] = recovery
 
@@ -282,8 +222,9 @@ class Storage:
                 self.put_aside(key, home)
                 home = closed = None
         if home is None:
-            self.refuse_to_guess(key)
-            home = self.choose_directory(key, topic_id)
+            if not self.started:
+                self.placement.refuse_to_guess(key)
+            home = self.placement.choose(key, topic_id)
             self.homes[key] = home
         if home.offline is not None:
             raise StorageFailed(home.offline)
@@ -314,19 +255,6 @@ class Storage:
             void_copies.begin(home, key, topic_id, away)
         home.partitions.add(key)
         return log
-
-    def refuse_to_guess(self, key: Partition) -> None:
-        """At the start, a partition found nowhere may be in a directory that could not be opened.
-
-        Creating an empty one would hide its records. Raises StorageFailed.
-        """
-        if self.started or self.complete:
-            return
-        hidden = [each for each in self.directories if not each.known]
-        if hidden:
-            raise StorageFailed(
-                f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
-            )
 
     def unavailable_log(
         self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
@@ -369,21 +297,8 @@ class Storage:
                 self.put_aside(key, each)
         if right is not None:
             self.homes[key] = right
+        assert self.homes.get(key) is right
         return right
-
-    def choose_directory(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The online directory with the fewest partitions, a cordoned or full one only if all are;
-        for a log whose files a power cut removed, the one whose checkpoint has its start: its
-        offsets must not be reused."""
-        online = [directory for directory in self.directories if directory.offline is None]
-        if not online:
-            raise StorageFailed("every log directory is offline; see the log for the reasons")
-        for directory in online:
-            if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
-                return directory
-        return min(online, key=lambda each: (
-            self.is_cordoned(each.path), each.space.full, len(each.partitions),
-        ))
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
         """Renames a directory that belongs to an older topic of this name."""
@@ -451,6 +366,7 @@ class Storage:
         else:
             self.deletions.add(target, delay_ms)
         self.forget(key)
+        assert key not in self.logs and key not in self.homes
 
     def unclaimed(self) -> list[Partition]:
         """Partitions that have a directory and were never requested."""
@@ -488,10 +404,6 @@ class Storage:
         Changes between the steps may be included or not: each entry is valid by itself.
         """
         return checkpoint_steps(self, task, high_watermarks)
-
-    def log_start_steps(self, task: CheckpointTask, paths: Collection[str]) -> Iterator[None]:
-        """Only the log starts of some directories, in steps."""
-        return log_start_steps(self, task, paths)
 
     def end_checkpoint(self, task: CheckpointTask) -> None:
         """Handles a checkpoint's errors: a full disk is reported and retried, any other failure

@@ -48,7 +48,7 @@ def test_logs_and_ids_are_found_again_after_a_clean_stop(tmp_path: Path) -> None
     again = open_storage(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert again.cluster_id == "id-0"
-    assert again.high_watermarks == {("events", 3): 2}
+    assert again.placement.high_watermarks == {("events", 3): 2}
     assert again.unclaimed() == [("events", 3)]
     log = again.get_or_create("events", 3, TOPIC_ID, CONFIG)
     assert (values_of(log), log.recovery_point, log.latest_epoch) == ([b"a", b"b"], 2, 5)

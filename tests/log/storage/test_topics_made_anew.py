@@ -8,6 +8,7 @@ import pytest
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.storage.checkpoint_task import log_start_steps
 from ottla.log.storage.move_transfer import Move
 from ottla.log.storage.storage import Storage
 from tests.fakes import FakeClock
@@ -65,7 +66,7 @@ def test_a_log_start_that_was_answered_is_kept_for_a_topic_that_is_a_second_old(
     written(storage, NEW, range(5), start=3)
     task = storage.begin_checkpoint()
     task.files.clear()
-    for _ in storage.log_start_steps(task, {"/a"}):
+    for _ in log_start_steps(storage, task, {"/a"}):
         pass
     task.run()
     disk.kill()
@@ -114,7 +115,7 @@ def test_a_high_watermark_in_another_directory_is_not_that_of_the_log(topic_id: 
     assert disk.read_bytes(f"{former.path}/replication-offset-checkpoint") == b"0\n1\nevents 0 20\n"
     paths = [former.path, *{"/a", "/b"} - {former.path}]
     for order in (paths, paths[::-1]):
-        assert open_storage(disk, *order).high_watermarks.get(KEY, 0) == 0
+        assert open_storage(disk, *order).placement.high_watermarks.get(KEY, 0) == 0
         disk.kill()
 
 

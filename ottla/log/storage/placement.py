@@ -1,0 +1,110 @@
+"""Which log directory each partition is in, and which one gets a new partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.log.files.checkpoints import Partition
+from ottla.log.storage import void_copies
+from ottla.log.storage.log_directory import LogDirectory, StorageRefused
+from ottla.wire.errors import StorageFailed
+
+
+class Placement:
+    """The partitions of all log directories. Raises StorageRefused for a partition that is in two
+    of them."""
+
+    def __init__(self, directories: list[LogDirectory]) -> None:
+        self.directories = directories
+        self.homes: dict[Partition, LogDirectory] = {}
+        self.rivals: dict[Partition, list[LogDirectory]] = {}
+        """Further directories with a partition's name, of other topics; until its own is known."""
+        self.is_cordoned: Callable[[str], bool] = lambda path: False
+        """Whether a directory gets no new partitions, by its path (KIP-1066)."""
+        self.complete = all(each.known for each in directories)
+        for directory in directories:
+            for partition in directory.partitions:
+                if partition in self.homes:
+                    self.note_rival(partition, directory)
+                else:
+                    self.homes[partition] = directory
+
+    def note_rival(self, key: Partition, directory: LogDirectory) -> None:
+        """Handles partitions found in two directories, which is valid only if the topic was deleted
+        and recreated, if one was begun while the other was away, or if a failed write left one
+        without an id and without records. Raises StorageRefused."""
+        first = self.homes[key]
+        homes = first, directory
+        ids = [home.topic_id(key) for home in homes]
+        if ids[0] == ids[1] and (right := void_copies.later(key, *homes)) is not None:
+            former = first if right is directory else directory
+            for offsets in former.checkpointed():
+                offsets.pop(key, None)
+            self.homes[key] = right
+            self.rivals.setdefault(key, []).append(former)
+            return
+        unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
+        if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
+            raise StorageRefused(
+                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
+                " of them away: the broker cannot know which is the right one."
+            )
+        self.rivals.setdefault(key, []).append(directory)
+
+    @property
+    def high_watermarks(self) -> dict[Partition, int]:
+        """High watermarks as the last run saved them: of a partition that has a directory, as they
+        are beside that. Of several directories it is not known yet which one is right."""
+        return {
+            key: offset
+            for directory in self.directories
+            for key, offset in directory.high_watermarks.items()
+            if self.homes.get(key, directory) is directory and key not in self.rivals
+        }
+
+    def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
+        """The log directories that had records of a partition on the medium, by their checkpoints,
+        and have no directory of it: something else has removed it. None while it may be in one that
+        is not there."""
+        return [] if not self.complete else [
+            each for each in self.directories
+            if key not in each.partitions and each.offline is None
+            and each.topic_ids.get(key[0]) == topic_id
+            and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
+        ]
+
+    def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
+        """Keep an only copy offline whose directory is gone: an empty log in its place would give
+        its offsets to other records. Raises StorageFailed."""
+        for home in self.vanished(key, topic_id):
+            start, end = home.log_starts.get(key, 0), home.recovery_points[key]
+            raise StorageFailed(
+                f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
+                f" {end - 1} ({end - start} records at most): {key[0]}-{key[1]} is offline. Put the"
+                " directory back and restart, or delete the topic."
+            )
+
+    def refuse_to_guess(self, key: Partition) -> None:
+        """At the start, a partition found nowhere may be in a directory that could not be opened.
+
+        Creating an empty one would hide its records. Raises StorageFailed.
+        """
+        hidden = [each for each in self.directories if not each.known]
+        if hidden:
+            raise StorageFailed(
+                f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
+            )
+
+    def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
+        """The online directory with the fewest partitions, a cordoned or full one only if all are;
+        for a log whose files a power cut removed, the one whose checkpoint has its start: its
+        offsets must not be reused."""
+        online = [directory for directory in self.directories if directory.offline is None]
+        if not online:
+            raise StorageFailed("every log directory is offline; see the log for the reasons")
+        for directory in online:
+            if key in directory.log_starts and directory.topic_ids.get(key[0]) == topic_id:
+                return directory
+        return min(online, key=lambda each: (
+            self.is_cordoned(each.path), each.space.full, len(each.partitions),
+        ))

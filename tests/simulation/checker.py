@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
+from tests.log.invariants import check_log
 from tests.simulation.model import (
     ABORTED,
     ACKED,
@@ -351,6 +352,10 @@ def check_live(story: Story) -> None:
         log = partition.log
         if log.offline is not None:
             continue
+        try:
+            check_log(log)
+        except AssertionError as wrong:
+            raise Violation(f"{partition!r}: {wrong}") from wrong
         start, end, water = log.log_start_offset, log.log_end_offset, partition.high_watermark
         stable = partition.last_stable_offset()
         if not (start <= stable <= water <= end or start > water):

@@ -33,7 +33,6 @@ from ottla.wire.messages import (
 
 if TYPE_CHECKING:
     from ottla.log.partition.readable_log import ReadableLog
-    from ottla.log.partition.time_search import Steps
 
 log = logging.getLogger("ottla.offsets")
 
@@ -110,7 +109,7 @@ async def _list_partition(
         end = _end(partition, request)
         if context.version == 0:
             answer.old_style_offsets = await context.broker.workers.patiently(
-                partition.log, partial(_segment_starts, partition, item, end)
+                partial(_segment_starts, partition, item, end)
             )
         else:
             answer.offset, answer.timestamp, epoch = await _look_up(
@@ -160,7 +159,7 @@ async def _look_up(
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         epoch = await context.broker.workers.patiently(
-            log, partial(log.leader_epoch_for_offset, start)
+            partial(log.leader_epoch_for_offset, start)
         )
         return start, -1, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -179,14 +178,12 @@ async def _searched(
     slices, workers = Slices(), context.broker.workers
     rebuilt = None
 
-    def begin() -> Steps:
-        return log.newest_steps(end) if timestamp == MAX_TIMESTAMP else (
-            log.timestamp_steps(timestamp))
-
-    steps = await workers.patiently(log, begin)
+    begin = partial(log.newest_steps, end) if timestamp == MAX_TIMESTAMP else (
+        partial(log.timestamp_steps, timestamp))
+    steps = await workers.patiently(begin)
     while True:
         try:
-            search = log.patiently(partial(next, steps))
+            search = next(steps)
         except StopIteration as ended:
             found: Found | None = ended.value
             return found
@@ -194,7 +191,7 @@ async def _searched(
             needed.rebuild.check_new(rebuilt)
             rebuilt = needed.rebuild
             await workers.renew(rebuilt)
-            steps = await workers.patiently(log, begin)
+            steps = await workers.patiently(begin)
             continue
         if search.takes_long:
             await workers.run(search.run)
@@ -205,7 +202,7 @@ async def _searched(
 
 
 def _segment_starts(
-    partition: Partition, item: ListOffsetsRequest.Topic.Partition, end: int
+    partition: Partition, item: ListOffsetsRequest.Topic.Partition, end: int, patient: bool
 ) -> list[int]:
     """Version 0: segment boundaries up to the timestamp, the newest first."""
     log = partition.log
@@ -214,10 +211,11 @@ def _segment_starts(
     elif item.timestamp == EARLIEST:
         starts = [log.log_start_offset]
     else:
+        log.wake(patient)
         found = [
             max(segment.base_offset, log.log_start_offset)
             for segment in log.segments
-            if segment.base_offset < end and segment.largest_timestamp <= item.timestamp
+            if segment.base_offset < end and segment.largest_timestamp(patient) <= item.timestamp
         ]
         starts = reversed(found)
     return list(starts)[: max(item.max_num_offsets, 0)]
@@ -275,7 +273,7 @@ async def _epoch_end(
         # read further would take the log for truncated, and read again.
         log = partition.log
         answer.leader_epoch, answer.end_offset = await context.broker.workers.patiently(
-            log, partial(log.end_offset_for_epoch, item.leader_epoch)
+            partial(log.end_offset_for_epoch, item.leader_epoch)
         )
     except ProtocolError as error:
         answer.error_code = int(error.code)

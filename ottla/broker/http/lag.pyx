@@ -148,7 +148,7 @@ cdef class Lags:
         cdef Py_ssize_t number
         if found is None:
             found = before.get(key)
-        log.awake()
+        log.wake()
         if found is not None:
             number = log.chain.number_of(found.segment.base_offset)
             if found.offset != offset or number < 0 or (

@@ -17,7 +17,6 @@ from ottla.log.files.index_file import RebuildNeeded
 
 if TYPE_CHECKING:
     from ottla.log.partition.index_rebuilds import IndexRebuild
-    from ottla.log.partition.readable_log import ReadableLog
     from ottla.log.partition.reread import Reread
 
     Rebuild = IndexRebuild | Reread
@@ -57,7 +56,7 @@ class Workers:
         return over
 
     def _go_on(self, rebuild: Rebuild) -> None:
-        rebuild.go_on()
+        rebuild.advance()
         if not rebuild.over and not self.closed:
             work = self.loop.run_in_executor(self.apart, rebuild.run)
             work.add_done_callback(lambda _: self._go_on(rebuild))
@@ -66,13 +65,13 @@ class Workers:
             if not over.done():
                 over.set_result(None)
 
-    async def patiently(self, log: ReadableLog, ask: Callable[[], Result]) -> Result:
-        """The result of `ask`, which asks a log for something and changes nothing; if an index has
-        to be rebuilt first, it is asked again afterwards. Raises OSError, ProtocolError."""
+    async def patiently(self, ask: Callable[..., Result]) -> Result:
+        """The result of `ask(patient=True)`, a method of a log; if an index has to be rebuilt
+        first, it is called again afterwards. Raises OSError, ProtocolError."""
         before: Rebuild | None = None
         while True:
             try:
-                return log.patiently(ask)
+                return ask(patient=True)
             except RebuildNeeded as needed:
                 needed.rebuild.check_new(before)
                 before = needed.rebuild

@@ -65,7 +65,7 @@ class LogCleaner:
                 continue
             try:
                 found = await self.broker.workers.patiently(
-                    plog, partial(cleanable, plog, partition.high_watermark, now_ms),
+                    partial(cleanable, plog, partition.high_watermark, now_ms)
                 )
             except (OSError, CorruptMessage) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)

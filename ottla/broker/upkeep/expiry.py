@@ -15,8 +15,8 @@ from ottla.wire.errors import ProtocolError
 log = logging.getLogger("ottla.retention")
 
 
-def _apply(partition: Partition) -> list[str]:
-    return partition.log.apply_retention(partition.high_watermark)
+def _apply(partition: Partition, patient: bool) -> list[str]:
+    return partition.log.apply_retention(partition.high_watermark, patient)
 
 
 async def apply_retention(
@@ -32,9 +32,7 @@ async def apply_retention(
     for partition in partitions:
         before = partition.log.log_start_offset
         try:
-            paths = await workers.patiently(
-                partition.log, partial(_apply, partition)
-            )
+            paths = await workers.patiently(partial(_apply, partition))
         except (OSError, ProtocolError) as error:
             log.error("retention of %r failed: %s", partition, error)
             doubt(partition, error)

@@ -35,12 +35,15 @@ class Cleanable(NamedTuple):
         return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable | None:
+def cleanable(
+    log: PartitionLog, high_watermark: int, now_ms: int, patient: bool = False
+) -> Cleanable | None:
     """The part of a log that may be cleaned now; None without sealed segments, or if it must wait.
 
     Never cleaned: the active segment, an open transaction and everything after it, records that are
     not committed or not durable yet, and records younger than min.compaction.lag.ms.
     """
+    log.wake(patient)
     sealed = log.segments[:-1]
     if not log.config.compacts or not sealed or log.offline is not None:
         return None
@@ -53,7 +56,7 @@ def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable 
     count = 0
     for segment in dirty:
         if segment.end_offset > limit or (
-            lag_ms > 0 and segment.largest_timestamp > now_ms - lag_ms
+            lag_ms > 0 and segment.largest_timestamp(patient) > now_ms - lag_ms
         ):
             break
         count += 1
@@ -63,16 +66,16 @@ def cleanable(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable 
         dirty[count - 1].end_offset if count else first_dirty,
         sum(segment.size for segment in sealed if segment.end_offset <= first_dirty),
         sum(segment.size for segment in dirty[:count]),
-        is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms),
+        is_overdue(dirty, log.config.max_compaction_lag_ms, now_ms, patient),
     )
 
 
-def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int) -> bool:
+def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int, patient: bool) -> bool:
     """Whether a record may be older than max.compaction.lag.ms and is not compacted yet."""
     if lag_max_ms >= now_ms:
         return False
     for segment in dirty:
-        segment.load_times()
+        segment.load_times(patient)
         if 0 < segment.first_timestamp < now_ms - lag_max_ms:
             return True
     return False

@@ -97,7 +97,7 @@ class Cleaner:
         self.memory_max, self.slice_seconds = memory_max, slice_seconds
         self.remove_later = remove_later
         self.directory, self.segments = self.log.directory, self.log.segments
-        self.memory = self.told = 0
+        self.memory = self.counted = 0
         self.reading: Segment | None = None
         """The segment whose batches are read."""
         self.cleaner_pass: CleanerPass | None = None
@@ -115,7 +115,7 @@ class Cleaner:
     def take_moved(self) -> int:
         """Bytes read and written since the last call."""
         total = self.bytes_read + self.bytes_written
-        moved, self.told = total - self.told, total
+        moved, self.counted = total - self.counted, total
         return moved
 
     def steps(self) -> Steps:
@@ -141,6 +141,7 @@ class Cleaner:
         ):
             yield from self._clean_group(work, group)
         self._check([])
+        assert work.first_dirty_offset <= work.end_offset <= self.target.end_offset
         self.log.note_cleaned(work.end_offset)
 
     def _begin(self) -> Waiting[CleanerPass]:
@@ -165,18 +166,18 @@ class Cleaner:
             partial(self.log.aborted_transactions, offset, self.target.end_offset))
         return CleanedTransactions(found)
 
-    def _patiently(self, ask: Callable[[], Result]) -> Waiting[Result]:
-        """The result of `ask`; an index that turns out to be wrong is rebuilt by a thread first."""
+    def _patiently(self, ask: Callable[..., Result]) -> Waiting[Result]:
+        """The result of `ask(patient=True)`. A thread rebuilds an index that is wrong first."""
         rebuild = None
         while True:
             try:
-                return self.log.patiently(ask)
+                return ask(patient=True)
             except RebuildNeeded as needed:
                 needed.rebuild.check_new(rebuild)
                 rebuild = needed.rebuild
             while not rebuild.over:
                 yield rebuild
-                rebuild.go_on()
+                rebuild.advance()
             self._check([])
 
     def _check(self, sources: list[Segment]) -> None:

@@ -1,12 +1,11 @@
 """Where each key was written last, in a bounded table."""
 
-ENTRY_SIZE: int
 
 class KeyOffsets:
     """The newest offset of each key, 24 bytes an entry, never more than `memory_max` bytes.
 
     `keys_max` says how many keys there can be at most: less memory is taken then. `secret` are 16
-    bytes that whoever chooses keys must not know.
+    bytes that clients must not know.
     """
 
     used: int

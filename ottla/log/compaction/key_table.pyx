@@ -28,7 +28,6 @@ cdef extern from *:
     void *ottla_table(size_t size) nogil
     int munmap(void *at, size_t size) nogil
 
-ENTRY_SIZE = sizeof(KeyEntry)
 cdef double LOAD_MAX = 0.9              # Kafka's log.cleaner.io.buffer.load.factor
 
 

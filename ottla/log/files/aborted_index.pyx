@@ -19,6 +19,7 @@ cdef class AbortedIndex:
 
     def appended(self, int64_t size):
         """Note that this many bytes were appended to the file."""
+        assert size > 0
         self.size += size
         self.unsynced = True
 
@@ -38,6 +39,7 @@ cdef class AbortedIndex:
 
     def cut(self, int64_t size):
         """Note that the file was cut to this size."""
+        assert size >= 0
         self.size, self.entries = size, None
 
     def synced(self):

@@ -1,3 +1,1 @@
-"""Reads transaction markers out of control batches (KIP-98)."""
-
-def marker_of(batch: bytes) -> tuple[bool, int] | None: ...
+"""No Python interface: `producers` reads markers from Cython."""

@@ -44,9 +44,3 @@ cdef Marker read_marker(const uint8_t *batch, Py_ssize_t size) noexcept:
     marker.coordinator_epoch = load_int32(at + 2)
     marker.valid = True
     return marker
-
-
-def marker_of(bytes batch):
-    """A control batch's transaction marker as (commits, coordinator epoch), or None."""
-    cdef Marker marker = read_marker(<const uint8_t *>batch, len(batch))
-    return (bool(marker.commits), marker.coordinator_epoch) if marker.valid else None

@@ -15,7 +15,8 @@ class IndexDamaged(CorruptMessage):
 
 
 class RebuildNeeded(Exception):
-    """A patient reader has to wait until `rebuild`, an IndexRebuild, is over, and look again."""
+    """A patient caller waits until `rebuild`, an IndexRebuild or a Reread, is over, and asks again.
+    """
 
     def __init__(self, rebuild):
         super().__init__(f"{rebuild.path}: an index is being rebuilt")
@@ -129,6 +130,7 @@ cdef class IndexFile:
             self.written = count
             self.page_number = -1
         self.count = min(count, self.count)
+        assert 0 <= self.written <= self.count
 
     def files_to_sync(self):
         """The File, with every entry written to it, or None."""

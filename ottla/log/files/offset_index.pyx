@@ -31,7 +31,9 @@ cdef class OffsetIndex(IndexFile):
         return high
 
     cdef int add(self, int64_t last_offset, int64_t position) except -1:
-        cdef uint8_t *at = self.add_entry()
+        cdef uint8_t *at
+        assert last_offset >= self.base_offset and position >= 0
+        at = self.add_entry()
         store_int32(at, <int32_t>(last_offset - self.base_offset))
         store_int32(at + 4, <int32_t>position)
         return 0

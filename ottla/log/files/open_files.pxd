@@ -13,7 +13,6 @@ cdef class OpenFiles:
     cdef Py_ssize_t hand
     cdef public object rebuilds         # IndexRebuilds of a broker; None: bad indexes are rebuilt
                                         #   where they are found
-    cdef public bint patient            # who uses the segments now can wait for a rebuild
 
     cdef int add(self, Openable member) except -1
     cdef int remove(self, Openable member) except -1

@@ -226,6 +226,7 @@ cdef class Producers:
             # Nobody reads stable offsets here; one wide pair is a less precise replacement.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))
+        assert len(self.unreplicated) <= UNREPLICATED_MAX
         if marker.commits:
             return None
         # Transactions are kept in the order of their first offsets.
@@ -303,6 +304,7 @@ cdef class Producers:
         ]
         for producer_id in expired:
             del self.states[producer_id]
+        assert self.open_transactions.keys() <= self.states.keys(), "an open transaction is kept"
         self.unwritten = {
             producer_id: unwritten for producer_id, unwritten in self.unwritten.items()
             if now_ms - unwritten[2] < expiration_ms

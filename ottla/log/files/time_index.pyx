@@ -24,6 +24,7 @@ cdef class TimeIndex(IndexFile):
         cdef uint8_t *at
         if self.count and self.key_of(self.count - 1) >= timestamp:
             return 0
+        assert offset >= self.base_offset
         at = self.add_entry()
         store_int64(at, timestamp)
         store_int32(at + 8, <int32_t>(offset - self.base_offset))

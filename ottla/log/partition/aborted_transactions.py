@@ -48,6 +48,7 @@ class AbortedTransactions:
         self.data += ENTRY.pack(0, *transaction)
         self.checked.append(0)
         self.lowest.append(transaction.first_offset)
+        assert len(self.lowest) == len(self.checked)
         self.earliest = min(self.earliest, transaction.first_offset)
         at = len(self.lowest) - 2
         # Element i is the lowest first offset of the entries from i on.
@@ -76,7 +77,7 @@ class DoesNotFit(Exception):
 
 
 def aborted_in(
-    log: ReadableLog, segments: Sequence[Segment], from_offset: int, to_offset: int
+    log: ReadableLog, segments: Sequence[Segment], from_offset: int, to_offset: int, patient: bool
 ) -> list[AbortedTransaction]:
     """The aborted transactions of these segments with records in a range of offsets.
 
@@ -88,10 +89,10 @@ def aborted_in(
         if known is not None and known.earliest >= to_offset:
             continue
         try:
-            found += within(log, segment, from_offset, to_offset)
+            found += within(log, segment, from_offset, to_offset, patient)
         except DoesNotFit:
-            segment.aborted.keep(trusted(log.remake_aborted(segment)))
-            found += within(log, segment, from_offset, to_offset)
+            segment.aborted.keep(trusted(log.remake_aborted(segment, patient)))
+            found += within(log, segment, from_offset, to_offset, patient)
     return found
 
 
@@ -103,25 +104,25 @@ def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions
 
 
 def within(
-    log: ReadableLog, segment: Segment, from_offset: int, to_offset: int
+    log: ReadableLog, segment: Segment, from_offset: int, to_offset: int, patient: bool
 ) -> list[AbortedTransaction]:
     """Those of one segment. Raises DoesNotFit."""
     known = segment.aborted.entries
     if known is None:
-        known = load(log, segment)
+        known = load(log, segment, patient)
         segment.aborted.keep(known)
     found = []
     at = known.first_from(from_offset)
     while at < len(known) and known.lowest[at] < to_offset:
         entry = known.entry(at)
-        check(log, segment, known, at)
+        check(log, segment, known, at, patient)
         if entry.first_offset < to_offset:
             found.append(entry)
         at += 1
     return found
 
 
-def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
+def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactions:
     """Reads a segment's entries, and those not yet written for lack of space. Raises DoesNotFit."""
     if segment.aborted.distrusted:
         raise DoesNotFit
@@ -148,22 +149,22 @@ def load(log: ReadableLog, segment: Segment) -> AbortedTransactions:
         known.add(transaction)
     if len(known) <= CHECKED_AT_ONCE_MAX:
         for at in range(len(known)):
-            check(log, segment, known, at)
+            check(log, segment, known, at, patient)
     return known
 
 
 def check(
-    log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int
+    log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int, patient: bool
 ) -> None:
     """Checks that an entry's marker and first batch exist. Raises DoesNotFit."""
     if known.checked[at]:
         return
     entry = known.entry(at)
-    marker = header_at(segment, entry.last_offset)
+    marker = header_at(segment, entry.last_offset, patient)
     if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
         raise DoesNotFit
     # If the next batch begins later, compaction removed this one.
-    begun = header_in(log.segments, entry.first_offset)
+    begun = header_in(log.segments, entry.first_offset, patient)
     if not marker.attributes & CONTROL or begun.first < entry.first_offset or (
         begun.first == entry.first_offset
         and (

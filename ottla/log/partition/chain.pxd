@@ -42,7 +42,7 @@ cdef class SegmentChain:
     cdef Segment begin(self, int64_t base_offset)
     cdef int seal_active(self) except -1
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
-                  int64_t upto_offset) except -1
+                  int64_t upto_offset, bint patient) except -1
     cdef int64_t aborted_bytes(self) except -1
     cdef int64_t aborted_found(self) except -1
     cdef dict aborted_sizes(self, int64_t below)

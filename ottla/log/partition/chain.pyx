@@ -45,14 +45,14 @@ cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
     return fields.magic(header) == 2 and fields.base_offset(header) > last
 
 
-cdef bint ends_where_next_begins(Segment segment) except -1:
+cdef bint ends_where_next_begins(Segment segment, bint patient) except -1:
     """Whether the last batch of a segment that is not the active one ends with it.
 
     Compaction keeps that batch, whatever it removes; another partition's file ends elsewhere.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef Py_ssize_t size = 0
-    cdef int64_t position = segment.position_for(segment.end_offset - 1, &size)
+    cdef int64_t position = segment.position_for(segment.end_offset - 1, &size, 0, patient)
     if segment.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE:
         return False
     return (position + size == segment.size
@@ -67,6 +67,8 @@ cdef class SegmentChain:
         self.disk, self.clock, self.open_files = disk, clock, open_files
         self.directory, self.segments, self.unwritten = directory, segments, []
         self.active = segments[-1] if segments else None
+        for number in range(1, len(segments)):
+            assert segments[number - 1].end_offset <= segments[number].base_offset, "they overlap"
         self.configure(config)
 
     cdef int configure(self, config) except -1:
@@ -226,6 +228,7 @@ cdef class SegmentChain:
         """Writes what is missing from the active segment's files. Raises OSError."""
         self.write_aborted()
         self.active.seal()
+        assert not self.unwritten
         if self.config.preallocate or self.active.reserved:
             # Release the space reserved after the last batch.
             self.active.trim()
@@ -234,7 +237,7 @@ cdef class SegmentChain:
     # Read
 
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
-                  int64_t upto_offset) except -1:
+                  int64_t upto_offset, bint patient) except -1:
         """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
         The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
@@ -247,24 +250,24 @@ cdef class SegmentChain:
         cdef int64_t start = 0, end, room
         while True:
             segment = self.segments[number]
-            start = segment.position_for(slice.first_offset, &batch_size, size_max)
+            start = segment.position_for(slice.first_offset, &batch_size, size_max, patient)
             if batch_size or number + 1 == len(self.segments):
                 break
             number += 1
             skipped = 1
         if not batch_size:
             return skipped
-        if segment.after_gap and not skipped:
+        if segment.lookup.after_gap and not skipped:
             skipped = not gap_is_sound(segment, start)
             if start == 0 and not skipped:
                 # Where a segment is missing, or is another partition's file, it looks like this.
                 skipped = (segment is self.active or slice.first_offset < segment.base_offset
-                           or not ends_where_next_begins(segment))
+                           or not ends_where_next_begins(segment, patient))
         # The position of upto_offset is needed only if it may lie within reach.
         if upto_offset >= segment.end_offset:
             end = segment.size
         else:
-            end = segment.bound_for(upto_offset)
+            end = segment.bound_for(upto_offset, patient)
         room = end - start
         if room <= 0:
             return skipped
@@ -276,6 +279,7 @@ cdef class SegmentChain:
         slice.size = min(room, <int64_t>size_max)
         slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
         slice.position, slice.segment = start, segment
+        assert 0 <= start < start + slice.size <= segment.size, "a slice ends within its segment"
         slice.file = segment.opened()
         return skipped
 
@@ -329,6 +333,8 @@ cdef class SegmentChain:
         self.active.truncate_to(offset)
         end = self.active.end_offset
         self.unwritten = [each for each in self.unwritten if each[1].last_offset < end]
+        assert self.active is self.segments[-1]
+        assert end <= max(offset, self.active.base_offset), "nothing is left from the offset on"
         return removed
 
     cdef int sync_cut(self) except -1:
@@ -361,6 +367,7 @@ cdef class SegmentChain:
 
         Readers that hold a File can still read. Raises OSError.
         """
+        assert segment is not self.active, "the active segment is never removed"
         segment.forget()
         paths = self.put_aside(segment)
         self.segments.remove(segment)

@@ -1,12 +1,12 @@
 """Builds a segment's indexes anew beside those that turned out to be wrong.
 
-A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `go_on` puts the new files in
-place of the old ones on the loop. In between the log is used as before: what was appended meanwhile
+A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
+in place of the old ones on the loop. The log stays in use: what was appended meanwhile
 is indexed at the end, and whatever else changes a segment's files, such as a truncation,
 compaction, a move or a deletion, abandons its rebuild (`Segment.forget_rebuild`).
 
-Who can wait says so (`ReadableLog.patiently`), gets RebuildNeeded and looks again afterwards. Who
-cannot, such as a truncation, has the same work done where it is.
+A `patient` caller gets RebuildNeeded, waits, and asks again. For any other caller, such as a
+truncation, the same work is done at once.
 """
 
 from libc.stdint cimport int64_t
@@ -51,7 +51,7 @@ cdef class AsideSegment(Segment):
 
 
 cdef class IndexRebuild:
-    """One segment's rebuild. `run` and `go_on` are called in turns until it is `over`."""
+    """One segment's rebuild. `run` and `advance` are called in turns until it is `over`."""
 
     cdef readonly str path              # of the segment's log file
     cdef readonly bint over
@@ -69,7 +69,7 @@ cdef class IndexRebuild:
     cdef Py_ssize_t written             # transactions in it
     cdef int64_t size                   # bytes of the segment to be read
     cdef object lock
-    cdef bint ran                       # the work of a thread is done, `go_on` is due
+    cdef bint ran                       # the work of a thread is done, `advance` is due
     cdef bint placed                    # the new files have replaced the old ones
 
     def __init__(self, IndexRebuilds owner not None, Segment segment not None, log, number):
@@ -94,7 +94,7 @@ cdef class IndexRebuild:
 
     def run(self):
         """Reads the segment and writes the new files, or makes their names durable: what may take
-        long. In any thread; further calls do nothing until `go_on`."""
+        long. In any thread; further calls do nothing until `advance`."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:
@@ -131,7 +131,7 @@ cdef class IndexRebuild:
     cdef int index_upto(self, int64_t size) except -1:
         """Indexes the batches up to a position of the file.
 
-        Without transactions a checksum does not matter: whoever reads a batch checks it, and an
+        Without transactions a checksum does not matter: readers of a batch check it, and an
         index that ended there would hide what follows.
         """
         problem = self.built.take_in(
@@ -152,7 +152,7 @@ cdef class IndexRebuild:
             self.written = len(self.aborted)
         return 0
 
-    def go_on(self):
+    def advance(self):
         """What follows `run`, on the loop: puts the files in place, or has `run` called again."""
         if self.over or not self.ran:
             return
@@ -176,6 +176,7 @@ cdef class IndexRebuild:
         cdef Segment segment = self.segment
         cdef AsideSegment built = self.built
         cdef bint grown = segment.size > built.size and self.fault is None
+        assert not self.placed and built.size <= segment.size
         if grown:
             self.index_upto(segment.size)
             self.write_aborted()
@@ -213,7 +214,7 @@ cdef class IndexRebuild:
         """All of it here and now. Raises OSError, CorruptMessage."""
         while not self.over:
             self.work(self.log is not None)
-            self.go_on()
+            self.advance()
         if self.error is not None:
             raise self.error
 
@@ -243,7 +244,7 @@ cdef class IndexRebuilds:
         """Rebuilds a segment's indexes, with a ReadableLog its transaction index too, and returns
         the aborted transactions.
 
-        Raises RebuildNeeded for who is `patient`; OSError, CorruptMessage.
+        Raises RebuildNeeded if the caller is `patient`; OSError, CorruptMessage.
         """
         cdef IndexRebuild rebuild = self.running.get(segment.path(".log"))
         if rebuild is None or (not patient and log is not None and rebuild.log is None):

@@ -8,7 +8,7 @@ the fault, in one of three ways:
   it. It was never complete, so it is cut off.
 - a hole: above the recovery point, with valid batches after it, as left by a power cut that wrote
   later pages first. The bytes from the fault on are copied to a `.quarantine` file, then cut off.
-  A `.cut` file says so until the broker has told those who count on this replica.
+  A `.cut` file keeps the fact until the broker has reported it to the cluster.
 - damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
   a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
   repaired.
@@ -58,7 +58,7 @@ EPOCHS = "leader-epoch-checkpoint"
 COPIED_GAPS = "copied-gaps"
 """This file says that a leader's compaction has left gaps in a copy, whatever its settings."""
 CUT = ".cut"
-"""A file beside a segment whose damaged end was cut off, until somebody has been told of it."""
+"""A file beside a segment whose damaged end was cut off, until the broker has reported it."""
 
 Names = dict[str, list[str]]
 
@@ -89,6 +89,22 @@ class Damage(NamedTuple):
         )
 
 
+class LogCheckpoint(NamedTuple):
+    """What the checkpoints of a log directory say of one log.
+
+    Batches below `recovery_point` are durable. Below `first_dirty_offset` Apache Kafka's compaction
+    may have left gaps between segments. Records below `written_upto` were durable and committed: if
+    the log ends before it, a file has been removed or cut. A transaction index that is shorter than
+    `aborted_sizes` says is rebuilt before it is used.
+    """
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    first_dirty_offset: int = 0
+    written_upto: int = 0
+    aborted_sizes: Sizes | None = None
+
+
 class Loaded(NamedTuple):
     """The parts of a PartitionLog."""
 
@@ -111,29 +127,24 @@ def load(
     directory: str,
     config: LogConfig,
     open_files: OpenFiles,
-    recovery_point: int,
-    log_start_offset: int,
+    checkpoint: LogCheckpoint,
     clean: bool,
-    first_dirty_offset: int = 0,
-    aborted_sizes: Sizes | None = None,
-    written_upto: int = 0,
     reread: Reread | None = None,
+    patient: bool = False,
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    Records below `written_upto` were durable and committed: if the log ends before it, a file has
-    been removed or cut.
-    Below `first_dirty_offset` Apache Kafka's compaction may have left gaps between segments. A
-    transaction index that is shorter than `aborted_sizes` says is rebuilt before it is used.
-    `reread` has what an earlier attempt has had read. Raises RebuildNeeded for who can wait.
+    `reread` has what an earlier attempt has had read. Raises RebuildNeeded if the caller is
+    `patient` and the stop was clean.
     """
+    recovery_point, log_start_offset, first_dirty_offset, written_upto, sizes = checkpoint
     kinds = finished_files(disk, directory, open_files)
     has_epochs = EPOCHS in kinds
     segments = segments_in(disk, clock, directory, config, open_files, kinds.get(".log", ()))
     if not segments:
         damage = missing(directory, segments, log_start_offset, written_upto)
         return without_segments(log_start_offset, damage, has_epochs, COPIED_GAPS in kinds)
-    note_aborted_sizes(disk, segments, kinds.get(".txnindex", ()), aborted_sizes)
+    note_aborted_sizes(disk, segments, kinds.get(".txnindex", ()), sizes)
     notes = [offset_in(name) for name in kinds.get(".damaged", ())]
     written = sorted(map(offset_in, kinds.get(".snapshot", ())))
     # A snapshot from before the first record is outdated: the records in between are gone.
@@ -142,7 +153,8 @@ def load(
     if clean and not notes:
         forgotten_ms = clock.now_ms() - config.producer_id_expiration_ms
         closed = as_closed(
-            disk, directory, snapshots, segments, has_epochs, forgotten_ms, open_files, reread)
+            disk, directory, snapshots, segments, has_epochs, forgotten_ms, reread,
+            patient and open_files.rebuilds is not None)
     if closed is not None:
         producers, epochs = closed
         end = recovery_point = segments[-1].end_offset
@@ -170,6 +182,7 @@ def load(
     # write.
     if not (damage and damage.permanent):
         recovery_point = min(recovery_point, end)
+    assert start <= end and all(at <= end for at in snapshots)
     return Loaded(
         segments, start, end, recovery_point, epochs, producers, snapshots, damage,
         has_epochs, rebuilt, COPIED_GAPS in kinds,
@@ -249,11 +262,11 @@ def segments_in(
 
 
 def end_is_known(
-    segment: Segment, producers: Producers | None = None, epochs: LeaderEpochs | None = None
+    segment: Segment, producers: Producers | None, epochs: LeaderEpochs | None, patient: bool
 ) -> bool:
     """Reads the end offset of the last segment from its headers; False if they contradict it."""
     try:
-        segment.learn_end(producers, epochs)
+        segment.learn_end(producers, epochs, patient)
     except SegmentDamaged:
         return False
     return True
@@ -380,7 +393,7 @@ def judge(
 
 
 def cut_before(directory: str, names: Collection[str], end_offset: int) -> Damage | None:
-    """The fault that an earlier start has cut off, if nobody has been told of it yet."""
+    """The fault that an earlier start has cut off and not reported yet, or None."""
     if not names:
         return None
     path = f"{directory}/{min(names).removesuffix(CUT)}.log"
@@ -395,7 +408,7 @@ def cuts(log: ReadableLog) -> list[str]:
 
 
 def forget_cuts(log: ReadableLog) -> None:
-    """Those who count on the log know how it was cut. Raises OSError."""
+    """Removes the notes: the broker has reported the cuts. Raises OSError."""
     for path in cuts(log):
         log.disk.unlink(path)
 
@@ -480,54 +493,54 @@ def load_epochs(
 
 
 def known_epochs(
-    disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX
+    disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX,
+    patient: bool = False,
 ) -> LeaderEpochs | None:
     """The leader epochs of their file; None if it is missing, damaged or from another log."""
     try:
         known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
         known.truncate_from_end(upto)
-        return known if segments and epochs_fit(known, segments) else None
+        return known if segments and epochs_fit(known, segments, patient) else None
     except (FileNotFoundError, ValueError, IndexError, SegmentDamaged):
         return None
 
 
 def as_closed(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
-    forgotten_ms: int, open_files: OpenFiles, reread: Reread | None,
+    forgotten_ms: int, reread: Reread | None, patient: bool,
 ) -> tuple[Producers, LeaderEpochs] | None:
     """The producers and epochs of a log that was closed, and its end is known then; None if its
-    headers contradict its end. Raises RebuildNeeded for who can wait."""
+    headers contradict its end. Raises RebuildNeeded if the caller is `patient`."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):
         # Most logs are like this one: a single read of its batches shows all of it.
         producers, epochs = Producers(), LeaderEpochs()
-        return (producers, epochs) if end_is_known(last, producers, epochs) else None
-    if not end_is_known(last):
+        return (producers, epochs) if end_is_known(last, producers, epochs, patient) else None
+    if not end_is_known(last, None, None, patient):
         return None
     if reread is None:
         reread = what_follows(
-            disk, directory, snapshots, segments, has_epochs, forgotten_ms, open_files)
+            disk, directory, snapshots, segments, has_epochs, forgotten_ms, patient)
     reread.finish()
     return reread.producers, reread.epochs
 
 
 def what_follows(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
-    forgotten_ms: int, open_files: OpenFiles,
+    forgotten_ms: int, patient: bool,
 ) -> Reread:
     """The producers and epochs that the files show, and what is to be read for the rest. Raises
-    RebuildNeeded for who can wait, if that is much."""
-    producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms)
-    reread = Reread(disk, directory, producers, known, scans_from(known, segments))
-    epochs = known_epochs(disk, directory, segments) if has_epochs else None
+    RebuildNeeded if that is much and the caller is `patient`."""
+    producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
+    reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))
+    epochs = known_epochs(disk, directory, segments, patient=patient) if has_epochs else None
     if epochs is None:
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
     # Twice, as a small log has a file for neither.
-    takes_long = reread.size > 2 * REREAD_MAX
-    if takes_long and open_files.patient and open_files.rebuilds is not None:
+    if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread
 
@@ -549,13 +562,15 @@ def load_producers(
     return producers
 
 
-def scans_from(offset: int, segments: list[Segment]) -> list[BatchScan]:
+def scans_from(
+    offset: int, segments: list[Segment], patient: bool = False
+) -> list[BatchScan]:
     """What follows an offset; of a damaged segment as much as can be read."""
     found = []
     for segment in segments:
         if segment.end_offset > offset:
             try:
-                position = segment.position_of(offset)
+                position = segment.position_of(offset, patient)
             except SegmentDamaged:
                 position = 0
             found.append(BatchScan(segment.data_file(), position, segment.size))
@@ -568,13 +583,16 @@ def newest_snapshot(
     snapshots: list[int],
     segments: list[Segment],
     forgotten_ms: int,
+    patient: bool = False,
 ) -> tuple[Producers, int]:
     """The producers of the newest valid snapshot, and its offset."""
     end = segments[-1].end_offset if segments else 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:
             found = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
-            if segments and not snapshot_fits(found, offset, segments, forgotten_ms):
+            if segments and not snapshot_fits(
+                found, offset, segments, forgotten_ms, patient
+            ):
                 continue
         except (ValueError, FileNotFoundError, SegmentDamaged):
             continue

@@ -8,7 +8,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.files.flush import FlushTask
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.loading import Damage, LogCheckpoint
 from ottla.log.partition.readable_log import ReadableLog
 from ottla.log.partition.segment import Segment
 
@@ -24,12 +24,8 @@ class PartitionLog(ReadableLog):
         *,
         open_files: OpenFiles | None = None,
         topic_id: bytes | None = None,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        first_dirty_offset: int = 0,
+        checkpoint: LogCheckpoint = ...,
         clean: bool = False,
-        aborted_sizes: Mapping[int, int] | None = None,
-        written_upto: int = 0,
     ) -> PartitionLog: ...
     @staticmethod
     def rest(
@@ -64,7 +60,7 @@ class PartitionLog(ReadableLog):
     def seal(self) -> None: ...
     def replace_segments(self, sources: list[Segment], cleaned: Segment) -> list[str]: ...
     def remove_below_start(self) -> list[str]: ...
-    def apply_retention(self, high_watermark: int) -> list[str]: ...
+    def apply_retention(self, high_watermark: int, patient: bool = False) -> list[str]: ...
     def share(self, open_files: OpenFiles) -> None: ...
     def close(self) -> None: ...
     def move_to(self, directory: str) -> None: ...

@@ -31,20 +31,19 @@ cdef class PartitionLog(ReadableLog):
 
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
-             recovery_point=0, log_start_offset=0, first_dirty_offset=0, clean=False,
-             aborted_sizes=None, written_upto=0):
+             checkpoint=loading.LogCheckpoint(), clean=False):
         """Open the log in `directory`, which need not exist, and recover it unless it is `clean`:
-        every segment from `recovery_point` on is checked byte for byte. Records below
-        `written_upto` were durable and committed: a log that ends before it is damaged."""
+        every segment from the checkpoint's recovery point on is checked byte for byte."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)
-        log.first_dirty_offset, log.expected_aborted = first_dirty_offset, aborted_sizes
-        log.load(recovery_point, log_start_offset, clean, written_upto)
-        if log.log_end_offset < log_start_offset and log.health.offline is None:
+        log.first_dirty_offset = checkpoint.first_dirty_offset
+        log.expected_aborted = checkpoint.aborted_sizes
+        log.load(checkpoint, clean, False)
+        if log.log_end_offset < checkpoint.log_start_offset and log.health.offline is None:
             # A power cut removed the rest of what had been deleted. Its offsets must not be reused:
             # the checkpointed log start would hide records that got them again.
-            log.truncate_fully_and_start_at(log_start_offset)
+            log.truncate_fully_and_start_at(checkpoint.log_start_offset)
         return log
 
     @staticmethod
@@ -74,7 +73,7 @@ cdef class PartitionLog(ReadableLog):
         cdef int64_t last = first + fields.last_offset_delta(batch)
         self.duplicate = False
         if self.at_rest is not None:
-            self.awake()
+            self.wake()
         if self.health.offline is not None:
             self.health.check()
         if fields.producer_id(batch) >= 0:
@@ -101,7 +100,7 @@ cdef class PartitionLog(ReadableLog):
         """
         cdef Py_ssize_t taken, entries = 0
         self.duplicate = False
-        self.awake()
+        self.wake()
         self.health.check()
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
@@ -129,12 +128,14 @@ cdef class PartitionLog(ReadableLog):
         while batch < data + size:
             if fields.leader_epoch(batch) != self.latest_epoch:
                 self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
+            assert fields.base_offset(batch) >= self.log_end_offset, "offsets ascend"
             self.log_end_offset = fields.last_offset(batch) + 1
             if fields.producer_id(batch) >= 0:
                 aborted = self._producers.update(batch, fields.total_size(batch))
                 if aborted is not None:
                     self.note_aborted(aborted)
             batch += fields.total_size(batch)
+        assert self.chain.active.end_offset == self.log_end_offset
         self.changed = True
         return 0
 
@@ -147,6 +148,7 @@ cdef class PartitionLog(ReadableLog):
             chain.active.append(batch, size)
         except OSError as error:
             self.take_back(error)
+        assert last_offset >= self.log_end_offset and chain.active.end_offset == last_offset + 1
         self.log_end_offset = last_offset + 1
         self.changed = True
         if fields.producer_id(batch) >= 0:
@@ -205,7 +207,7 @@ cdef class PartitionLog(ReadableLog):
 
     def roll(self):
         """Ends the active segment, if it has records, and begins the next. Raises StorageFailed."""
-        self.awake()
+        self.wake()
         self.health.check()
         if self.chain.active is None or not self.chain.active.size:
             return
@@ -231,6 +233,7 @@ cdef class PartitionLog(ReadableLog):
                 if not (discards and is_passing(error)):
                     raise
                 self.replace_snapshots()
+        assert ended is None or ended.end_offset == self.log_end_offset
         self.chain.begin(self.log_end_offset)
         if ended is not None and ended.size:
             self.unflushed.note_sealed(ended)
@@ -285,7 +288,7 @@ cdef class PartitionLog(ReadableLog):
         """Remove the batch that contains `offset` and everything after it, as a follower has to,
         with the leader epochs that begin there. Raises StorageFailed; the log is then offline.
         """
-        self.awake()
+        self.wake()
         self.health.check()
         if offset == self.log_end_offset:
             # An epoch in which nothing was written: it would be asked for again and again.
@@ -311,6 +314,7 @@ cdef class PartitionLog(ReadableLog):
             self.unflushed.lower(self.log_end_offset)
             self.lower_to(self.log_end_offset)
             self.reload_producers()
+            self.check_offsets()
         except CorruptMessage as error:
             self.health.end_in(self.disk, loading.before_a_cut(self.chain.active, error), error)
         except OSError as error:
@@ -331,7 +335,7 @@ cdef class PartitionLog(ReadableLog):
 
     def truncate_fully_and_start_at(self, int64_t offset):
         """Removes everything and begins again, empty, at `offset`. Raises StorageFailed."""
-        self.awake()
+        self.wake()
         self.health.check()
         try:
             self.chain.clear()
@@ -346,6 +350,7 @@ cdef class PartitionLog(ReadableLog):
             # A restart learns from the file's name where the log begins.
             self.start_segment()
             self.disk.sync_directory(self.directory)
+            self.check_offsets()
         except OSError as error:
             self.health.fail_with(f"it could not be restarted at offset {offset}", error)
 
@@ -369,7 +374,7 @@ cdef class PartitionLog(ReadableLog):
         Returns the paths of its files, which any thread may unlink after file.delete.delay.ms.
         Readers that hold a File can still read. Raises OSError.
         """
-        self.awake()
+        self.wake()
         assert segment is not self.chain.active and segment.end_offset <= self.log_start_offset
         paths = self.chain.take_away(segment)
         self.unflushed.forget(segment)
@@ -383,7 +388,7 @@ cdef class PartitionLog(ReadableLog):
         The cleaned files have to be durable. Raises StorageFailed; the log is then offline.
         """
         cdef Segment segment
-        self.awake()
+        self.wake()
         try:
             paths = self.chain.replace(sources, cleaned)
         except OSError as error:
@@ -400,7 +405,7 @@ cdef class PartitionLog(ReadableLog):
 
         Raises StorageFailed.
         """
-        self.awake()
+        self.wake()
         paths, segments = [], self.chain.segments
         try:
             while len(segments) > 1 and segments[0].end_offset <= self.log_start_offset:
@@ -409,21 +414,22 @@ cdef class PartitionLog(ReadableLog):
             raise StorageFailed(f"{self.directory}: {error}") from error
         return paths
 
-    def apply_retention(self, int64_t high_watermark):
+    def apply_retention(self, int64_t high_watermark, bint patient=False):
         """Removes segments by time, size and log start; returns paths for any thread to unlink
         later.
 
-        Raises RebuildNeeded, before anything has changed, for who can wait; StorageFailed.
+        Raises RebuildNeeded, before anything has changed, if the caller is `patient`;
+        StorageFailed.
         """
         cdef int64_t now_ms = self.clock.now_ms()
         if self.at_rest is not None and not self.at_rest.retention_may_be_due(self.config, now_ms):
             return []
-        self.awake()
+        self.wake(patient)
         count = retention.segments_due(
-            self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark)
+            self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark,
+            patient)
         if not count or self.health.offline is not None:
             return []
-        self.open_files.patient = False
         # Removing the segments before the active one needs no disk space, and may free some.
         older = min(count, len(self.chain.segments) - 1)
         paths = self.retire(older)
@@ -447,7 +453,7 @@ cdef class PartitionLog(ReadableLog):
 
     def delete_before(self, offset):
         """Raises the log start offset; returns the segments entirely below it now."""
-        self.awake()
+        self.wake()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             if offset < self.log_start_offset:
                 return []
@@ -455,6 +461,7 @@ cdef class PartitionLog(ReadableLog):
                 f"{self.directory} ends at {self.log_end_offset}, below the new start {offset}")
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
+        self.check_offsets()
         return [segment for segment in self.chain.segments[:-1] if segment.end_offset <= offset]
 
     # Flush
@@ -484,6 +491,7 @@ cdef class PartitionLog(ReadableLog):
             self.unflushed.give_up(task)
         self.health.check()
         self.unflushed.end(task, self._epochs, self.clock.monotonic_ms())
+        self.check_offsets()
 
     @property
     def flushing(self):
@@ -525,6 +533,7 @@ cdef class PartitionLog(ReadableLog):
 
     def note_cleaned(self, int64_t offset):
         """Notes that a cleaner has processed everything below `offset`."""
+        assert 0 <= offset <= self.log_end_offset
         self.first_dirty_offset = offset
 
     def share(self, OpenFiles open_files):
@@ -587,7 +596,7 @@ cdef class PartitionLog(ReadableLog):
         """Continues in `directory`, where the whole log is durable except for the active segment's
         indexes. The segments have to be closed; readers keep their descriptors."""
         cdef Segment segment
-        self.awake()
+        self.wake()
         for segment in self.chain.segments:
             segment.aborted.synced()
         self.chain.set_directory(directory)
@@ -596,3 +605,4 @@ cdef class PartitionLog(ReadableLog):
         self.health.watch(on_failure, on_refusal)
         self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.monotonic_ms())
         self._epochs.changed = False
+        self.check_offsets()

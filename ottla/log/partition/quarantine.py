@@ -1,8 +1,8 @@
 """Puts the damaged end of a log aside, so that a replica can get its records from others.
 
 Nothing is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
-stay in the partition's directory until somebody removes them. Interrupted, it leaves a log that is
-found damaged again, or one that ends before the damaged segment.
+stay in the directory until an operator removes them. After an interruption the log is found
+damaged again, or ends before the damaged segment.
 """
 
 from __future__ import annotations

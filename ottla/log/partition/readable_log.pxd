@@ -29,7 +29,7 @@ cdef class ReadableLog:
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
     cdef readonly object expected_aborted       # sizes of the indexes, from the last checkpoint
-    cdef object reread                          # the Reread that `awake` has asked for, or None
+    cdef object reread                          # the Reread that `wake` has asked for, or None
     cdef RestState at_rest                      # None once the files have been read;
     cdef SegmentChain chain                     #   these are None while it is at rest
     cdef object _epochs
@@ -38,13 +38,14 @@ cdef class ReadableLog:
     cdef Unflushed unflushed
     cdef bint changed                           # since the last seal
 
-    cdef int awake(self) except -1
+    cpdef int wake(self, bint patient=*) except -1
     cdef bint appends_at_once(self) noexcept
-    cdef int load(self, recovery_point, log_start_offset, clean, written_upto) except -1
+    cdef int load(self, checkpoint, bint clean, bint patient) except -1
     cdef int64_t durable_offset(self) noexcept
+    cdef int check_offsets(self) except -1
     cdef int64_t forgotten_ms(self) except? -1
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
-                       int64_t upto_offset)
+                       int64_t upto_offset, bint patient)
     cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1

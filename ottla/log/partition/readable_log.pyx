@@ -1,5 +1,8 @@
 """One partition's log as readers see it: its offsets, its segments and their contents.
 
+A caller that can wait for a thread passes `patient=True`. It gets RebuildNeeded if an index must be
+rebuilt first, or if the files of a log at rest take long to read (`index_rebuilds`, `reread`).
+
 After a clean stop a log is at rest: its offsets are known (`closed_logs`), and its files are read
 when they are needed. This makes a start with 100,000 partitions a matter of seconds.
 """
@@ -46,9 +49,9 @@ cdef class ReadableLog:
         self.health, self.at_rest = LogHealth(directory), RestState()
         self.configure(config)
 
-    cdef int awake(self) except -1:
-        """Reads the files of a log at rest. Raises StorageFailed, and RebuildNeeded for who can
-        wait; a later call tries again."""
+    cpdef int wake(self, bint patient=False) except -1:
+        """Reads the files of a log at rest. Raises StorageFailed, and RebuildNeeded if the caller
+        is `patient`; a later call tries again."""
         cdef int64_t end = self.log_end_offset
         cdef int32_t epoch = self.latest_epoch
         cdef int64_t aborted_bytes, start = self.log_start_offset
@@ -57,11 +60,13 @@ cdef class ReadableLog:
         aborted_bytes = self.at_rest.aborted_bytes
         self.health.check()
         if self.reread is not None and not self.reread.over:
-            if self.open_files.patient:
+            if patient:
                 raise RebuildNeeded(self.reread)
             self.reread.run()
         try:
-            self.load(end, start, True, end if self.at_rest.segments else 0)
+            self.load(loading.LogCheckpoint(
+                end, start, self.first_dirty_offset, end if self.at_rest.segments else 0,
+                self.expected_aborted), True, patient)
             if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
                 # some are missing or were cut between two entries, or were before the last stop
                 self.chain.distrust_aborted()
@@ -88,20 +93,19 @@ cdef class ReadableLog:
         active = self.chain.active
         return active is None or active.appendable or active.size == 0
 
-    def prepare_append(self):
+    def prepare_append(self, bint patient=False):
         """Reads what appends need to know of the files. Raises StorageFailed, OSError, and
-        RebuildNeeded for who can wait."""
-        self.awake()
+        RebuildNeeded if the caller is `patient`."""
+        self.wake(patient)
         if not self.appends_at_once():
-            self.chain.active.prepare_append()
+            self.chain.active.prepare_append(patient)
 
-    cdef int load(self, recovery_point, log_start_offset, clean, written_upto) except -1:
+    cdef int load(self, checkpoint, bint clean, bint patient) except -1:
         """Loads the log from its files, recovered unless the last stop was `clean`."""
         reread, self.reread = self.reread, None
         loaded = loading.load(
-            self.disk, self.clock, self.directory, self.config, self.open_files, recovery_point,
-            log_start_offset, clean, self.first_dirty_offset, self.expected_aborted, written_upto,
-            reread if reread is not None and reread.error is None else None)
+            self.disk, self.clock, self.directory, self.config, self.open_files, checkpoint, clean,
+            reread if reread is not None and reread.error is None else None, patient)
         self.chain = SegmentChain(
             self.disk, self.clock, self.open_files, self.directory, self.config, loaded.segments)
         self.unflushed = Unflushed(
@@ -124,24 +128,34 @@ cdef class ReadableLog:
         # What recovery rebuilt is not durable yet.
         self.changed = loaded.recovery_point < self.log_end_offset
         self.at_rest = None
+        return self.check_offsets()
+
+    cdef int check_offsets(self) except -1:
+        """Asserts the order of the log's offsets, after whatever has moved one of them."""
+        assert 0 <= self.log_start_offset <= self.log_end_offset
+        assert self.chain.active is None or self.chain.active.end_offset == self.log_end_offset
+        assert self.latest_epoch == self._epochs.latest
+        if self.health.damage is None:  # a damaged log keeps its recovery point
+            assert self.unflushed.checkpoint_offset <= self.unflushed.recovery_point
+            assert self.unflushed.recovery_point <= self.log_end_offset
         return 0
 
     @property
     def segments(self):
         """The Segments, ascending."""
-        self.awake()
+        self.wake()
         return self.chain.segments
 
     @property
     def epochs(self):
         """The LeaderEpochs."""
-        self.awake()
+        self.wake()
         return self._epochs
 
     @property
     def producers(self):
         """The Producers."""
-        self.awake()
+        self.wake()
         return self._producers
 
     @property
@@ -207,7 +221,7 @@ cdef class ReadableLog:
     # Read
 
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
-                       int64_t upto_offset):
+                       int64_t upto_offset, bint patient):
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
         The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
@@ -217,7 +231,7 @@ cdef class ReadableLog:
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end
         if self.at_rest is not None and offset < self.log_end_offset:
-            self.awake()
+            self.wake(patient)
         readable_end = self.health.readable_end
         if offset < self.log_start_offset or offset > self.log_end_offset:
             if self.health.damage is not None and offset >= readable_end:
@@ -234,55 +248,60 @@ cdef class ReadableLog:
             upto_offset = readable_end
         if offset >= upto_offset or (size_max <= 0 and not at_least_one):
             return slice
-        if (self.chain.read(slice, size_max, at_least_one, upto_offset)
+        if (self.chain.read(slice, size_max, at_least_one, upto_offset, patient)
                 and offset >= self.first_dirty_offset
                 and not (self.copied_gaps or self.config.compacts)):
             raise CorruptMessage(
                 f"{self.directory} lacks offset {offset}: batches are missing or damaged")
         return slice
 
-    def slice(self, offset, size_max, upto=None, at_least_one=True):
+    def slice(self, offset, size_max, upto=None, at_least_one=True, bint patient=False):
         """The result of `read`, for Python."""
-        return self.read(offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto)
+        return self.read(
+            offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto, patient)
 
-    def read_bytes(self, offset, size_max, upto=None):
+    def read_bytes(self, offset, size_max, upto=None, bint patient=False):
         """Batches from the one with `offset` on, the first one complete. Raises
         OffsetOutOfRange."""
         cdef LogSlice found = self.read(
-            offset, size_max, True, OFFSET_MAX if upto is None else upto)
+            offset, size_max, True, OFFSET_MAX if upto is None else upto, patient)
         return found.read()
 
     # Find
 
-    def offset_for_timestamp(self, timestamp_ms):
+    def offset_for_timestamp(self, timestamp_ms, bint patient=False):
         """The first record not older than this: (offset, timestamp, leader epoch), or None."""
-        return time_search.at_once(self.timestamp_steps(timestamp_ms))
+        return time_search.at_once(self.timestamp_steps(timestamp_ms, patient))
 
-    def offset_of_max_timestamp(self, upto=None):
+    def offset_of_max_timestamp(self, upto=None, bint patient=False):
         """The newest record below `upto`: (offset, timestamp, leader epoch), or None."""
         return time_search.at_once(
-            self.newest_steps(self.log_end_offset if upto is None else upto))
+            self.newest_steps(self.log_end_offset if upto is None else upto, patient))
 
-    def timestamp_steps(self, timestamp_ms):
+    def timestamp_steps(self, timestamp_ms, bint patient=False):
         """The same as `offset_for_timestamp`, as a search in steps (`time_search`)."""
+        self.wake(patient)
         return time_search.first_at(
-            self.segments, self.log_start_offset, self.log_end_offset, timestamp_ms)
+            self.chain.segments, self.log_start_offset, self.log_end_offset, timestamp_ms, patient)
 
-    def newest_steps(self, upto):
+    def newest_steps(self, upto, bint patient=False):
         """The same as `offset_of_max_timestamp`, as a search in steps."""
-        return time_search.newest(self.segments, self.log_start_offset, upto)
+        self.wake(patient)
+        return time_search.newest(self.chain.segments, self.log_start_offset, upto, patient)
 
-    def leader_epoch_for_offset(self, offset):
+    def leader_epoch_for_offset(self, offset, bint patient=False):
         """The leader epoch in which the record of an offset was written, -1 if that is unknown."""
         if self.at_rest is not None and offset >= self.log_end_offset:
             return self.latest_epoch
-        return self.epochs.of_offset(offset)
+        self.wake(patient)
+        return self._epochs.of_offset(offset)
 
-    def end_offset_for_epoch(self, epoch):
+    def end_offset_for_epoch(self, epoch, bint patient=False):
         """The largest known epoch up to `epoch` and its end, (-1, -1) if unknown (KIP-279)."""
         if self.at_rest is not None and epoch == self.latest_epoch >= 0:
             return epoch, self.log_end_offset
-        return self.epochs.end_offset(epoch, self.log_end_offset)
+        self.wake(patient)
+        return self._epochs.end_offset(epoch, self.log_end_offset)
 
     def assign_epoch_start(self, epoch):
         """Begins a leader epoch at the log's end. Must be called before its first append."""
@@ -292,10 +311,11 @@ cdef class ReadableLog:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
                 f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is older")
-        if self.at_rest is not None:    # `awake` loads the epochs, and the end stays until then
+        if self.at_rest is not None:    # `wake` loads the epochs, and the end stays until then
             self.latest_epoch = epoch
             return 0
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
+        assert self._epochs.latest >= self.latest_epoch, "leader epochs never fall"
         self.latest_epoch = self._epochs.latest
         return 0
 
@@ -337,15 +357,16 @@ cdef class ReadableLog:
         """Producers that have written nothing since then are not kept."""
         return self.clock.now_ms() - self.config.producer_id_expiration_ms
 
-    def active_producers(self):
+    def active_producers(self, bint patient=False):
         """The state of every known producer."""
-        return self.producers.values()
+        self.wake(patient)
+        return self._producers.values()
 
-    def aborted_transactions(self, from_offset, to_offset):
+    def aborted_transactions(self, from_offset, to_offset, bint patient=False):
         """The aborted transactions which have records in this range of offsets."""
-        self.awake()
+        self.wake(patient)
         first = max(self.chain.number_of(from_offset), 0)
-        return aborted_in(self, self.chain.segments[first:], from_offset, to_offset)
+        return aborted_in(self, self.chain.segments[first:], from_offset, to_offset, patient)
 
     def aborted_sizes(self):
         """Sizes of the transaction indexes that recovery would not rebuild, by base offset of their
@@ -356,17 +377,6 @@ cdef class ReadableLog:
     def waiting_aborted(self, Segment segment not None):
         """The aborted transactions of a segment that are not yet in its index (full disk)."""
         return self.chain.waiting(segment)
-
-    def patiently(self, call):
-        """The result of `call`, which asks this log for something and changes nothing.
-
-        Raises RebuildNeeded if an index has to be rebuilt first (`index_rebuilds`).
-        """
-        self.open_files.patient = True
-        try:
-            return call()
-        finally:
-            self.open_files.patient = False
 
     def producers_before(self, Segment segment not None):
         """What a thread needs to know the producers before a segment's first batch: those of the
@@ -383,14 +393,15 @@ cdef class ReadableLog:
         self.chain.forget_waiting(segment)
         segment.aborted.placed(len(entries) * ENTRY.size, trusted(entries), grown)
 
-    def remake_aborted(self, Segment segment not None):
+    def remake_aborted(self, Segment segment not None, bint patient=False):
         """Rebuilds a segment's transaction index from the batches, and returns its entries.
 
-        Raises RebuildNeeded for who can wait; OSError; CorruptMessage if the batches are damaged.
+        Raises RebuildNeeded if the caller is `patient`; OSError; CorruptMessage if the batches are
+        damaged.
         """
         cdef list entries = []
         if self.open_files.rebuilds is not None:
-            return self.open_files.rebuilds.renew(segment, self.open_files.patient, self)
+            return self.open_files.rebuilds.renew(segment, patient, self)
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers = loading.load_producers(
             self.disk, self.directory,

@@ -1,8 +1,8 @@
 """What a log knows of its producers and leader epochs, read again from its batches.
 
-A clean stop leaves both in files. Where one of them is missing or wrong, the batches say the same,
-but a log may have many gigabytes of them: who can wait has them read by a thread, as with an index
-that is rebuilt (`index_rebuilds`), and looks again afterwards.
+A clean stop leaves both in files. If one is missing or wrong, the batches show the same. A log may
+have many gigabytes: a patient caller lets a thread read them, as for an index that is rebuilt
+(`index_rebuilds`), and asks again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.wire.errors import CorruptMessage, StorageFailed
 
 
 class Reread:
-    """The reading, over once `run` was called and then `go_on`."""
+    """The reading, over once `run` was called and then `advance`."""
 
     def __init__(
         self, disk: Disk, directory: str, producers: Producers, known: int,
@@ -45,7 +45,7 @@ class Reread:
             try:
                 self._read()
             except EOFError as error:
-                # Whoever reads a log knows what to do with damage, as with that of an index.
+                # Callers handle damage, as they do for an index.
                 self.error = CorruptMessage(str(error))
             except Exception as error:
                 self.error = error
@@ -60,7 +60,7 @@ class Reread:
             note_epochs(file, size, self.epochs)
             file.close()
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """What follows `run`, on the loop."""
         self.over = self.ran
 
@@ -77,6 +77,6 @@ class Reread:
     def finish(self) -> None:
         """All of it here and now. Raises OSError, CorruptMessage."""
         self.run()
-        self.go_on()
+        self.advance()
         if self.error is not None:
             raise self.error

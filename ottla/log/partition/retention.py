@@ -15,8 +15,7 @@ class SegmentFacts(Protocol):
     def end_offset(self) -> int: ...
     @property
     def size(self) -> int: ...
-    @property
-    def largest_timestamp(self) -> int: ...
+    def largest_timestamp(self, patient: bool = ...) -> int: ...
 
 
 def segments_due(
@@ -25,6 +24,7 @@ def segments_due(
     now_ms: int,
     log_start_offset: int,
     high_watermark: int,
+    patient: bool = False,
 ) -> int:
     """How many of the oldest segments may be deleted. Nothing at or above the high watermark is.
 
@@ -38,11 +38,12 @@ def segments_due(
         expired = (
             config.deletes
             and config.retention_ms >= 0
-            and now_ms - segment.largest_timestamp > config.retention_ms
+            and now_ms - segment.largest_timestamp(patient) > config.retention_ms
         )
         surplus = config.deletes and config.retention_bytes >= 0 and excess >= segment.size
         if not (expired or surplus or segment.end_offset <= log_start_offset):
             break
         excess -= segment.size
         count += 1
+    assert all(segment.end_offset <= high_watermark for segment in segments[:count])
     return count

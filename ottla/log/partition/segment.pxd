@@ -8,6 +8,7 @@ from ottla.log.files.offset_index cimport OffsetIndex
 from ottla.log.files.open_files cimport Openable, OpenFiles
 from ottla.log.files.producers cimport Producers
 from ottla.log.files.time_index cimport TimeIndex
+from ottla.log.partition.offset_lookup cimport OffsetLookup
 
 
 cdef class Segment(Openable):
@@ -23,13 +24,9 @@ cdef class Segment(Openable):
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
-    cdef bint after_gap                     # the batch found last begins after the requested offset
     cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
-    cdef int64_t last_offset                # the last batch's base offset, and where it begins
-    cdef int64_t last_position              #   -1 if that is not known
-    cdef int64_t bound_offset               # the last offset looked up as an upper bound,
-    cdef int64_t bound_position             #   and where it was found; -1 for none
+    cdef OffsetLookup lookup
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
     cdef bint unindexed                     # it is closed, and has no index entries or files
@@ -43,29 +40,28 @@ cdef class Segment(Openable):
     cdef int configure(self, int64_t index_interval) except -1
     cdef int renamed(self, str directory) except -1
     cdef int share(self, OpenFiles open_files) except -1
-    cdef int open_indexes(self) except -1
+    cdef int open_indexes(self, bint patient) except -1
     cdef bint is_unindexed(self) except -1
-    cdef int prepare_append(self) except -1
-    cdef bint ends_with_newest(self) except -1
-    cdef int64_t entry_from(self, int64_t position) except -1
-    cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1
+    cdef int prepare_append(self, bint patient=*) except -1
+    cdef bint ends_with_newest(self, bint patient) except -1
+    cdef int64_t position_of_entry(
+        self, int64_t timestamp, int64_t offset, bint patient) except -1
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int append_run(
         self, const uint8_t *batches, Py_ssize_t size, Py_ssize_t entries) except -1
     cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1
     cdef int64_t position_for(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=*) except -1
-    cdef int64_t bound_for(self, int64_t offset) except -1
-    cdef int64_t offset_after(self, int64_t position) except -1
-    cdef int64_t find_indexed(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1
-    cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
-                          Py_ssize_t *batch_size) except -1
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient) except -1
+    cdef int64_t bound_for(self, int64_t offset, bint patient) except -1
+    cdef int64_t offset_after(self, int64_t position, bint patient) except -1
+    cdef int64_t find(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient) except -1
+    cdef int64_t entry_from(self, int64_t position, bint patient) except -1
     cdef int open_index_files(self, bint fresh=*) except -1
     cdef int has_index_files(self) except -1
-    cdef int find_end(self, Producers producers, epochs) except -1
+    cdef int find_end(self, Producers producers, epochs, bint patient) except -1
     cdef int adopt(self, Segment built, fault) except -1
     cdef int forget_rebuild(self) except -1
     cdef object take_in(self, int64_t position, int64_t file_size, Producers producers, epochs,
                         aborted, bint checked)
-    cdef void forget_positions(self) noexcept
+    cdef void forget_lookups(self) noexcept

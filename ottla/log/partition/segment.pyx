@@ -3,6 +3,9 @@
 Files are opened when needed, and may be closed between two calls (`open_files`). The log file is
 authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of less than an
 index interval has none: scanning its few batches costs less than opening a file.
+
+A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: it waits for a
+thread and asks again. For any other caller the index is rebuilt at once.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -16,13 +19,11 @@ from ottla.log.files.offset_index cimport OffsetIndex
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.producers cimport Producers
 from ottla.log.files.time_index cimport TimeIndex
+from ottla.log.partition.offset_lookup cimport OffsetLookup
 cimport ottla.wire.batch as fields
 
 cdef enum:
-    READS_MAX = 500                     # on the way from an index entry: half a millisecond
     CHUNK = 4608                        # an index interval and a header: usually one read suffices
-
-cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
 
 
 cdef class Segment(Openable):
@@ -35,9 +36,10 @@ cdef class Segment(Openable):
         self.base_offset, self.size, self.created_ms = base_offset, size, created_ms
         self.end_offset = max(end_offset, base_offset)
         self.index_interval, self.aborted = index_interval, AbortedIndex()
+        self.lookup = OffsetLookup()
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known = size == 0
-        self.forget_positions()
+        self.sealed_size = -1
 
     def __repr__(self):
         return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
@@ -55,7 +57,7 @@ cdef class Segment(Openable):
             self.file = self.disk.open(self.path(".log"), create=self.size == 0)
         return self.file
 
-    cdef int open_indexes(self) except -1:
+    cdef int open_indexes(self, bint patient) except -1:
         if self.index is not None:
             return 0
         self.opened()
@@ -66,7 +68,7 @@ cdef class Segment(Openable):
         self.open_index_files()
         if missing or self.index.torn or self.times.torn:
             self.index = self.times = None      # used by nobody if that has to wait
-            self.rebuild_indexes()
+            self.rebuild_indexes(patient)
         return 0
 
     cdef int open_index_files(self, bint fresh=False) except -1:
@@ -75,12 +77,12 @@ cdef class Segment(Openable):
         self.index = index
         return 0
 
-    cdef int prepare_append(self) except -1:
+    cdef int prepare_append(self, bint patient=False) except -1:
         """Opens all files and reads the timestamps, so that appends need not check for this."""
         if self.size == 0 and self.index is None:
             self.reset_indexes()
-        self.open_indexes()
-        self.load_times()
+        self.open_indexes(patient)
+        self.load_times(patient)
         self.since_index = self.size
         if self.index.count:
             self.since_index -= self.index.position_of(self.index.count - 1)
@@ -134,7 +136,7 @@ cdef class Segment(Openable):
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return
-        self.open_indexes()
+        self.open_indexes(False)
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
@@ -156,7 +158,7 @@ cdef class Segment(Openable):
         """The Files that have to be synced before the recovery point may pass them."""
         files = [self.opened()]
         if sealed:
-            self.open_indexes()
+            self.open_indexes(False)
             files += self.index.files_to_sync() + self.times.files_to_sync()
         if self.aborted.unsynced:
             # Without it aborted records look committed, and a cleaner would make that permanent.
@@ -189,7 +191,7 @@ cdef class Segment(Openable):
             self.times.make_room()
         self.file.write_at(batch, size, self.size)
         self.note(batch, self.size, size)
-        self.last_offset, self.last_position = fields.base_offset(batch), self.size
+        self.lookup.note_last(fields.base_offset(batch), self.size)
         self.size += size
         return 0
 
@@ -206,7 +208,7 @@ cdef class Segment(Openable):
         self.file.write_at(batches, size, self.size)
         while batch < batches + size:
             self.note(batch, self.size, fields.total_size(batch))
-            self.last_offset, self.last_position = fields.base_offset(batch), self.size
+            self.lookup.note_last(fields.base_offset(batch), self.size)
             self.size += fields.total_size(batch)
             batch += fields.total_size(batch)
         return 0
@@ -215,6 +217,7 @@ cdef class Segment(Openable):
         """Adds a batch at `position` to the indexes and timestamps."""
         cdef int64_t timestamp = fields.max_timestamp(batch)
         cdef int64_t last_offset = fields.last_offset(batch)
+        assert last_offset >= self.end_offset, "batches of a segment ascend"
         if position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.max_timestamp:
@@ -236,154 +239,84 @@ cdef class Segment(Openable):
     # Find
 
     cdef int64_t position_for(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough=0
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
     ) except -1:
         """Where the first batch begins that ends at `offset` or later; `size` if there is none.
 
         `batch_size` is set to the batch's size, or to `enough` if the index shows that it is no
         more: then the batch itself, which may have to be read from the disk, is not touched.
-        `after_gap` is set if that batch begins after `offset`.
+        `lookup.after_gap` is set if that batch begins after `offset`.
         """
-        self.after_gap = False
         if offset >= self.end_offset:
             batch_size[0] = 0
             return self.size
-        if self.last_position >= 0 and offset >= self.last_offset:
+        if self.lookup.last_position >= 0 and offset >= self.lookup.last_offset:
             # A reader at the end of the log asks for the batch that was appended last.
-            batch_size[0] = self.size - self.last_position
-            return self.last_position
+            return self.lookup.take_last(self.size, batch_size)
         try:
-            return self.find_indexed(offset, batch_size, enough)
+            return self.find(offset, batch_size, enough, patient)
         except IndexDamaged:
-            self.rebuild_indexes()
-            return self.find_indexed(offset, batch_size, enough)
+            self.rebuild_indexes(patient)
+            return self.find(offset, batch_size, enough, patient)
 
-    cdef int64_t bound_for(self, int64_t offset) except -1:
+    cdef int64_t find(
+        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
+    ) except -1:
+        cdef OffsetIndex index = None
+        if offset > self.base_offset and self.size > self.index_interval:
+            self.open_indexes(patient)
+            index = self.index
+        return self.lookup.find(
+            self.opened(), index, self.size, self.index_interval, offset, batch_size, enough)
+
+    cdef int64_t bound_for(self, int64_t offset, bint patient) except -1:
         """The same as `position_for`, for an upper bound that consecutive readers share."""
         cdef Py_ssize_t size
-        if offset != self.bound_offset:
-            self.bound_position = self.position_for(offset, &size)
-            self.bound_offset = offset
-        return self.bound_position
+        if offset != self.lookup.bound_offset:
+            self.lookup.note_bound(offset, self.position_for(offset, &size, 0, patient))
+        return self.lookup.bound_position
 
-    cdef int64_t offset_after(self, int64_t position) except -1:
+    cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
         """An offset that no batch before `position` reaches, by the index alone: Kafka's bound."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
-            return self.entry_from(position)
+            return self.entry_from(position, patient)
         except IndexDamaged:
-            self.rebuild_indexes()
-            return self.entry_from(position)
+            self.rebuild_indexes(patient)
+            return self.entry_from(position, patient)
 
-    cdef int64_t entry_from(self, int64_t position) except -1:
-        cdef Py_ssize_t found, size
-        self.open_indexes()
-        found = self.index.first_at(position)
-        if found == self.index.count:
-            return self.end_offset
-        self.scan_for(0, self.index.position_of(found), self.index.key_of(found), &size)
-        return self.index.key_of(found)
+    cdef int64_t entry_from(self, int64_t position, bint patient) except -1:
+        cdef int64_t found
+        self.open_indexes(patient)
+        found = self.lookup.entry_from(
+            self.opened(), self.index, self.size, self.index_interval, position)
+        return self.end_offset if found < 0 else found
 
-    cdef int64_t find_indexed(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough
-    ) except -1:
-        cdef Py_ssize_t found, next_entry
-        cdef int64_t position, end
-        if offset <= self.base_offset or self.size <= self.index_interval:
-            return self.scan_for(offset, 0, UNLED, batch_size)
-        self.open_indexes()
-        found = self.index.find(offset)
-        if found < 0:
-            return self.scan_for(offset, 0, UNLED, batch_size)
-        position = self.index.position_of(found)
-        if enough > 0 and self.index.key_of(found) == offset - 1:
-            # The entry's batch ends where a sequential reader continues.
-            position = self.scan_for(offset - 1, position, offset - 1, batch_size) + batch_size[0]
-            next_entry = found + 1
-            while (next_entry < self.index.count
-                    and self.index.position_of(next_entry) <= position):
-                next_entry += 1
-            end = self.size
-            if next_entry < self.index.count:
-                end = self.index.position_of(next_entry)
-                if self.index.key_of(next_entry) < offset or end > self.size - fields.HEADER_SIZE:
-                    raise IndexDamaged(f"{self.index.path}: the entry after {offset} is wrong")
-            if 0 < end - position <= enough:
-                batch_size[0] = end - position
-                return position
-            return self.scan_for(offset, position, UNLED, batch_size)
-        return self.scan_for(offset, position, self.index.key_of(found), batch_size)
-
-    cdef int64_t scan_for(self, int64_t offset, int64_t position, int64_t expected,
-                          Py_ssize_t *batch_size) except -1:
-        """Walks from batch to batch from `position` on.
-
-        If an index led there, `expected` is the last offset of the batch that begins there
-        according to the entry, otherwise UNLED. Raises IndexDamaged, also where entries are missing
-        and the way is long; SegmentDamaged.
-        """
-        cdef File file = self.opened()
-        cdef uint8_t[CHUNK] chunk
-        cdef Py_ssize_t held = 0, at = 0, reads = 0
-        cdef int64_t size, previous = -1, began = position
-        if expected != UNLED and not 0 <= position <= self.size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{self.index.path} points to {position}, after the log's end")
-        while position + fields.HEADER_SIZE <= self.size:
-            if at + fields.HEADER_SIZE > held:
-                held = file.read_at(chunk, min(<int64_t>CHUNK, self.size - position), position)
-                at = 0
-                reads += 1
-                if held < fields.HEADER_SIZE:
-                    break
-                if reads > READS_MAX and position - began > self.index_interval:
-                    raise IndexDamaged(f"{self.path('.index')} has nothing after {began}")
-            if expected != UNLED:
-                if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
-                    raise IndexDamaged(
-                        f"{self.index.path}: no batch at {position} ends with offset {expected}")
-                expected = UNLED
-            size = fields.total_size(chunk + at)
-            if (size < fields.HEADER_SIZE or size > self.size - position
-                    or fields.magic(chunk + at) != 2
-                    or fields.base_offset(chunk + at) <= previous):
-                raise SegmentDamaged(
-                    f"{file.path}: there is no batch after offset {previous} at {position}: "
-                    f"{size} bytes, magic {fields.magic(chunk + at)}", position)
-            previous = fields.last_offset(chunk + at)
-            if previous >= offset:
-                self.after_gap = fields.base_offset(chunk + at) > offset
-                batch_size[0] = size
-                return position
-            position += size
-            at += size
-        batch_size[0] = 0
-        return self.size
-
-    cdef void forget_positions(self) noexcept:
-        """Resets cached lookups after a cut."""
+    cdef void forget_lookups(self) noexcept:
+        """Forgets the results of lookups after a cut."""
         self.sealed_size = -1
-        self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
+        self.lookup.forget()
 
-    def position_of(self, offset):
+    def position_of(self, offset, bint patient=False):
         """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
         cdef Py_ssize_t size
-        return self.position_for(offset, &size)
+        return self.position_for(offset, &size, 0, patient)
 
     # Times
 
-    def load_times(self):
+    def load_times(self, bint patient=False):
         """Reads the first batch's and the highest timestamp from the files."""
         if self.times_known:
             return
-        self.open_indexes()
+        self.open_indexes(patient)
         if self.times_known:
             return
-        if not self.ends_with_newest():
-            self.rebuild_indexes()
+        if not self.ends_with_newest(patient):
+            self.rebuild_indexes(patient)
         self.times_known = True
 
-    cdef bint ends_with_newest(self) except -1:
+    cdef bint ends_with_newest(self, bint patient) except -1:
         """Whether the time index of a complete segment has the newest batch as its last entry.
 
         A crash may have lost its last entries, or it may be another segment's file. The headers
@@ -394,7 +327,8 @@ cdef class Segment(Openable):
             self.read_times()
             self.times_known = False            # who checks them may have to wait for a rebuild
             if self.max_timestamp >= 0:
-                position = self.position_of_entry(self.max_timestamp, self.max_timestamp_offset)
+                position = self.position_of_entry(
+                    self.max_timestamp, self.max_timestamp_offset, patient)
         except IndexDamaged:
             return False
         newest, _, problem = newest_in(BatchScan(self.opened(), position, self.size, CHUNK, True))
@@ -409,36 +343,23 @@ cdef class Segment(Openable):
         self.max_timestamp, self.max_timestamp_offset = self.times.last() or (-1, -1)
         self.times_known = True
 
-    @property
-    def largest_timestamp(self):
+    def largest_timestamp(self, bint patient=False):
         """The highest timestamp, in ms; the file's modification time if no batch has one."""
-        self.load_times()
+        self.load_times(patient)
         if self.max_timestamp >= 0 and self.fault is None:
             return self.max_timestamp
         return self.disk.modified_ms(self.path(".log")) if self.size else self.created_ms
 
-    def position_of_timestamp(self, timestamp):
-        """A position at or before the first batch with a record as new as `timestamp`."""
-        cdef Py_ssize_t found
-        for again in (False, True):
-            self.open_indexes()
-            try:
-                found = self.times.find(timestamp)
-                return 0 if found < 0 else self.position_of_entry(
-                    self.times.key_of(found), self.times.offset_of(found))
-            except IndexDamaged:
-                if again:
-                    raise
-                self.rebuild_indexes()
-
-    cdef int64_t position_of_entry(self, int64_t timestamp, int64_t offset) except -1:
+    cdef int64_t position_of_entry(
+        self, int64_t timestamp, int64_t offset, bint patient
+    ) except -1:
         """Where the batch of an entry of the time index begins.
 
         Raises IndexDamaged if there is no such batch: then the entry cannot be relied on.
         """
         cdef uint8_t[fields.HEADER_SIZE] header
         cdef Py_ssize_t size
-        cdef int64_t position = self.position_for(offset, &size)
+        cdef int64_t position = self.position_for(offset, &size, 0, patient)
         if (not size
                 or self.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE
                 or fields.max_timestamp(header) != timestamp
@@ -447,60 +368,51 @@ cdef class Segment(Openable):
                 f"{self.times.path}: no batch ends with offset {offset} and has {timestamp} ms")
         return position
 
-    def newest_before(self, offset):
-        """The last entry of the time index before `offset`, or None."""
-        for again in (False, True):
-            self.open_indexes()
-            try:
-                entry = self.times.before(offset)
-                if entry is not None:
-                    self.position_of_entry(entry[0], entry[1])
-                return entry
-            except IndexDamaged:
-                if again:
-                    raise
-                self.rebuild_indexes()
-
     # Cut, rebuild
 
     def truncate_to(self, offset):
         """Removes the batch that contains `offset` and everything after it. Raises OSError."""
         cdef Py_ssize_t size
-        cdef int64_t position = self.position_for(offset, &size)
+        cdef int64_t position = self.position_for(offset, &size, 0, False)
         if position == self.size:
             return
-        self.open_indexes()
+        self.open_indexes(False)
         self.forget_rebuild()
         self.index.truncate_to(offset)
         self.times.truncate_to(offset)
         self.opened().truncate(position)
+        assert 0 <= position < self.size
         self.size = position
-        self.forget_positions()
+        self.forget_lookups()
         self.learn_end()
         self.relearn_times()
+        assert self.base_offset <= self.end_offset <= max(<int64_t>offset, self.base_offset)
 
-    def learn_end(self, Producers producers=None, epochs=None):
+    def learn_end(self, Producers producers=None, epochs=None, bint patient=False):
         """Finds the offset after the last batch, by headers from the last index entry on; where
         there is none, `producers` and `epochs` take in all batches. Raises SegmentDamaged."""
         try:
-            self.find_end(producers, epochs)
+            self.find_end(producers, epochs, patient)
         except IndexDamaged:
-            self.rebuild_indexes()
-            self.find_end(producers, epochs)
+            self.rebuild_indexes(patient)
+            self.find_end(producers, epochs, patient)
 
-    cdef int find_end(self, Producers producers, epochs) except -1:
+    cdef int find_end(self, Producers producers, epochs, bint patient) except -1:
         cdef int64_t position = 0
         cdef Py_ssize_t ignored
         self.end_offset = self.base_offset
         if self.size > self.index_interval:
-            self.open_indexes()
+            self.open_indexes(patient)
         if self.size and self.index is not None and self.index.count:
             position = self.index.position_of(self.index.count - 1)
-            self.scan_for(0, position, self.index.key_of(self.index.count - 1), &ignored)
+            self.lookup.scan(
+                self.opened(), self.index, self.size, self.index_interval, 0, position,
+                self.index.key_of(self.index.count - 1), &ignored)
         if self.size:
-            self.last_offset, self.last_position, self.end_offset = last_in(
+            last, position, self.end_offset = last_in(
                 BatchScan(self.opened(), position, self.size, 4096, producers is None),
                 producers, epochs)
+            self.lookup.note_last(last, position)
 
     def relearn_times(self):
         """The timestamps after a cut: from the time index, and the batches after its last entry."""
@@ -519,15 +431,15 @@ cdef class Segment(Openable):
         self.index.cut(0)
         self.times.cut(0)
 
-    def rebuild_indexes(self):
+    def rebuild_indexes(self, bint patient=False):
         """Rebuilds both indexes from the log file, beside them if other requests are served. Raises
-        RebuildNeeded for who can wait; OSError, SegmentDamaged."""
+        RebuildNeeded if the caller is `patient`; OSError, SegmentDamaged."""
         size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:
             indexed = size > self.index_interval        # a smaller one may have none yet
-            self.open_files.rebuilds.renew(self, indexed and self.open_files.patient)
+            self.open_files.rebuilds.renew(self, indexed and patient)
         elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
-            # Only the indexes end there: whoever reads the batches, or the scrub, reports damage.
+            # Only the indexes end there: readers of the batches, or the scrub, report damage.
             self.size, self.end_offset = size, end_offset
             self.fault = SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
         elif self.fault is None:
@@ -540,13 +452,14 @@ cdef class Segment(Openable):
 
         With a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
         """
+        assert built.base_offset == self.base_offset
         self.index = self.times = None
         self.appendable = self.unindexed = False
-        self.forget_positions()
+        self.forget_lookups()
         self.first_timestamp, self.max_timestamp = built.first_timestamp, built.max_timestamp
         self.max_timestamp_offset = built.max_timestamp_offset
         self.fault, self.times_known = fault, True
-        if self.file is not None:       # whoever has found the old ones wrong goes on with these
+        if self.file is not None:       # the caller continues with the new ones
             self.open_index_files()
         return 0
 
@@ -569,7 +482,7 @@ cdef class Segment(Openable):
         self.end_offset, self.since_index = self.base_offset, 0
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
         self.times_known, self.appendable = True, False
-        self.forget_positions()
+        self.forget_lookups()
         return self.take_in(0, file_size, producers, epochs, aborted, checked)
 
     cdef object take_in(

@@ -4,6 +4,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from ottla.log.files.batch_scan cimport BatchScan
 from ottla.log.files.batch_scan import SegmentDamaged
+from ottla.log.files.index_file import IndexDamaged
 from ottla.log.partition.segment cimport Segment
 cimport ottla.wire.batch as fields
 from ottla.wire.compression import decompress, size_bound
@@ -71,7 +72,9 @@ def at_once(steps):
         return end.value
 
 
-def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
+def first_at(
+    list segments, int64_t start, int64_t end, int64_t timestamp, bint patient=False
+):
     """The first record from `start` to `end` not older than this, as a search in steps.
 
     Yields each RecordSearch that has to be run before the next step; returns (offset, timestamp,
@@ -81,12 +84,12 @@ def first_at(list segments, int64_t start, int64_t end, int64_t timestamp):
     cdef int64_t at = start, after
     while at < end and (segment := segment_at(segments, at)) is not None:
         if not segment.times_known:
-            segment.load_times()
+            segment.load_times(patient)
             yield NOTHING_YET
             continue                        # retention may have removed it meanwhile
         after = segment.end_offset
         if segment.max_timestamp >= timestamp:
-            found = yield from first_in(segment, timestamp, start, end)
+            found = yield from first_in(segment, timestamp, start, end, patient)
             if found is not None:
                 return found
         at = after
@@ -106,7 +109,7 @@ cdef Segment segment_at(list segments, int64_t offset):
     return <Segment>segments[low] if low < len(segments) else None
 
 
-def newest(list segments, int64_t start, int64_t end):
+def newest(list segments, int64_t start, int64_t end, bint patient=False):
     """The first of the records from `start` to `end` with the highest timestamp, as `first_at`."""
     cdef Segment segment
     cdef int64_t at = start
@@ -115,7 +118,7 @@ def newest(list segments, int64_t start, int64_t end):
         if segment.base_offset >= end:
             break
         if not segment.times_known:
-            segment.load_times()
+            segment.load_times(patient)
             yield NOTHING_YET
             continue
         known.append(segment)
@@ -124,8 +127,8 @@ def newest(list segments, int64_t start, int64_t end):
         if segment.max_timestamp < 0 or best is not None and segment.max_timestamp < best[1]:
             break
         if segment not in segments:         # removed, or replaced by a cleaned one
-            return (yield from newest(segments, start, end))
-        found = yield from newest_in(segment, start, end)
+            return (yield from newest(segments, start, end, patient))
+        found = yield from newest_in(segment, start, end, patient)
         best = better(best, found)
     return best
 
@@ -142,19 +145,19 @@ cdef object better(one, other):
     return other if (other[1], -other[0]) > (one[1], -one[0]) else one
 
 
-def newest_in(Segment segment not None, int64_t start, int64_t end):
+def newest_in(Segment segment not None, int64_t start, int64_t end, bint patient):
     """The first record from `start` to `end` with the highest timestamp present."""
     position = 0
-    found = yield from first_in(segment, segment.max_timestamp, start, end)
+    found = yield from first_in(segment, segment.max_timestamp, start, end, patient)
     if found is not None:
         return found
     # It was deleted, cannot be read yet, or was compacted away. The index has the highest timestamp
         # up to some offset before `end`; the batches after that have to be examined.
-    entry = segment.newest_before(end)
+    entry = newest_before(segment, end, patient)
     if entry is not None:
-        found = yield from first_in(segment, entry[0], start, end)
+        found = yield from first_in(segment, entry[0], start, end, patient)
         if found is not None:
-            position = segment.position_of(entry[1] + 1)
+            position = segment.position_of(entry[1] + 1, patient)
     scan = BatchScan(segment.data_file(), position, segment.size, 4096, True)
     while True:
         search = next_newer(segment, scan, start, end, found)
@@ -162,6 +165,36 @@ def newest_in(Segment segment not None, int64_t start, int64_t end):
             return found
         yield search
         found = better(found, search.found)
+
+
+cdef int64_t start_of(Segment segment, int64_t timestamp, bint patient) except -1:
+    """A position at or before the first batch with a record as new as `timestamp`."""
+    cdef Py_ssize_t found
+    for again in (False, True):
+        segment.open_indexes(patient)
+        try:
+            found = segment.times.find(timestamp)
+            return 0 if found < 0 else segment.position_of_entry(
+                segment.times.key_of(found), segment.times.offset_of(found), patient)
+        except IndexDamaged:
+            if again:
+                raise
+            segment.rebuild_indexes(patient)
+
+
+cdef tuple newest_before(Segment segment, int64_t offset, bint patient):
+    """The last entry of the time index before `offset`, or None."""
+    for again in (False, True):
+        segment.open_indexes(patient)
+        try:
+            entry = segment.times.before(offset)
+            if entry is not None:
+                segment.position_of_entry(entry[0], entry[1], patient)
+            return entry
+        except IndexDamaged:
+            if again:
+                raise
+            segment.rebuild_indexes(patient)
 
 
 cdef const uint8_t *next_in(BatchScan scan) except? NULL:
@@ -191,10 +224,12 @@ cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int
     return NOTHING_YET
 
 
-def first_in(Segment segment not None, int64_t timestamp, int64_t start, int64_t end):
+def first_in(
+    Segment segment not None, int64_t timestamp, int64_t start, int64_t end, bint patient
+):
     """The first record of a segment from `start` to `end` that is not older than this."""
     scan = BatchScan(
-        segment.data_file(), segment.position_of_timestamp(timestamp), segment.size, 16384)
+        segment.data_file(), start_of(segment, timestamp, patient), segment.size, 16384)
     while True:
         search = next_due(scan, timestamp, start, end)
         if search is None:

@@ -23,7 +23,7 @@ LOOKS_MAX = 16
 """Entries of a file that are compared with a batch: each comparison costs two small reads."""
 
 
-class Header(NamedTuple):
+class BatchFacts(NamedTuple):
     """Fields from the header of a batch."""
 
     first: int
@@ -34,19 +34,19 @@ class Header(NamedTuple):
     producer_id: int
 
 
-NOTHING = Header(FAR, FAR, -1, 0, -1, -1)
+NOTHING = BatchFacts(FAR, FAR, -1, 0, -1, -1)
 
 
-def header_at(segment: Segment, offset: int) -> Header:
+def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
     """The header of the batch with an offset, or of the next one; NOTHING after the last.
 
     Raises SegmentDamaged, OSError.
     """
-    data = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset))
+    data = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset, patient))
     if len(data) < HEADER_BYTES:
         return NOTHING
     first = int.from_bytes(data[:8], "big")
-    return Header(
+    return BatchFacts(
         first,
         first + int.from_bytes(data[23:27], "big"),
         int.from_bytes(data[12:16], "big", signed=True),
@@ -56,10 +56,10 @@ def header_at(segment: Segment, offset: int) -> Header:
     )
 
 
-def header_in(segments: Sequence[Segment], offset: int) -> Header:
+def header_in(segments: Sequence[Segment], offset: int, patient: bool) -> BatchFacts:
     """The same for a log; NOTHING if no segment has the offset, or its batch is gone."""
     number = bisect_right(segments, offset, key=base_of) - 1
-    return header_at(segments[number], offset) if number >= 0 else NOTHING
+    return header_at(segments[number], offset, patient) if number >= 0 else NOTHING
 
 
 def base_of(segment: Segment) -> int:
@@ -68,7 +68,8 @@ def base_of(segment: Segment) -> int:
 
 
 def snapshot_fits(
-    producers: Producers, offset: int, segments: Sequence[Segment], forgotten_ms: int
+    producers: Producers, offset: int, segments: Sequence[Segment], forgotten_ms: int,
+    patient: bool,
 ) -> bool:
     """Whether a snapshot of the producers before `offset` belongs to this log.
 
@@ -82,12 +83,12 @@ def snapshot_fits(
         for wanted in (state.last_offset, state.transaction_start):
             if wanted < 0:
                 continue
-            header = header_in(segments, wanted)
+            header = header_in(segments, wanted, patient)
             if header.first <= wanted and header.producer_id != state.producer_id:
                 return False
             if wanted == state.last_offset and header.first <= wanted != header.last:
                 return False
-    newest = header_in(segments, offset - 1)
+    newest = header_in(segments, offset - 1, patient)
     return (
         newest.first >= offset
         or newest.producer_id < 0
@@ -96,21 +97,21 @@ def snapshot_fits(
     )
 
 
-def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment]) -> bool:
+def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment], patient: bool) -> bool:
     """Whether the newest leader epochs begin where the batches say. Raises SegmentDamaged, OSError.
 
     """
     end = segments[-1].end_offset
     first_epoch = epochs.entries[0][0] if epochs.entries else -1
     for epoch, start in epochs.entries[-LOOKS_MAX:]:
-        header = header_in(segments, start)
+        header = header_in(segments, start, patient)
         if start > end or (header is not NOTHING and header.leader_epoch < epoch):
             return False
         if header.first <= start and header.leader_epoch != epoch:
             return False
         # The first one was moved up to where the log begins.
-        before = header_in(segments, start - 1)
+        before = header_in(segments, start - 1, patient)
         if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
             return False
-    last = header_in(segments, end - 1)
+    last = header_in(segments, end - 1, patient)
     return last.first >= end or epochs.of_offset(end - 1) == last.leader_epoch

@@ -15,6 +15,7 @@ cdef class Unflushed:
         self.recovery_point = self.checkpoint_offset = recovery_point
         self.has_epochs_file, self.flushed_ms = has_epochs_file, now_ms
         self.sealed, self.paths, self.directories, self.tasks = sealed, [], [], []
+        assert recovery_point >= 0
 
     cdef int note_names(self, str directory) except -1:
         """Notes that the names of a log's files, and its own, may have changed."""
@@ -105,6 +106,7 @@ cdef class Unflushed:
         taken over, such as a new file's directory, so it has to wait for that one; a sync of the
         whole file system need not.
         """
+        assert task in self.tasks
         task.ended = True
         if task.by_file_system:
             self.tasks.remove(task)

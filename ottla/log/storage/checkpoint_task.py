@@ -70,6 +70,7 @@ def directory_steps(
         # A topic that was recreated between two steps is left to the next checkpoint.
         known = key[0] in ids and ids[key[0]] == log.topic_id
         if known and storage.homes.get(key) is directory and log.segment_count:
+            assert log.damage is not None or log.checkpoint_offset <= log.log_end_offset
             recovery_points[key] = log.checkpoint_offset
             starts[key] = log.log_start_offset
             if log.first_dirty_offset or key in cleaned:

@@ -1,8 +1,7 @@
 """Closes all logs of a broker, and marks each log directory whose logs were closed as clean.
 
-A log that fails takes its directory's mark, except where somebody has removed the log's own
-directory meanwhile: that says nothing about the others, and the next start misses it by its
-checkpoint.
+If a log fails, its directory gets no mark. A log whose directory another program removed does not
+count: it says nothing about the others, and the next start notices it by its checkpoint.
 """
 
 from __future__ import annotations

@@ -113,12 +113,12 @@ class Deletions:
         return due
 
     def remove_files(self) -> None:
-        """Unlink all files now: nobody reads them any more. Blocks.
+        """Unlink all files now: they have no readers any more. Blocks.
 
-        What is left of a log that stays at rest would be left until somebody uses it.
+        A log at rest would keep what is left until its first use.
         """
         for _, path in self.files:
-            with suppress(OSError):     # whoever opens the log tries again
+            with suppress(OSError):     # the next opening of the log tries again
                 self.disk.unlink(path)
         self.files.clear()
 

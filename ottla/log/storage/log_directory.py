@@ -16,8 +16,8 @@ META = "meta.properties"
 MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
 """What meta.properties says of a directory whose metadata are not in it but in ZooKeeper."""
 UNFINISHED = "ottla.unfinished"
-"""In meta.properties while `ottla cluster create` runs (`member_marks`): the ZooKeeper that is to
-have the metadata. A directory that says so serves nobody, as nobody else knows who has them."""
+"""In meta.properties while `ottla cluster create` runs (`member_marks`): the ZooKeeper that gets
+the metadata. No broker starts on such a directory: it is not known where the metadata are."""
 ID_SIZE = 16
 TORN_ID = b""
 

@@ -208,6 +208,7 @@ class Move:
         """Called after a step has run."""
         if copy.vanished:
             return
+        assert all(end >= self.reached.get(base, 0) for base, end in copy.reached.items())
         self.reached |= copy.reached
         sealed = {segment.base_offset for segment in copy.sealed}
         self.sealed |= sealed
@@ -285,7 +286,7 @@ class Move:
             self.storage.fail(self.target, f"a move's record could not be synced: {error}")
             raise StorageFailed(str(log.offline)) from error
         self.committed = True
-        self.go_on()
+        self.continue_in_copy()
 
     def seal(self) -> None:
         """Has everything written to the log's files. A full source may have no room for the active
@@ -318,9 +319,10 @@ class Move:
                 continue
         return found
 
-    def go_on(self) -> None:
+    def continue_in_copy(self) -> None:
         """Does the renames and updates the storage. A start repeats renames that fail here."""
         storage, source, target = self.storage, self.source, self.target
+        assert self.committed and storage.homes[self.key] is source is not target
         storage.moves.pop(self.key, None)
         self.log.continue_in(self.directory, storage.failures[target.path])
         source.forget(self.key)

@@ -16,6 +16,7 @@ from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.log_directory import LogDirectory
 
@@ -53,10 +54,11 @@ class LogRecovery:
         return PartitionLog.open(
             self.disk, self.clock, home.file(f"{key[0]}-{key[1]}"), self.config,
             open_files=open_files, topic_id=self.topic_id,
-            recovery_point=home.recovery_points.get(key, 0),
-            log_start_offset=home.log_starts.get(key, 0),
-            first_dirty_offset=home.cleaned.get(key, 0), clean=home.clean,
-            aborted_sizes=home.aborted_sizes.get(key), written_upto=home.written_upto(key),
+            checkpoint=LogCheckpoint(
+                home.recovery_points.get(key, 0), home.log_starts.get(key, 0),
+                home.cleaned.get(key, 0), home.written_upto(key), home.aborted_sizes.get(key),
+            ),
+            clean=home.clean,
         )
 
     def result(self) -> PartitionLog:

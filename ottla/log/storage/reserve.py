@@ -51,6 +51,7 @@ class Reserve:
             file.close()
         except OSError:
             return False
+        assert floor <= size < self.size
         self.size = size
         return True
 

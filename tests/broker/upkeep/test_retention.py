@@ -11,6 +11,7 @@ import pytest
 
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
@@ -96,7 +97,10 @@ def test_after_a_crash_the_log_begins_where_its_first_segment_does(tmp_path: Pat
     one = OnePartition(tmp_path, segment_bytes=400, retention_bytes=1000)
     one.append(20)
     start = one.retain()
-    again = PartitionLog.open(Disk(), one.clock, str(one.directory), log_start_offset=0)
+    again = PartitionLog.open(
+        Disk(), one.clock, str(one.directory),
+        checkpoint=LogCheckpoint(log_start_offset=0),
+    )
     assert (again.log_start_offset, again.log_end_offset) == (start, 20)
     assert one.files(".deleted") == []
 

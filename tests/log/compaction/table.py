@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner, clean
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.records import Record, build_batch, build_marker, read_records
 from tests.fakes import FakeClock
@@ -38,7 +39,7 @@ class Table:
 
     def open(self, clean_stop: bool = False, recovery_point: int = 0) -> PartitionLog:
         return PartitionLog.open(
-            self.disk, self.clock, DIRECTORY, self.config, recovery_point=recovery_point,
+            self.disk, self.clock, DIRECTORY, self.config, checkpoint=LogCheckpoint(recovery_point),
             clean=clean_stop,
         )  # fmt: skip
 

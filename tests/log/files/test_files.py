@@ -167,7 +167,10 @@ class Facts:
 
     def __init__(self, base_offset: int, end_offset: int, size: int, age_ms: int) -> None:
         self.base_offset, self.end_offset, self.size = base_offset, end_offset, size
-        self.largest_timestamp = NOW_MS - age_ms
+        self.newest_ms = NOW_MS - age_ms
+
+    def largest_timestamp(self, patient: bool = False) -> int:
+        return self.newest_ms
 
 
 def due(config: LogConfig, start: int = 0, high_watermark: int = 30) -> int:

@@ -85,7 +85,7 @@ def everything(log: PartitionLog) -> Iterator[object]:
         for state in sorted(log.active_producers(), key=lambda each: each.producer_id)
     ]
     for segment in log.segments:
-        yield segment.base_offset, segment.largest_timestamp
+        yield segment.base_offset, segment.largest_timestamp()
 
 
 def open_storage(disk: FaultyDisk) -> Storage:

@@ -8,6 +8,7 @@ import pytest
 
 from ottla.log.files.flush import FlushTask
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
@@ -20,7 +21,7 @@ ID_TEXT = urlsafe_b64encode(ID).rstrip(b"=")
 
 def open_log(disk: FaultyDisk, recovery_point: int = 0) -> PartitionLog:
     return PartitionLog.open(
-        disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point
+        disk, FakeClock(), "/data/events-0", CONFIG, checkpoint=LogCheckpoint(recovery_point)
     )
 
 
@@ -65,7 +66,7 @@ def test_records_after_a_write_that_a_kill_tore_survive_a_power_cut(
 ) -> None:
     def opened(recovery_point: int) -> PartitionLog:
         return PartitionLog.open(
-            disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point,
+            disk, FakeClock(), "/data/events-0", CONFIG, checkpoint=LogCheckpoint(recovery_point),
             topic_id=ID,
         )  # fmt: skip
 
@@ -99,7 +100,7 @@ def test_records_after_a_write_that_a_kill_tore_survive_a_power_cut(
 def test_a_log_whose_first_flush_never_came_is_its_topics_after_a_power_cut() -> None:
     def opened(recovery_point: int) -> PartitionLog:
         return PartitionLog.open(
-            disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point,
+            disk, FakeClock(), "/data/events-0", CONFIG, checkpoint=LogCheckpoint(recovery_point),
             topic_id=bytes(range(16)),
         )
 

@@ -7,11 +7,13 @@ import pytest
 
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
 from tests.log.faulty_disk import FaultyDisk, PowerCut
+from tests.log.invariants import check_indexes, check_log
 
 DIRECTORY = "/data/events-0"
 CRASH_POINTS = 10_000
@@ -40,7 +42,7 @@ class Story:
             DIRECTORY,
             self.config,
             open_files=OpenFiles(2),
-            recovery_point=self.recovery_point,
+            checkpoint=LogCheckpoint(self.recovery_point),
             clean=clean,
         )
 
@@ -89,6 +91,7 @@ class Story:
         assert found == history[: len(found)], f"seed {self.seed}"
         assert len(found) >= self.promised, f"seed {self.seed}"
         assert self.log.log_end_offset == len(found)
+        check_log(self.log)
         state = self.log.producers.get(7)
         assert state is None or state.last_offset == len(found) - 1
         assert state is not None or not found
@@ -125,6 +128,8 @@ def test_every_appended_batch_survives_kill_9_at_any_moment() -> None:
         assert values_of(story.log) == story.appended, f"seed {seed}"
         assert story.log.damage is None
         assert story.log.epochs.entries == before or not story.appended
+        check_log(story.log)
+        check_indexes(story.log)
 
 
 def test_a_write_that_kill_9_cuts_short_was_never_appended() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
@@ -19,7 +20,8 @@ CONFIG = LogConfig(index_interval_bytes=100)
 
 def open_log(path: Path, recovery_point: int = 0, clean: bool = False) -> PartitionLog:
     return PartitionLog.open(
-        Disk(), FakeClock(), f"{path}/t-0", CONFIG, recovery_point=recovery_point, clean=clean
+        Disk(), FakeClock(), f"{path}/t-0", CONFIG,
+        checkpoint=LogCheckpoint(recovery_point), clean=clean
     )
 
 
@@ -50,7 +52,7 @@ def disk_with(content: bytes) -> FaultyDisk:
 
 def recover(disk: FaultyDisk, recovery_point: int = 0) -> PartitionLog:
     return PartitionLog.open(
-        disk, FakeClock(), "/data/t-0", CONFIG, recovery_point=recovery_point
+        disk, FakeClock(), "/data/t-0", CONFIG, checkpoint=LogCheckpoint(recovery_point)
     )
 
 

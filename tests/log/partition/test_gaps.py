@@ -7,6 +7,7 @@ import pytest
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner, Steps
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.records import Record, build_batch
@@ -133,7 +134,10 @@ def two_segments() -> FaultyDisk:
 
 def reopened(disk: FaultyDisk) -> PartitionLog:
     """The log of `two_segments` after its clean stop, whatever was done to its files since."""
-    return PartitionLog.open(disk, FakeClock(), DIRECTORY, DELETE, clean=True, recovery_point=7)
+    return PartitionLog.open(
+        disk, FakeClock(), DIRECTORY, DELETE, clean=True,
+        checkpoint=LogCheckpoint(7),
+    )
 
 
 def test_a_file_of_another_partition_is_no_gap() -> None:

@@ -44,7 +44,7 @@ SPOILT: dict[str, Callable[[bytes], bytes | None]] = {
 def drive(rebuild: IndexRebuild) -> None:
     while not rebuild.over:
         rebuild.run()
-        rebuild.go_on()
+        rebuild.advance()
 
 
 class Patient:
@@ -57,14 +57,16 @@ class Patient:
         if name in ("log_start_offset", "log_end_offset"):
             return getattr(self.log, name)
         if name == "segments":
-            return self.ask(lambda: self.log.segments)
+            self.ask(self.log.wake)
+            return self.log.segments
         return lambda *arguments: self.ask(partial(getattr(self.log, name), *arguments))
 
-    def ask(self, question: Callable[[], Any]) -> Any:
+    def ask(self, question: Callable[..., Any]) -> Any:
+        """The answer of a method of the log, which is called with `patient=True`."""
         before = None
         while True:
             try:
-                return self.log.patiently(question)
+                return question(patient=True)
             except RebuildNeeded as needed:
                 needed.rebuild.check_new(before)
                 before = needed.rebuild
@@ -111,16 +113,16 @@ class Scene:
             segment.close()
         spoil(self.disk, suffixes, "garbage")
 
-    def wait_for(self, question: Callable[[], Any]) -> IndexRebuild:
+    def wait_for(self, question: Callable[..., Any]) -> IndexRebuild:
         with pytest.raises(RebuildNeeded) as needed:
-            self.log.patiently(question)
+            question(patient=True)
         return needed.value.rebuild
 
     def begun(self) -> Iterator[IndexRebuild]:
         """A rebuild for each kind of question."""
-        yield self.wait_for(lambda: self.log.slice(self.log.segments[1].base_offset + 5, 1))
-        yield self.wait_for(lambda: self.log.offset_of_max_timestamp(self.log.log_end_offset))
-        yield self.wait_for(lambda: self.log.aborted_transactions(0, self.log.log_end_offset))
+        yield self.wait_for(partial(self.log.slice, self.log.segments[1].base_offset + 5, 1))
+        yield self.wait_for(partial(self.log.offset_of_max_timestamp, self.log.log_end_offset))
+        yield self.wait_for(partial(self.log.aborted_transactions, 0, self.log.log_end_offset))
 
 
 def appended(scene: Scene) -> None:
@@ -205,8 +207,8 @@ def answers(log: PartitionLog) -> list[object]:
         *(partial(log.read_bytes, at, 1) for at in range(log.log_start_offset, log.log_end_offset)),
         *(partial(log.offset_for_timestamp, NOW_MS + time) for time in range(-5, 400, 7)),
         partial(log.offset_of_max_timestamp),
-        lambda: [each[:3] for each in log.aborted_transactions(
-            log.log_start_offset, log.log_end_offset)],
+        lambda patient: [each[:3] for each in log.aborted_transactions(
+            log.log_start_offset, log.log_end_offset, patient)],
     ):
         found.append(Patient(log).ask(ask))
     return found
@@ -228,7 +230,7 @@ def test_what_happens_to_the_log_meanwhile_leaves_it_right(
             if when != "before the thread":
                 rebuild.run()
             if when == "while its name is synced":
-                rebuild.go_on()
+                rebuild.advance()
             meanwhile(scene)
             drive(rebuild)
             assert rebuild.error is None
@@ -245,7 +247,7 @@ def test_what_happens_to_the_log_meanwhile_leaves_it_right(
 
 def test_a_deleted_topic_that_was_made_again_keeps_its_own_indexes() -> None:
     scene = Scene()
-    rebuild = scene.wait_for(lambda: scene.log.slice(scene.log.segments[0].base_offset + 9, 1))
+    rebuild = scene.wait_for(partial(scene.log.slice, scene.log.segments[0].base_offset + 9, 1))
     scene.storage.delete("events", 0)
     new = scene.storage.get_or_create("events", 0, bytes(16), CONFIG)
     for number in range(40):
@@ -263,8 +265,8 @@ def test_a_broker_that_ends_during_a_rebuild_starts_again_with_right_answers(
 ) -> None:
     expected = list(everything(reopened(written(3, clean=True))))
     scene = Scene()
-    rebuild = scene.wait_for(lambda: scene.log.aborted_transactions(0, scene.log.log_end_offset))
-    for step in (rebuild.run, rebuild.go_on)[:steps]:
+    rebuild = scene.wait_for(partial(scene.log.aborted_transactions, 0, scene.log.log_end_offset))
+    for step in (rebuild.run, rebuild.advance)[:steps]:
         step()
     if how == "stopped":
         scene.storage.close()
@@ -287,7 +289,7 @@ def test_a_rebuild_that_fails_says_so_and_the_next_one_succeeds(
         return
     scene = Scene()
     base = scene.log.segments[1].base_offset
-    rebuild = scene.wait_for(lambda: scene.log.slice(base + 5, 1))
+    rebuild = scene.wait_for(partial(scene.log.slice, base + 5, 1))
     if operation != "open":
         scene.disk.errors[operation] = code
         drive(rebuild)
@@ -299,7 +301,7 @@ def test_a_rebuild_that_fails_says_so_and_the_next_one_succeeds(
         spoil(scene.disk, INDEXES, "garbage")
         scene.disk.errors[operation] = code
         with pytest.raises(OSError):
-            scene.log.patiently(lambda: scene.log.slice(base + 5, 1))
+            scene.log.slice(base + 5, 1, patient=True)
     scene.disk.errors.clear()
     assert scene.log.offline is None
     patient = Patient(scene.log)
@@ -381,7 +383,7 @@ class AtRest:
 
     def wait(self) -> Any:
         with pytest.raises(RebuildNeeded) as needed:
-            self.log.patiently(self.log.prepare_append)
+            self.log.prepare_append(patient=True)
         return needed.value.rebuild
 
     def check(self) -> None:
@@ -407,7 +409,7 @@ def test_two_who_wait_share_the_reading() -> None:
     at_rest = AtRest()
     assert at_rest.wait() is at_rest.reread
     drive(at_rest.reread)
-    at_rest.log.patiently(at_rest.log.prepare_append)
+    at_rest.log.prepare_append(patient=True)
     at_rest.check()
 
 
@@ -421,7 +423,7 @@ def test_a_log_that_cannot_be_read_again_says_so_and_is_read_later() -> None:
     with pytest.raises(StorageFailed, match="could not be opened"):
         again.check_new(at_rest.reread)
     drive(again)
-    at_rest.log.patiently(at_rest.log.prepare_append)
+    at_rest.log.prepare_append(patient=True)
     at_rest.check()
 
 

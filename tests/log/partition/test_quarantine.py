@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.loading import Damage, LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
@@ -22,8 +22,8 @@ def open_log(
     disk: FaultyDisk, recovery_point: int, first_dirty_offset: int = 0
 ) -> PartitionLog:
     return PartitionLog.open(
-        disk, FakeClock(), DIRECTORY, CONFIG, recovery_point=recovery_point,
-        first_dirty_offset=first_dirty_offset,
+        disk, FakeClock(), DIRECTORY, CONFIG,
+        checkpoint=LogCheckpoint(recovery_point, first_dirty_offset=first_dirty_offset),
     )
 
 

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
 from ottla.wire.records import ControlType, build_marker
@@ -91,7 +92,10 @@ def test_the_next_flush_writes_the_leader_epochs_that_had_no_room() -> None:
     log.flush()
     assert log.checkpoint_offset == 2
     disk.cut_power()
-    again = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(), recovery_point=2)
+    again = PartitionLog.open(
+        disk, FakeClock(), "/data/t-0", LogConfig(),
+        checkpoint=LogCheckpoint(2),
+    )
     assert again.epochs.entries == [(7, 0)]
 
 
@@ -107,7 +111,7 @@ def test_an_aborted_transaction_is_known_even_where_its_index_has_no_room() -> N
     assert log.recovery_point == 2
     disk.cut_power()
     again = PartitionLog.open(
-        disk, FakeClock(), "/data/t-0", LogConfig(), recovery_point=2, clean=False
+        disk, FakeClock(), "/data/t-0", LogConfig(), checkpoint=LogCheckpoint(2), clean=False
     )
     assert again.aborted_transactions(0, 10) == [aborted]
 

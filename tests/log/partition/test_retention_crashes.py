@@ -8,6 +8,7 @@ import pytest
 
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from tests.fakes import FakeClock
 from tests.log.batches import batch, records_of
@@ -34,7 +35,7 @@ class Story:
     def open(self) -> PartitionLog:
         return PartitionLog.open(
             self.disk, FakeClock(), "/data/events-0", self.config, open_files=OpenFiles(2),
-            recovery_point=self.recovery_point, log_start_offset=self.start_checkpoint,
+            checkpoint=LogCheckpoint(self.recovery_point, log_start_offset=self.start_checkpoint),
         )
 
     def live(self, steps: int) -> None:

@@ -10,6 +10,7 @@ from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import clean
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.move_transfer import Move
 from ottla.log.storage.storage import Storage
@@ -24,7 +25,8 @@ TOPIC_ID = bytes(range(16))
 
 def open_log(disk: FaultyDisk, recovery_point: int = 0, clean: bool = False) -> PartitionLog:
     return PartitionLog.open(
-        disk, FakeClock(), "/data/events-0", CONFIG, recovery_point=recovery_point, clean=clean,
+        disk, FakeClock(), "/data/events-0", CONFIG,
+        checkpoint=LogCheckpoint(recovery_point), clean=clean,
         open_files=OpenFiles(2),
     )
 
@@ -59,7 +61,7 @@ def check_times(log: PartitionLog) -> None:
         inside = [r.timestamp for r in records
                   if segment.base_offset <= r.offset < segment.end_offset]
         if inside:
-            assert segment.largest_timestamp == max(inside)
+            assert segment.largest_timestamp() == max(inside)
 
 
 def test_times_of_recovered_segments_hold_after_the_next_clean_stop() -> None:
@@ -223,7 +225,7 @@ def test_times_of_a_recovered_log_hold_after_compaction(how: str) -> None:
 
     def opened(recovery_point: int = 0, clean: bool = False) -> PartitionLog:
         return PartitionLog.open(
-            disk, FakeClock(), "/data/events-0", config, recovery_point=recovery_point,
+            disk, FakeClock(), "/data/events-0", config, checkpoint=LogCheckpoint(recovery_point),
             clean=clean,
         )
 

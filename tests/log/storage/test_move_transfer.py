@@ -411,7 +411,8 @@ def test_a_partition_that_has_moved_away_is_not_missed_where_it_was() -> None:
     disk.kill()
     storage = open_storage(disk)
     assert disk.exists(f"{former.path}/events-0") is False
-    assert storage.vanished(KEY, TOPIC_ID) == [] and values_of(open_log(storage)) == [b"x"]
+    assert storage.placement.vanished(KEY, TOPIC_ID) == []
+    assert values_of(open_log(storage)) == [b"x"]
 
 
 def test_a_damaged_record_is_refused() -> None:

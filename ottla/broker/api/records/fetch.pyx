@@ -26,7 +26,6 @@ from ottla.broker.api.records.replica_fetch cimport (
     check_divergence, check_replica, count_replica, count_sent,
 )
 from ottla.broker.network.reply cimport Reply
-from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.partition.chain cimport LogSlice
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor, Writer
@@ -300,15 +299,11 @@ cdef class Fetching:
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
     ) except -1:
         """Look into the log; `fetch.waits` if an index has to be rebuilt first."""
-        cdef OpenFiles files = item.partition.log.open_files
-        files.patient = True
         try:
             self.read_records(fetch, item, room, at_least_one)
         except RebuildNeeded as needed:
             needed.rebuild.check_new(fetch.rebuild)
             fetch.rebuild, fetch.waits = needed.rebuild, True
-        finally:
-            files.patient = False
 
     cdef int read_records(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
@@ -323,9 +318,8 @@ cdef class Fetching:
             item.slice = partition.log.read(
                 item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
                 partition.log.log_end_offset if fetch.by_replica
-                else partition.readable_end(fetch.committed_only))
+                else partition.readable_end(fetch.committed_only), True)
             if item.uncounted and fetch.by_replica:
-                partition.log.open_files.patient = False    # it changes more than this request
                 count_replica(item, fetch.replica_id, fetch.replica_epoch)
             if fetch.version < ZSTD_SINCE and item.slice.size > 0:
                 item.converted = read_without_zstd(item, item.slice, fetch.conversion_left)
@@ -339,7 +333,8 @@ cdef class Fetching:
             item.aborted = [] if item.slice is None or item.slice.size == 0 else (
                 partition.log.aborted_transactions(
                     item.fetch_offset,
-                    item.slice.segment.offset_after(item.slice.position + item.slice.size)))
+                    item.slice.segment.offset_after(
+                        item.slice.position + item.slice.size, True), True))
         return 0
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:

@@ -137,7 +137,8 @@ cdef bytes read_converted(
             return messages
         offset = known.next_offset
     while True:
-        stored = partition.log.read(offset, size_max, at_least_one, partition.readable_end(False))
+        stored = partition.log.read(
+            offset, size_max, at_least_one, partition.readable_end(False), True)
         if stored.size == 0:
             return b""
         messages = convert(item, conversion_of(

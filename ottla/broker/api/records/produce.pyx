@@ -328,7 +328,7 @@ cdef class Producing:
         an index or reads the log again. Whatever else is wrong the append finds, and reports."""
         cdef PartitionLog plog = partition.log
         try:
-            plog.patiently(plog.prepare_append)
+            plog.prepare_append(True)
         except RebuildNeeded as needed:
             try:
                 needed.rebuild.check_new(waited)

@@ -68,7 +68,7 @@ cdef int check_divergence(FetchItem item) except -1:
         return 0
     if item.last_fetched_epoch > item.partition.leader_epoch:
         raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
-    epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch)
+    epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch, True)
     if epoch < 0 or end < 0:
         return 0
     if item.partition.following and not shows_divergence(item.partition, end):

@@ -1,0 +1,1 @@
+"""No Python interface: segments look batches up from Cython."""

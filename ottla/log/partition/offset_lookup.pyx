@@ -1,0 +1,135 @@
+"""Finds the batch of an offset in a segment's file: from an index entry on, batch by batch.
+
+The file, its size in whole batches and the index belong to the segment. It passes them each time:
+it may close and reopen its files in between (`open_files`). Without an index a search begins at the
+first batch.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t
+
+from ottla.log.files.batch_scan import SegmentDamaged
+from ottla.log.files.disk cimport File
+from ottla.log.files.index_file import IndexDamaged
+from ottla.log.files.offset_index cimport OffsetIndex
+cimport ottla.wire.batch as fields
+
+cdef enum:
+    READS_MAX = 500                     # on the way from an index entry: half a millisecond
+    CHUNK = 4608                        # an index interval and a header: usually one read suffices
+
+cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
+
+
+@cython.final
+cdef class OffsetLookup:
+    """The searches in one segment, and the places that are asked for again and again."""
+
+    def __cinit__(self):
+        self.forget()
+
+    cdef void forget(self) noexcept:
+        """Forgets what was found, after a cut."""
+        self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
+
+    cdef void note_last(self, int64_t base_offset, int64_t position) noexcept:
+        """Notes where the last batch of the segment begins."""
+        self.last_offset, self.last_position = base_offset, position
+
+    cdef int64_t take_last(self, int64_t size, Py_ssize_t *batch_size) noexcept:
+        """The position and size of the batch that was noted last."""
+        self.after_gap = False
+        batch_size[0] = size - self.last_position
+        return self.last_position
+
+    cdef void note_bound(self, int64_t offset, int64_t position) noexcept:
+        """Notes where the batch of an upper bound begins."""
+        self.bound_offset, self.bound_position = offset, position
+
+    cdef int64_t entry_from(self, File file, OffsetIndex index, int64_t size,
+                            int64_t index_interval, int64_t position) except -2:
+        """The offset of the first index entry at `position` or later, -1 if there is none. Raises
+        IndexDamaged, SegmentDamaged."""
+        cdef Py_ssize_t found = index.first_at(position), batch_size
+        if found == index.count:
+            return -1
+        self.scan(file, index, size, index_interval, 0, index.position_of(found),
+                  index.key_of(found), &batch_size)
+        return index.key_of(found)
+
+    cdef int64_t find(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
+                      int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1:
+        """Where the first batch begins that ends at `offset` or later; see Segment.position_for.
+        Raises IndexDamaged, SegmentDamaged."""
+        cdef Py_ssize_t found, next_entry
+        cdef int64_t position, end
+        self.after_gap = False
+        if index is None:
+            return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
+        found = index.find(offset)
+        if found < 0:
+            return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
+        position = index.position_of(found)
+        if enough > 0 and index.key_of(found) == offset - 1:
+            # The entry's batch ends where a sequential reader continues.
+            position = batch_size[0] + self.scan(
+                file, index, size, index_interval, offset - 1, position, offset - 1, batch_size)
+            next_entry = found + 1
+            while next_entry < index.count and index.position_of(next_entry) <= position:
+                next_entry += 1
+            end = size
+            if next_entry < index.count:
+                end = index.position_of(next_entry)
+                if index.key_of(next_entry) < offset or end > size - fields.HEADER_SIZE:
+                    raise IndexDamaged(f"{index.path}: the entry after {offset} is wrong")
+            if 0 < end - position <= enough:
+                batch_size[0] = end - position
+                return position
+            return self.scan(file, index, size, index_interval, offset, position, UNLED, batch_size)
+        return self.scan(
+            file, index, size, index_interval, offset, position, index.key_of(found), batch_size)
+
+    cdef int64_t scan(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
+                      int64_t offset, int64_t position, int64_t expected,
+                      Py_ssize_t *batch_size) except -1:
+        """Walks from batch to batch from `position` on.
+
+        If an index led there, `expected` is the last offset of the batch that begins there
+        according to the entry, otherwise UNLED. Raises IndexDamaged, also where entries are missing
+        and the way is long; SegmentDamaged.
+        """
+        cdef uint8_t[CHUNK] chunk
+        cdef Py_ssize_t held = 0, at = 0, reads = 0
+        cdef int64_t batch, previous = -1, began = position
+        if expected != UNLED and not 0 <= position <= size - fields.HEADER_SIZE:
+            raise IndexDamaged(f"{index.path} points to {position}, after the log's end")
+        while position + fields.HEADER_SIZE <= size:
+            if at + fields.HEADER_SIZE > held:
+                held = file.read_at(chunk, min(<int64_t>CHUNK, size - position), position)
+                at = 0
+                reads += 1
+                if held < fields.HEADER_SIZE:
+                    break
+                if reads > READS_MAX and position - began > index_interval:
+                    raise IndexDamaged(f"the index of {file.path} has nothing after {began}")
+            if expected != UNLED:
+                if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
+                    raise IndexDamaged(
+                        f"{index.path}: no batch at {position} ends with offset {expected}")
+                expected = UNLED
+            batch = fields.total_size(chunk + at)
+            if (batch < fields.HEADER_SIZE or batch > size - position
+                    or fields.magic(chunk + at) != 2
+                    or fields.base_offset(chunk + at) <= previous):
+                raise SegmentDamaged(
+                    f"{file.path}: there is no batch after offset {previous} at {position}: "
+                    f"{batch} bytes, magic {fields.magic(chunk + at)}", position)
+            previous = fields.last_offset(chunk + at)
+            if previous >= offset:
+                self.after_gap = fields.base_offset(chunk + at) > offset
+                batch_size[0] = batch
+                return position
+            position += batch
+            at += batch
+        batch_size[0] = 0
+        return size

@@ -1,0 +1,52 @@
+"""What holds for every log in use. The log asserts what is cheap after each step (`check_offsets`);
+this walks all segments and index files, so only tests and the simulation call it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ottla.log.files.offset_index import OffsetIndex
+from ottla.log.files.time_index import TimeIndex
+from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.segment import Segment
+
+
+def check_log(log: PartitionLog) -> None:
+    """Check a log that works; one at rest stays at rest."""
+    start, end = log.log_start_offset, log.log_end_offset
+    assert 0 <= start <= end, f"the log has {start} to {end}"
+    assert log.last_stable_offset <= end
+    if log.aborted_sizes() is None or log.damage is not None:
+        return                          # at rest, or damaged
+    assert log.checkpoint_offset <= log.recovery_point <= end
+    segments = log.segments
+    for before, after in pairwise(segments):
+        assert before.base_offset <= before.end_offset <= after.base_offset, "segments overlap"
+    assert not segments or segments[-1].end_offset == end
+    assert not segments or segments[0].base_offset <= start
+    for (epoch, first), (later, next_first) in pairwise(log.epochs.entries):
+        assert epoch < later and first < next_first, "leader epochs or their offsets fall"
+    assert not log.epochs.entries or log.epochs.entries[-1][1] <= end
+    for producer in log.producers.values():
+        assert producer.last_offset < end and producer.transaction_start < end, (
+            f"producer {producer.producer_id} has offsets past the end {end}")
+
+
+def check_indexes(log: PartitionLog) -> None:
+    """Check that the index files of all segments but the active one ascend, within the segment.
+    After a power cut a file may have lost pages: then it is rebuilt at its first use."""
+    for segment in log.segments[:-1]:
+        check_segment(log, segment)
+
+
+def check_segment(log: PartitionLog, segment: Segment) -> None:
+    base = segment.base_offset
+    by_offset = OffsetIndex(log.disk, segment.path(".index"), base).entries()
+    by_time = TimeIndex(log.disk, segment.path(".timeindex"), base).entries()
+    for entries in (by_offset, by_time):
+        for (key, value), (next_key, next_value) in pairwise(entries):
+            assert key < next_key and value < next_value, f"{segment}: an index falls"
+    for offset, position in by_offset:
+        assert base <= offset < segment.end_offset and 0 <= position < segment.size
+    for _, offset in by_time:
+        assert base <= offset < segment.end_offset

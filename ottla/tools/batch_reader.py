@@ -47,8 +47,13 @@ class LegacyBatch:
         return len(self.data)
 
     @property
-    def last_offset(self) -> int:
+    def base_offset(self) -> int:
+        """What its first 8 bytes say: of a set of messages, the offset of the last one."""
         return int.from_bytes(self.data[:8], "big", signed=True)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset
 
     @property
     def magic(self) -> int:

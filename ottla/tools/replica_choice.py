@@ -110,7 +110,7 @@ def keep_aside(part: LeftOut, target: str) -> str:
         position, batch = next(beyond, (0, None))
         if batch is None:
             continue
-        base = int.from_bytes(batch.data[:8], "big", signed=True)
+        base = batch.base_offset
         with open(source, "rb") as reading, open(f"{folder}/{base:020d}.log", "wb") as writing:
             reading.seek(position)
             shutil.copyfileobj(reading, writing, 1 << 20)

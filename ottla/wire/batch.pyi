@@ -3,6 +3,8 @@ from enum import IntEnum
 
 from ottla.wire.records import Record
 
+HEADER_BYTES: int
+"""Bytes before a batch's records."""
 DECOMPRESSED_SIZE_MAX: int
 """Bytes that one batch may decompress to, unless a caller says otherwise."""
 
@@ -67,17 +69,19 @@ def recompress(batch: bytearray, limits: BatchLimits) -> bytearray:
     package is missing.
     """
 
-class BatchView:
-    """One whole batch in somebody's bytes: its header as attributes, its records on demand.
+class BatchHeader:
+    """The header of a batch of format v2, in the first bytes of somebody's.
 
-    Raises CorruptMessage where the bytes are not exactly one batch of format v2. The checksum is
-    not looked at until `crc_holds` or `records` is called.
+    Raises CorruptMessage where there are fewer than HEADER_BYTES. Nothing else is checked: neither
+    the format (`magic`), nor whether the batch is whole.
     """
 
     @property
-    def data(self) -> memoryview: ...
+    def magic(self) -> int: ...
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of the whole batch, by its length field."""
+
     @property
     def base_offset(self) -> int: ...
     @property
@@ -117,6 +121,16 @@ class BatchView:
     @property
     def record_count(self) -> int: ...
     def __init__(self, data: bytes | bytearray | memoryview) -> None: ...
+
+class BatchView(BatchHeader):
+    """One whole batch in somebody's bytes: its header as attributes, its records on demand.
+
+    Raises CorruptMessage where the bytes are not exactly one batch of format v2. The checksum is
+    not looked at until `crc_holds` or `records` is called.
+    """
+
+    @property
+    def data(self) -> memoryview: ...
     def crc_holds(self) -> bool:
         """Whether the bytes have the checksum that they say."""
 

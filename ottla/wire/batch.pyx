@@ -27,6 +27,7 @@ from ottla.wire.errors import (
 )
 
 DECOMPRESSED_SIZE_MAX = 134_217_728
+HEADER_BYTES = <int>HEADER_SIZE
 
 
 class TimestampType(IntEnum):
@@ -346,27 +347,25 @@ def check(uint8_t[::1] batch not None, BatchLimits limits not None):
 # --- reading what is stored -------------------------------------------------------------------
 
 
-cdef class BatchView:
-    """One whole batch: its header fields as attributes, its records on demand."""
+cdef class BatchHeader:
+    """The header of a batch of format v2, in the first bytes of somebody's."""
 
-    cdef readonly object data               # memoryview of exactly this batch
     cdef const uint8_t[::1] view            # keeps `at` alive
     cdef const uint8_t *at
 
     def __init__(self, data):
         self.view = data
-        self.data = memoryview(data)
         if self.view.shape[0] < HEADER_SIZE:
             raise CorruptMessage(f"{self.view.shape[0]} bytes are not a record batch")
         self.at = &self.view[0]
-        if total_size(self.at) != self.view.shape[0] or magic(self.at) != 2:
-            raise CorruptMessage(
-                f"{self.view.shape[0]} bytes with length {load_int32(self.at + LENGTH_AT)} and "
-                f"magic {magic(self.at)} are not one record batch")
+
+    @property
+    def magic(self):
+        return magic(self.at)
 
     @property
     def size(self):
-        return self.view.shape[0]
+        return total_size(self.at)
 
     @property
     def base_offset(self):
@@ -443,6 +442,20 @@ cdef class BatchView:
     @property
     def record_count(self):
         return record_count(self.at)
+
+
+cdef class BatchView(BatchHeader):
+    """One whole batch: its header fields as attributes, its records on demand."""
+
+    cdef readonly object data               # memoryview of exactly this batch
+
+    def __init__(self, data):
+        BatchHeader.__init__(self, data)
+        self.data = memoryview(data)
+        if total_size(self.at) != self.view.shape[0] or magic(self.at) != 2:
+            raise CorruptMessage(
+                f"{self.view.shape[0]} bytes with length {load_int32(self.at + LENGTH_AT)} and "
+                f"magic {magic(self.at)} are not one record batch")
 
     def crc_holds(self):
         """Whether the bytes match the checksum in the header."""

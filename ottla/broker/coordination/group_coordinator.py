@@ -7,12 +7,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordination.log_coordinator import (
-    CONTROL,
-    TRANSACTIONAL,
-    LogCoordinator,
-    attributes_of,
-)
+from ottla.broker.coordination.log_coordinator import LogCoordinator
 from ottla.groups.cluster_view import Topic
 from ottla.groups.record_codec import decode_record, encode_record
 from ottla.groups.routing import OFFSETS_TOPIC
@@ -20,8 +15,8 @@ from ottla.groups.runtime import Runtime
 from ottla.groups.settings import GroupSettings
 from ottla.groups.shard import Shard
 from ottla.replication.metadata import MetadataImage
-from ottla.wire import records as wire_records
-from ottla.wire.records import ControlType
+from ottla.wire.batch import BatchView
+from ottla.wire.records import ControlType, control_type
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -89,17 +84,18 @@ class GroupCoordinator(LogCoordinator[Shard]):
         """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index)
 
-    def replay_steps(self, batch: bytes, shard: Shard) -> Iterator[None]:
+    def replay_steps(self, batch: BatchView, shard: Shard) -> Iterator[None]:
         """Replay a batch of `__consumer_offsets` in a shard."""
-        attributes, producer_id = attributes_of(batch)
-        for record in wire_records.read_records(batch):
-            if attributes & CONTROL:
-                kind = wire_records.control_type(record)
-                yield from shard.offsets.ending_steps(producer_id, kind is ControlType.COMMIT)
+        producer_id = batch.producer_id if batch.transactional else -1
+        for record in batch.records():
+            if batch.control:
+                kind = control_type(record)
+                yield from shard.offsets.ending_steps(
+                    batch.producer_id, kind is ControlType.COMMIT)
                 continue
             decoded = decode_record(record.key or b"", record.value)
             if decoded is not None:
-                shard.replay(decoded, producer_id if attributes & TRANSACTIONAL else -1)
+                shard.replay(decoded, producer_id)
             yield
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,7 +15,7 @@ from ottla.groups.shard_runtime import AnyShard, Committed, ShardRuntime
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
-from ottla.wire.checksum import crc32c_of
+from ottla.wire.batch import BatchView, batches
 from ottla.wire.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
@@ -72,7 +71,7 @@ class LogCoordinator(Generic[S]):
         """Create the empty shard of a partition, registered with the runtime."""
         raise AssertionError("a coordinator says how its shards begin")
 
-    def replay_steps(self, batch: bytes, shard: S) -> Iterator[None]:
+    def replay_steps(self, batch: BatchView, shard: S) -> Iterator[None]:
         """Replay a batch of the internal topic in a shard, a step for each record."""
         raise AssertionError("a coordinator says how its shards are read")
 
@@ -214,11 +213,11 @@ class LogCoordinator(Generic[S]):
                         f"{partition!r} has nothing at offset {offset}, and should end at"
                         f" {plog.log_end_offset}: its file was cut"
                     )
-                for batch, next_offset in batches_of(data):
+                for batch in batches_of(data):
                     for _ in self.replay_steps(batch, shard):
                         if slices.over:
                             await slices.pause()
-                    offset = next_offset
+                    offset = batch.next_offset
                 await slices.pause()
         except (CorruptMessage, OSError) as error:
             self.broker.doubt(partition, error, offset)
@@ -281,35 +280,12 @@ def append_batch(
     when_committed(partition, committed)
 
 
-# A batch in the log: base_offset i64 | length i32 of the rest | ... checksum u32 at 17 of what
-# follows it | attributes i16 at 21 | last_offset_delta i32 at 23 | ... producer_id i64 at 43
-_HEADER = struct.Struct(">qi")
-_CHECKSUM = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">hi")
-_PRODUCER = struct.Struct(">q")
-TRANSACTIONAL, CONTROL = 0x10, 0x20
-
-
-def batches_of(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Complete batches, each with the offset that follows it; a truncated last one is left out.
-
-    Raises CorruptMessage for one that is not what was written: what it says may be anything.
-    """
-    at = 0
-    while at + 61 <= len(data):
-        base_offset, length = _HEADER.unpack_from(data, at)
-        end = at + 12 + length
-        if end > len(data) and at:
-            return
-        (checksum,) = _CHECKSUM.unpack_from(data, at + 17)
-        batch = data[at:end]
-        if len(batch) < max(61, end - at) or crc32c_of(memoryview(batch)[21:]) != checksum:
-            raise CorruptMessage(f"the batch at offset {base_offset} does not have its checksum")
-        _, last_delta = _ATTRIBUTES.unpack_from(data, at + 21)
-        yield batch, base_offset + last_delta + 1
-        at = end
-
-
-def attributes_of(batch: bytes) -> tuple[int, int]:
-    """A batch's attributes and its producer id."""
-    return _ATTRIBUTES.unpack_from(batch, 21)[0], _PRODUCER.unpack_from(batch, 43)[0]
+def batches_of(data: bytes) -> Iterator[BatchView]:
+    """Complete batches; a truncated last one is left out. Raises CorruptMessage where the first one
+    is not whole, or where one says what no batch does; reading its records checks the checksum."""
+    found = False
+    for batch in batches(data):
+        yield batch
+        found = True
+    if not found:
+        raise CorruptMessage(f"{len(data)} bytes of a log do not begin with a whole batch")

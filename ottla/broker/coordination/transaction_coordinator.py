@@ -24,6 +24,7 @@ from ottla.groups.transactions.transitions import EPOCH_PER_TRANSACTION
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
+from ottla.wire.batch import BatchView
 from ottla.wire.errors import (
     InvalidProducerEpoch,
     NotLeaderOrFollower,
@@ -67,9 +68,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         """Create the empty shard of a partition, registered with the runtime."""
         return self.runtime.begin_load(index, leader_epoch)
 
-    def replay_steps(self, batch: bytes, shard: TransactionShard) -> Iterator[None]:
+    def replay_steps(self, batch: BatchView, shard: TransactionShard) -> Iterator[None]:
         """Replay a batch of `__transaction_state` in a shard."""
-        for record in wire_records.read_records(batch):
+        for record in batch.records():
             decoded = decode_record(record.key or b"", record.value)
             if decoded is not None:
                 shard.replay(decoded)

@@ -7,10 +7,11 @@ again; a group has just read the pages around it, so the read seldom needs a dis
 """
 
 from libc.stdint cimport INT64_MIN as ABSENT
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 from typing import NamedTuple
 
+cimport ottla.wire.batch as batch
 from ottla.broker.http.exposition import escaped
 from ottla.broker.http.partition_rows cimport PartitionRows, Row, WITHOUT_INDEX
 from ottla.log.partition.chain cimport LogSlice
@@ -19,8 +20,7 @@ from ottla.log.partition.segment cimport Segment
 from ottla.replication.partition cimport Partition
 from ottla.wire.errors import ProtocolError
 
-# | base offset 8 | length 4 | epoch 4 | magic 1 | crc 4 | attributes 2 | delta 4 | first time 8 |
-cdef int TIME_AT = 27, MAGIC_AT = 16, HEAD_SIZE = 35
+cdef int HEAD_SIZE = batch.BASE_TIMESTAMP_AT + 8
 COLUMNS = ("committed", "records", "bytes", "milliseconds")
 
 
@@ -173,6 +173,7 @@ cdef Place look_up(PartitionLog log, int64_t offset):
     """The place of the next batch; None for a partition that cannot be read now."""
     cdef LogSlice found
     cdef Place place = Place.__new__(Place)
+    cdef bytes head
     try:
         found = log.slice(offset, HEAD_SIZE)
         head = found.file.pread(HEAD_SIZE, found.position) if found.size else b""
@@ -182,6 +183,6 @@ cdef Place look_up(PartitionLog log, int64_t offset):
         return None
     place.offset, place.position, place.timestamp = offset, found.position, -1
     place.segment = found.segment
-    if head[MAGIC_AT] >= 2:
-        place.timestamp = int.from_bytes(head[TIME_AT:HEAD_SIZE], "big", signed=True)
+    if batch.magic(<const uint8_t *>head) >= 2:
+        place.timestamp = batch.base_timestamp(<const uint8_t *>head)
     return place

@@ -9,6 +9,7 @@ their place. Reference: the files of the same names in Apache Kafka.
 
 from ottla.log.files.batch_scan import BatchScan
 from ottla.log.files.disk import Disk
+from ottla.wire.batch import BatchHeader
 
 SWAP = ".swap"
 SUFFIXES = (".txnindex", ".log", ".index", ".timeindex")
@@ -57,5 +58,5 @@ def end_of(disk: Disk, path: str) -> int | None:
     scan = BatchScan(disk.open(path), 0, disk.size(path), headers_only=True)
     end = None
     while (header := scan.batch()) is not None:
-        end = int.from_bytes(header[:8], "big") + int.from_bytes(header[23:27], "big") + 1
+        end = BatchHeader(header).next_offset
     return end if scan.problem is None else None

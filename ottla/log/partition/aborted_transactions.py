@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ottla.log.partition.readable_log import ReadableLog
     from ottla.log.partition.segment import Segment
 
-TRANSACTIONAL, CONTROL = 1 << 4, 1 << 5
 CHECKED_AT_ONCE_MAX = 256
 """Entries of a longer index are checked when they are used: each check costs two small reads."""
 
@@ -165,11 +164,11 @@ def check(
         raise DoesNotFit
     # If the next batch begins later, compaction removed this one.
     begun = header_in(log.segments, entry.first_offset, patient)
-    if not marker.attributes & CONTROL or begun.first < entry.first_offset or (
+    if not marker.control or begun.first < entry.first_offset or (
         begun.first == entry.first_offset
         and (
             begun.producer_id != entry.producer_id
-            or begun.attributes & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL
+            or not begun.transactional or begun.control
         )
     ):
         raise DoesNotFit

@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.wire.batch import HEADER_BYTES, BatchHeader
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from ottla.log.files.producers import Producers
     from ottla.log.partition.segment import Segment
 
-HEADER_BYTES = 61
 FAR = (1 << 63) - 1
 LOOKS_MAX = 16
 """Entries of a file that are compared with a batch: each comparison costs two small reads."""
@@ -29,12 +30,13 @@ class BatchFacts(NamedTuple):
     first: int
     last: int
     leader_epoch: int
-    attributes: int
+    transactional: bool
+    control: bool
     max_timestamp: int
     producer_id: int
 
 
-NOTHING = BatchFacts(FAR, FAR, -1, 0, -1, -1)
+NOTHING = BatchFacts(FAR, FAR, -1, False, False, -1, -1)
 
 
 def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
@@ -45,14 +47,10 @@ def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
     data = segment.data_file().pread(HEADER_BYTES, segment.position_of(offset, patient))
     if len(data) < HEADER_BYTES:
         return NOTHING
-    first = int.from_bytes(data[:8], "big")
+    header = BatchHeader(data)
     return BatchFacts(
-        first,
-        first + int.from_bytes(data[23:27], "big"),
-        int.from_bytes(data[12:16], "big", signed=True),
-        int.from_bytes(data[21:23], "big"),
-        int.from_bytes(data[35:43], "big", signed=True),
-        int.from_bytes(data[43:51], "big", signed=True),
+        header.base_offset, header.last_offset, header.leader_epoch, header.transactional,
+        header.control, header.max_timestamp, header.producer_id,
     )
 
 

@@ -18,16 +18,14 @@ from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 
+from ottla.wire.batch import HEADER_BYTES, BatchHeader
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.records import ControlType, control_type, read_records
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
 INDEX_ENTRY = struct.Struct(">ii")
 ABORTED_ENTRY = struct.Struct(">hqqqq")
-PREFIX_BYTES = 12
 CHUNK_BYTES = 1 << 20
 BATCH_BYTES_MAX = 1 << 30
-TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 class SegmentGone(Exception):
@@ -165,26 +163,26 @@ def committed_batches(
         dropped.setdefault(one.producer_id, []).append(one)
     with _opened(segment) as file:
         for batch in _batches(file, segment.path, position_of(segment, start)):
-            fields = HEADER.unpack_from(batch)
-            base, last, attributes = fields[0], fields[0] + fields[6], fields[5]
+            header = BatchHeader(batch)
+            base, producer_id = header.base_offset, header.producer_id
             if base >= end:
                 return
-            aborted_here = attributes & TRANSACTIONAL and any(
-                one.first <= base <= one.last for one in dropped.get(fields[9], ())
+            aborted_here = header.transactional and any(
+                one.first <= base <= one.last for one in dropped.get(producer_id, ())
             )
-            if attributes & CONTROL:
-                if fields[9] in undecided and _aborts(batch):
+            if header.control:
+                if producer_id in undecided and _aborts(batch):
                     raise UnindexedAbort(
-                        f"{segment.path}: the transaction of producer {fields[9]} that ends at"
+                        f"{segment.path}: the transaction of producer {producer_id} that ends at"
                         f" offset {base} was aborted, but is not in the transaction index: read"
                         " the topic over the wire once, which makes the broker repair it"
                     )
-                undecided.discard(fields[9])
-            elif last >= start and not aborted_here:
-                if attributes & TRANSACTIONAL:
-                    undecided.add(fields[9])
+                undecided.discard(producer_id)
+            elif header.last_offset >= start and not aborted_here:
+                if header.transactional:
+                    undecided.add(producer_id)
                 yield batch
-            if last + 1 >= end:
+            if header.next_offset >= end:
                 return                      # what follows may be half written
     if segment.growing:
         raise SegmentGone(f"{segment.path} ends before offset {end}")
@@ -224,7 +222,7 @@ def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
 def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]]:
     """The whole batches at the beginning of a chunk, each with the position after it."""
     used = 0
-    while len(chunk) - used >= HEADER.size:
+    while len(chunk) - used >= HEADER_BYTES:
         size = _size(chunk, used, f"{where} + {used}")
         if size > len(chunk) - used:
             return
@@ -234,10 +232,9 @@ def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]
 
 def _size(chunk: memoryview, at: int, where: str) -> int:
     """The size of the batch that begins there, after checking its length field."""
-    fields = HEADER.unpack_from(chunk, at)
-    if fields[3] < 2:
-        raise SegmentGone(f"{where}: batches of format v{fields[3]}")
-    size = PREFIX_BYTES + int(fields[1])
-    if not HEADER.size <= size <= BATCH_BYTES_MAX:
-        raise CorruptMessage(f"{where}: a batch of {size} bytes")
-    return size
+    header = BatchHeader(chunk[at:])
+    if header.magic < 2:
+        raise SegmentGone(f"{where}: batches of format v{header.magic}")
+    if not HEADER_BYTES <= header.size <= BATCH_BYTES_MAX:
+        raise CorruptMessage(f"{where}: a batch of {header.size} bytes")
+    return header.size

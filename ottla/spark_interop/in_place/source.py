@@ -37,6 +37,7 @@ from ottla.spark_interop.in_place import segments, wire
 from ottla.spark_interop.in_place.columns import Columns
 from ottla.spark_interop.in_place.segments import Aborted, Segment, SegmentGone
 from ottla.spark_interop.times import milliseconds
+from ottla.wire.batch import BatchHeader
 from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
@@ -339,8 +340,7 @@ class InPlaceReader(DataSourceReader):
         for batch in batches:
             columns.add(batch, start, end)
             if columns.rows >= ROWS_MAX or columns.size >= BYTES_MAX:
-                fields = segments.HEADER.unpack_from(batch)
-                yield self._arrow(partition, *columns.take()), fields[0] + fields[6] + 1
+                yield self._arrow(partition, *columns.take()), BatchHeader(batch).next_offset
         if columns.rows:
             yield self._arrow(partition, *columns.take()), end
 

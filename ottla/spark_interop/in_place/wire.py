@@ -15,12 +15,8 @@ from functools import partial
 from ottla.client.cluster import Cluster
 from ottla.client.errors import check
 from ottla.spark_interop.errors import DataLost, PipelineError
-from ottla.spark_interop.in_place.segments import (
-    CONTROL,
-    HEADER,
-    TRANSACTIONAL,
-    batches_in,
-)
+from ottla.spark_interop.in_place.segments import batches_in
+from ottla.wire.batch import BatchHeader
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FetchRequest, FetchResponse
 
@@ -54,14 +50,13 @@ def committed_batches(
             before = start
             where = f"{topic}-{partition}"
             for batch, _ in batches_in(memoryview(answer.records or b""), where):
-                fields = HEADER.unpack_from(batch)
-                base, attributes, producer_id = fields[0], fields[5], fields[9]
-                start = max(start, base + fields[6] + 1)
-                while begun and begun[0][0] <= base:
+                header = BatchHeader(batch)
+                start = max(start, header.next_offset)
+                while begun and begun[0][0] <= header.base_offset:
                     aborted.add(heapq.heappop(begun)[1])
-                if attributes & CONTROL:
-                    aborted.discard(producer_id)
-                elif not (attributes & TRANSACTIONAL and producer_id in aborted):
+                if header.control:
+                    aborted.discard(header.producer_id)
+                elif not (header.transactional and header.producer_id in aborted):
                     yield batch
                 if start >= end:
                     return

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """From a decoded header to a handler, and from what it returns or raises to a response.
 
-`api` lists which file serves which API; a file is imported at the first request for one of its
+The schemas say which file of `api` serves which API; a file is imported at the first request for one of its
 APIs, so that a start does not wait for unused handlers. Handlers register themselves with
 `@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves whole.
 Produce and Fetch are served by the connection itself and only register their ranges here.
@@ -19,9 +19,8 @@ from ottla.wire.parts cimport EncodedInParts
 from ottla.wire.structs cimport EncodedMessage, decode_from
 
 from ottla.broker.security.access import Access
-from ottla.broker.audit import AUDITED, Act
+from ottla.broker.audit import Act
 from ottla.broker.threads.slices import Slices
-from ottla.broker.peers.api_roles import BETWEEN_BROKERS, DECIDED, IN_PARTS, TOKENS
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError
 from ottla.wire.parts import is_long
@@ -54,10 +53,10 @@ cdef class Handler:
     def __init__(self, api, str module):
         self.api, self.module = api, module
         self.versions = api.versions
-        self.audited = api.key in AUDITED
-        self.decided = api.key in DECIDED - IN_PARTS
-        self.asked_again = self.decided or api.key in TOKENS
-        self.between_brokers = api.key in BETWEEN_BROKERS
+        self.audited = "audited" in api.roles
+        self.decided = "forwarded" in api.roles
+        self.asked_again = self.decided or "forwarded_after_check" in api.roles
+        self.between_brokers = "between_brokers" in api.roles
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
     def serves(self, RequestContext context):

@@ -16,7 +16,7 @@ from ottla.tools.kraft_records import UnknownKraftRecord, decode_kraft_record, k
 from ottla.wire import messages
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.records import Record
-from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line
+from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, read_first_lines
 
 if TYPE_CHECKING:
     from ottla.wire.structs import Message
@@ -98,7 +98,7 @@ def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]
     found = {}
     for path in sorted((SCHEMA_FOLDER / "records").glob("*.txt")):
         with path.open(encoding="ascii") as file:
-            first = parse_first_line(file.readline())
+            first = read_first_lines(file)
         if first.topic == topic and first.key is not None:
             name = camel_case(first.name)
             found[first.key] = getattr(messages, f"{name}Key"), getattr(messages, f"{name}Value")

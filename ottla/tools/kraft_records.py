@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.wire import messages
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line, snake_case
+from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, read_first_lines, snake_case
 
 if TYPE_CHECKING:
     from ottla.wire.records import Record
@@ -43,7 +43,7 @@ def kraft_classes() -> dict[int, type[Message]]:
     found: dict[int, type[Message]] = {}
     for path in sorted((SCHEMA_FOLDER / "kraft").glob("*.txt")):
         with path.open(encoding="ascii") as file:
-            first = parse_first_line(file.readline())
+            first = read_first_lines(file)
         if first.key is not None:
             found[first.key] = getattr(messages, camel_case(first.name))
     return found

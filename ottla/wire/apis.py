@@ -1,8 +1,7 @@
 """The APIs of the protocol: keys, versions, listeners, and the classes of their messages.
 
-Everything except the names in `ApiKey` comes from the first lines of `schema/*.txt`. Reading the
-first lines of all files takes two milliseconds; the rest of a file is read when its messages are
-needed.
+Everything except the names in `ApiKey` comes from the first two lines of `schema/*.txt`. Reading
+them takes two milliseconds for all files; the rest of a file is read when its messages are needed.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from ottla.wire import messages
-from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, parse_first_line
+from ottla.wire.schema_parser import SCHEMA_FOLDER, camel_case, read_first_lines
 
 
 class ApiKey(IntEnum):
@@ -116,6 +115,10 @@ class Api:
     """First version with compact lengths and tagged fields; None if no version has them."""
     listeners: frozenset[str]
     """`broker` if clients may send it, `controller` if only brokers send it to the controller."""
+    served_by: str
+    """The module of `ottla.broker.api` with the handler; empty if this broker does not serve it."""
+    roles: frozenset[str]
+    """Which of `schema_parser.ROLES` it has."""
 
     @cached_property
     def request(self) -> type[messages.Message]:
@@ -135,11 +138,24 @@ def read_apis() -> dict[int, Api]:
     apis = []
     for path in SCHEMA_FOLDER.glob("*.txt"):
         with path.open(encoding="ascii") as file:
-            schema = parse_first_line(file.readline())
+            schema = read_first_lines(file)
         key = ApiKey[schema.name.upper()]
-        name, listeners = camel_case(schema.name), frozenset(schema.listeners)
-        apis.append(Api(key, name, schema.versions, schema.flexible_from, listeners))
+        apis.append(Api(
+            key, camel_case(schema.name), schema.versions, schema.flexible_from,
+            frozenset(schema.listeners), schema.served_by, schema.roles,
+        ))
     return {api.key: api for api in sorted(apis, key=lambda api: api.key)}
 
 
 APIS = read_apis()
+
+
+def with_role(*roles: str) -> frozenset[ApiKey]:
+    """The APIs that have one of these roles."""
+    return frozenset(api.key for api in APIS.values() if not api.roles.isdisjoint(roles))
+
+
+AUDITED = with_role("audited")
+FORWARDED = with_role("forwarded", "forwarded_in_part")
+FORWARDED_AFTER_CHECK = with_role("forwarded_after_check")
+BETWEEN_BROKERS = with_role("between_brokers")

@@ -1,10 +1,14 @@
 """Schema text to a tree of fields: what a message of Kafka's protocol holds, in which versions.
 
 A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`)
-or one free-standing struct (`data`). The first line names it; a section's line may set its own
-versions:
+or one free-standing struct (`data`). The first line names it; of an API that
+this broker serves, an indented second one says which file of `broker/api` has the handler, and
+which of ROLES the API has. A section's line may set its own versions:
 
     list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
+      served offsets
+    create_topics   key 19   versions 0-7   flexible 5+   listeners broker controller
+      served topics   roles audited forwarded
     offset_commit   record 1   topic __consumer_offsets
     end_txn_marker   data   versions 0   flexible none
 
@@ -25,11 +29,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
+from typing import TextIO
 
 SCHEMA_FOLDER = Path(__file__).parent / "schema"
 INTEGERS = ("int8", "int16", "uint16", "int32", "uint32", "int64")
 PRIMITIVES = frozenset((*INTEGERS, "bool", "float64", "string", "bytes", "records", "uuid"))
 SECTIONS = {"key": ("request", "response"), "record": ("key", "value"), "data": ("data",)}
+MARKS = (*SECTIONS, "versions", "flexible", "listeners", "topic", "served", "roles")
+ROLES = {
+    "audited": "the audit log has its outcome",
+    "forwarded": "the controller decides it, another broker forwards it (KIP-590)",
+    "forwarded_in_part": "the same; the broker that is asked checks and serves its own part",
+    "forwarded_after_check": "the same, once that broker has seen how the client is connected",
+    "between_brokers": "served only in a cluster, on the listener for connections between brokers",
+}
+"""What sets an API apart from one that every broker serves to every client by itself."""
 DEPTH_MAX = 12
 """The maximum nesting of a schema; decoding recurses no deeper than this."""
 
@@ -96,6 +110,9 @@ class Schema:
     flexible_from: int | None
     listeners: tuple[str, ...]
     topic: str
+    served_by: str = ""
+    """The module of `ottla.broker.api` with the handler; empty if this broker does not serve it."""
+    roles: frozenset[str] = frozenset()
     sections: dict[str, Section] = dataclass_field(default_factory=dict)
 
 
@@ -144,12 +161,12 @@ def format_versions(versions: range) -> str:
 
 
 def parse_first_line(line: str) -> Schema:
-    """The name, key, versions and listeners of a file, without reading the rest."""
+    """The name, key, versions, listeners and roles of a file, without reading the rest."""
     words = line.split()
     name, marks = words[0], words[1:]
     values: dict[str, list[str]] = {}
     for word in marks:
-        if word in ("key", "record", "data", "versions", "flexible", "listeners", "topic"):
+        if word in MARKS:
             last = values.setdefault(word, [])
         elif values:
             last.append(word)
@@ -162,7 +179,20 @@ def parse_first_line(line: str) -> Schema:
     versions, flexible_from = version_marks(values, range(0), None)
     topic = "".join(values.get("topic", []))
     listeners = tuple(values.get("listeners", []))
-    return Schema(name, kind, key, versions, flexible_from, listeners, topic)
+    served_by, roles = "".join(values.get("served", [])), frozenset(values.get("roles", []))
+    if unknown := roles - ROLES.keys():
+        raise ValueError(f"roles {sorted(unknown)} are none of {list(ROLES)}")
+    if not served_by and (roles or "served" in values):
+        raise ValueError(f"{name} has to say which file of the broker serves it")
+    return Schema(
+        name, kind, key, versions, flexible_from, listeners, topic, served_by, roles
+    )
+
+
+def read_first_lines(file: TextIO) -> Schema:
+    """The same from an open file, with the line that says who serves an API."""
+    first, second = file.readline(), file.readline()
+    return parse_first_line(first + second if second.startswith("  ") else first)
 
 
 def version_marks(
@@ -181,7 +211,10 @@ def parse_schema(text: str, file_name: str) -> Schema:
     """The whole tree of a schema text; SchemaError gives file and line of a mistake."""
     lines = Lines(text)
     try:
-        schema = parse_first_line(" ".join(lines.take()))
+        words = lines.take()
+        if lines.depth == 1:
+            words += lines.take()
+        schema = parse_first_line(" ".join(words))
         for kind in SECTIONS[schema.kind]:
             section = parse_section_line(kind, lines.take(), schema)
             schema.sections[kind] = section

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 
 from ottla.wire.schema_parser import (
@@ -11,6 +13,7 @@ from ottla.wire.schema_parser import (
     format_versions,
     load_schema,
     parse_schema,
+    read_first_lines,
     singular,
     snake_case,
 )
@@ -55,6 +58,29 @@ def test_a_schema_is_read_as_it_is_written() -> None:
     assert (inside.class_name, inside.default is EMPTY) == ("Shared", True)
     assert (where.tag, where.default, where.class_name) == (0, None, "Where")
     assert request.shared["Shared"][0].default is True
+
+
+def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
+    served = "  served groups   roles audited forwarded\n"
+    schema = parse_schema(TEXT.replace("controller\n", "controller\n" + served), "example.txt")
+    assert schema.listeners == ("broker", "controller")
+    assert (schema.served_by, schema.roles) == ("groups", {"audited", "forwarded"})
+    first_lines = "".join(TEXT.splitlines(keepends=True)[2:3]) + served
+    assert read_first_lines(StringIO(first_lines + "request\n")).roles == schema.roles
+    assert read_first_lines(StringIO(TEXT[TEXT.index("example"):])).roles == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("  served groups   roles admired\n", "roles \\['admired'\\] are none of"),
+        ("  roles audited\n", "has to say which file"),
+        ("  served versions\n", "has to say which file"),      # a word of the language
+    ],
+)
+def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:
+    with pytest.raises(SchemaError, match=reason):
+        parse_schema(TEXT.replace("controller\n", "controller\n" + line), "example.txt")
 
 
 def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:

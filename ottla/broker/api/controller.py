@@ -12,7 +12,6 @@ from typing import Any
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
-from ottla.broker.peers.api_roles import DECIDED, TOKENS
 from ottla.broker.peers.envelopes import decode_address, decode_principal, names_code
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
@@ -22,7 +21,7 @@ from ottla.replication.controller.brokers import StaleBrokerEpoch, controlled_sh
 from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.producer_ids import allocate_producer_ids
-from ottla.wire.apis import ApiKey
+from ottla.wire.apis import FORWARDED, FORWARDED_AFTER_CHECK, ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, MalformedMessage
 from ottla.wire.headers import RequestHeader, encode_response_header
 from ottla.wire.messages import (
@@ -56,7 +55,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     require_controller(context)
     try:
         header, size = RequestHeader.decode(request.request_data)
-        if header.api_key not in DECIDED | TOKENS:
+        if header.api_key not in FORWARDED | FORWARDED_AFTER_CHECK:
             raise InvalidRequest(f"API key {header.api_key} is not one that brokers forward")
         principal = decode_principal(request.request_principal or b"")
         host = decode_address(request.client_host_address)

@@ -18,13 +18,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.notes import Notes
-from ottla.broker.peers.api_roles import DECIDED
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
 from ottla.broker.peers.unanswered import unanswered
 from ottla.broker.quotas.throttle_field import throttle_time_of
 from ottla.broker.threads.slices import Slices
 from ottla.broker.threads.unattended import retrieved
-from ottla.wire.apis import APIS
+from ottla.wire.apis import APIS, FORWARDED
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
@@ -73,7 +72,7 @@ class Forwarding:
         try:
             return await self._served(context, body)
         except ProtocolError as error:
-            if context.api_key not in DECIDED:
+            if context.api_key not in FORWARDED:
                 raise
             return await unanswered(context, body, error.kept())
 

@@ -14,10 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.audit import AUDITED
 from ottla.broker.threads.slices import in_slices
 from ottla.replication.controller.access import Operation, Resource
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, AUDITED, ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.security.client import Client

@@ -28,8 +28,7 @@ from compat_tests.answers.running import GUARDED_SETTINGS, OTTLA_SETTINGS, SETTI
 from compat_tests.answers.variants import message
 from ottla.broker import api
 from ottla.broker.dispatch import HANDLERS
-from ottla.broker.peers.api_roles import BETWEEN_BROKERS
-from ottla.wire.apis import APIS
+from ottla.wire.apis import APIS, BETWEEN_BROKERS
 from tests.broker.running import RunningBroker
 from tests.broker.security.guarded import GROUP, TOPIC, TRANSACTION
 

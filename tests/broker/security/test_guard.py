@@ -10,7 +10,6 @@ import pytest
 
 from ottla.broker import api
 from ottla.broker.dispatch import HANDLERS
-from ottla.broker.peers.api_roles import BETWEEN_BROKERS
 from ottla.broker.security.decisions import everybody
 from ottla.replication.controller.access import (
     Operation,
@@ -23,7 +22,7 @@ from ottla.replication.controller.access import (
 )
 from ottla.replication.principals import AccessRule
 from ottla.wire import messages
-from ottla.wire.apis import APIS, ApiKey
+from ottla.wire.apis import APIS, BETWEEN_BROKERS, ApiKey
 from ottla.wire.messages import FindCoordinatorRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from ottla.spark_interop import json_text, protobuf
@@ -179,14 +178,3 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     prefix = f.lit(bytearray(struct.pack(">bI", CONFLUENT_MAGIC, number)))
     payload = to_avro(fields, given.known.texts[number])
     return frame.withColumn(output, f.concat(prefix, payload))
-
-
-def from_options(options: Mapping[str, Any]) -> Format:
-    """A Format from the keys format, schema, schemas, subject, message of a file or command."""
-    return Format(
-        options.get("format") or "raw",
-        options.get("schema"),
-        options.get("schemas"),
-        options.get("subject"),
-        options.get("message"),
-    )

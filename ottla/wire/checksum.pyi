@@ -1,6 +1,3 @@
-HARDWARE: bool
-"""Whether this processor has an instruction for CRC-32C."""
-
 def crc32c_of(data: bytes | bytearray | memoryview) -> int:
     """CRC-32C of a contiguous bytes-like object."""
 

@@ -30,9 +30,6 @@ cdef uint32_t crc32(const uint8_t *data, size_t size) noexcept nogil:
     return ottla_crc32_table(0xffffffff, data, size) ^ <uint32_t>0xffffffff
 
 
-HARDWARE = has_hardware
-
-
 def crc32c_of(const uint8_t[::1] data not None):
     """CRC-32C of a contiguous bytes-like object."""
     return crc32c(&data[0] if data.shape[0] else NULL, data.shape[0])

@@ -122,11 +122,6 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
-def broker_gone(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
-    """`brokers_gone` with one of them."""
-    return brokers_gone(image, {node_id: epoch})
-
-
 def brokers_gone(
     image: MetadataImage, gone: Mapping[int, int], company: tuple[int, ...] = ()
 ) -> Decision[bool]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import check
-from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterClientQuotasRequest,
     AlterUserScramCredentialsRequest,
@@ -205,8 +204,3 @@ def delete_scram(cluster: Cluster, user: str, mechanism: str) -> None:
 def _alter_scram(cluster: Cluster, request: Any) -> None:
     for result in cluster.controller().call(request).results:
         check(result.error_code, result.error_message, result.user)
-
-
-def group_settings_known(cluster: Cluster) -> bool:
-    """Whether the broker can list settings of groups (ListConfigResources 1, KIP-1142)."""
-    return cluster.supports(ApiKey.LIST_CONFIG_RESOURCES, 1)

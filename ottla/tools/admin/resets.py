@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
-
-
-class CannotReset(ClientError):
-    """A reset that is not possible for a partition."""
 
 
 def clamp(

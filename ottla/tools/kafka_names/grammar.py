@@ -117,15 +117,6 @@ def _is_number(word: str) -> bool:
     return word.lstrip("-").isdecimal() and word.count("-") == 1
 
 
-def exactly_one_action(options: Options) -> str:
-    """The action that was given; UsageError unless it is exactly one."""
-    given = [name for name in options.command.actions if options.has(name)]
-    if len(given) != 1:
-        known = ", ".join(f"--{name}" for name in options.command.actions)
-        raise UsageError(f"Command must include exactly one action: {known}")
-    return given[0]
-
-
 def sub_command(options: Options, known: Sequence[str]) -> str:
     """The sub-command that was given; UsageError if there is none, or an unknown one."""
     if not options.positional:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
 from ottla.tools.stream.batches import Headers, SingleSender
@@ -50,26 +50,6 @@ class SingleDelivery:
     def offset(self) -> int:
         """As librdkafka's messages have it."""
         return self.at
-
-
-class RecordSink(Protocol):
-    """Somewhere to send records to."""
-
-    sent: int
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 Delivered = Callable[[Any, Any], None]

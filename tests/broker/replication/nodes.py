@@ -23,7 +23,7 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.storage.storage import Storage
-from ottla.replication.controller.brokers import broker_gone, broker_registered
+from ottla.replication.controller.brokers import broker_registered, brokers_gone
 from ottla.replication.controller.directories import assign_replicas
 from ottla.replication.controller.elections import LogEnd, leaderless
 from ottla.replication.controller.isr import alter_partitions
@@ -425,7 +425,7 @@ class Cluster:
         """The controller notices that a process is dead."""
         broker = self.image.brokers.get(node_id)
         if broker is not None:
-            self.decide(broker_gone(self.image, node_id, broker.epoch).records)
+            self.decide(brokers_gone(self.image, {node_id: broker.epoch}).records)
 
     def register_again(self, node_id: int) -> None:
         """A process loses its session with ZooKeeper, and begins another one."""

@@ -10,7 +10,6 @@ from ottla.replication.controller import brokers as decisions
 from ottla.replication.controller.brokers import (
     Deposed,
     StaleBrokerEpoch,
-    broker_gone,
     broker_registered,
     brokers_gone,
     controlled_shutdown,
@@ -53,7 +52,7 @@ def test_of_a_broker_that_is_gone_leaders_move_and_in_sync_sets_shrink() -> None
     led_by_2 = THREE._replace(leader=2)
     alone = PartitionState(1, 0, (1,), (1,))
     image = cluster(THREE, led_by_2, alone)
-    after = image.apply(broker_gone(image, 1, 1).records)
+    after = image.apply(brokers_gone(image, {1: 1}).records)
     assert 1 not in after.brokers
     assert partitions(after) == [
         (2, 6, (2, 3), 8),                  # a new leader in a new epoch
@@ -91,7 +90,7 @@ def test_preferred_leaders_are_counted_as_they_are_elected(monkeypatch: pytest.M
 
 def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:
     image = cluster(PartitionState(1, 0, (1,), (1,)))
-    image = image.apply(broker_gone(image, 1, 1).records)
+    image = image.apply(brokers_gone(image, {1: 1}).records)
     image = image.apply(broker_registered(image, broker(1, 9, "j")).records)
     assert partitions(image) == [(1, 2, (1,), 2)]
     assert image.brokers[1].epoch == 9
@@ -99,15 +98,15 @@ def test_whoever_comes_back_leads_what_nobody_could_in_a_new_epoch() -> None:
 
 def test_a_restarted_broker_gets_a_new_leader_epoch_though_nobody_led_meanwhile() -> None:
     image = cluster(THREE._replace(replicas=(1,), isr=(1,)))
-    image = image.apply(broker_gone(image, 1, 1).records)
+    image = image.apply(brokers_gone(image, {1: 1}).records)
     image = image.apply(broker_registered(image, broker(1, 2, "j")).records)
     assert image.topics["t"].partitions[0].leader_epoch == THREE.leader_epoch + 2
 
 
 def test_gone_is_about_one_registration() -> None:
     image = cluster(THREE)
-    assert broker_gone(image, 1, 7).records == []
-    assert broker_gone(image, 5, 1).records == []
+    assert brokers_gone(image, {1: 7}).records == []
+    assert brokers_gone(image, {5: 1}).records == []
     with pytest.raises(StaleBrokerEpoch):
         broker_registered(image, broker(1, 1))
 
@@ -124,7 +123,7 @@ def test_large_changes_come_in_pieces_and_any_controller_goes_on(
 ) -> None:
     monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
     image = cluster(*[THREE] * 5)
-    decision = broker_gone(image, 1, 1)
+    decision = brokers_gone(image, {1: 1})
     assert decision.result
     image = image.apply(decision.records)
     assert [leader for leader, *_ in partitions(image)] == [2, 2, 1, 1, 1]
@@ -186,10 +185,10 @@ def test_whatever_comes_and_goes(
         before = image
         known = image.brokers.get(node)
         if kind == "gone" and known is not None:
-            image = image.apply(broker_gone(image, node, known.epoch).records)
+            image = image.apply(brokers_gone(image, {node: known.epoch}).records)
         elif kind == "back":
             if known is not None:
-                image = image.apply(broker_gone(image, node, known.epoch).records)
+                image = image.apply(brokers_gone(image, {node: known.epoch}).records)
             record = broker_registered(image, broker(node, number, f"i{number}"))
             image = image.apply(record.records)
         elif kind == "leave" and known is not None:
@@ -220,4 +219,4 @@ def test_a_term_does_not_begin_after_a_later_one() -> None:
 
 def test_gone_and_registered_are_records_of_one_image() -> None:
     image = cluster(THREE)
-    assert BrokerGone(1) in broker_gone(image, 1, 1).records
+    assert BrokerGone(1) in brokers_gone(image, {1: 1}).records

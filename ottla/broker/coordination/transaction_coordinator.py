@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordination.answers import begin_answer
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
+from ottla.broker.coordination.marker_rules import later_marker, refuse_late
+from ottla.broker.coordination.marker_sender import MarkerSender
 from ottla.broker.coordination.produce_errors import IMPLICIT_FROM, as_produce_error
-from ottla.broker.coordination.transaction_verifier import later_marker
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC
@@ -20,13 +21,10 @@ from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex, decode_record, encode_record
 from ottla.groups.transactions.runtime import TransactionRuntime
 from ottla.groups.transactions.shard import TransactionShard
-from ottla.groups.transactions.transitions import EPOCH_PER_TRANSACTION
 from ottla.replication.metadata import MetadataImage
-from ottla.replication.partition import Partition
 from ottla.wire import records as wire_records
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import (
-    InvalidProducerEpoch,
     NotLeaderOrFollower,
     ProtocolError,
     UnknownTopicOrPartition,
@@ -35,7 +33,6 @@ from ottla.wire.records import ControlType
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.broker.coordination.marker_sender import MarkerSender
 
 
 class TransactionCoordinator(LogCoordinator[TransactionShard]):
@@ -52,11 +49,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake,
             replicated=broker.replicas.cluster is not None,
         )
-        self.sender: MarkerSender | None = None
-        if broker.peers is not None:
-            from ottla.broker.coordination.marker_sender import MarkerSender
-
-            self.sender = MarkerSender(broker, broker.peers)
+        self.sender = None if broker.peers is None else MarkerSender(broker, broker.peers)
         self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
@@ -112,7 +105,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         )
         partition.require_leader()
         partition.log.producers.check_marker(batch)
-        _refuse_late(partition, marker)
+        refuse_late(partition, marker)
         if topic != OFFSETS_TOPIC:
             append_batch(self.broker, partition, batch, written)
             return
@@ -197,22 +190,6 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         except ProtocolError as error:
             answered(error)
         return future
-
-
-def _refuse_late(partition: Partition, marker: TransactionMarker) -> None:
-    """Raise InvalidProducerEpoch if the marker's transaction has ended here and the producer's next
-    one is open, which has the epoch of that marker (KIP-890)."""
-    state = partition.log.producers.get(marker.producer_id)
-    if (
-        marker.version >= EPOCH_PER_TRANSACTION
-        and state is not None
-        and state.transaction_start >= 0
-        and state.epoch == marker.epoch
-    ):
-        raise InvalidProducerEpoch(
-            f"the marker of an earlier transaction: {partition!r} has one with its epoch"
-            f" {marker.epoch} open"
-        )
 
 
 def settings_from(config: object) -> TransactionSettings:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.coordination.marker_rules import later_marker
 from ottla.broker.coordination.produce_errors import IMPLICIT_FROM, as_produce_error
 from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.groups.records import Producer
@@ -161,23 +162,6 @@ def _guard(
     marked_at = -1 if state is None else state.marked_at
     return Guard(
         transactional_id, producer, partition.leader_epoch, marked_at, coordinator_epoch
-    )
-
-
-def later_marker(
-    partition: Partition, producer: Producer, coordinator_epoch: int
-) -> ProtocolError | None:
-    """The refusal of a batch where a later coordinator than this one has written a marker.
-
-    It has ended a transaction here. The earlier one may still take that transaction for open, and a
-    late batch of it would begin another one.
-    """
-    state = partition.log.producers.get(producer.producer_id)
-    if state is None or state.coordinator_epoch <= coordinator_epoch:
-        return None
-    return ProtocolError(
-        f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
-        " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
     )
 
 

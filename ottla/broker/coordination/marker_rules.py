@@ -1,0 +1,42 @@
+"""What a partition's latest transaction marker allows: of later markers, and of later batches."""
+
+from __future__ import annotations
+
+from ottla.groups.records import Producer
+from ottla.groups.transactions.markers import TransactionMarker
+from ottla.groups.transactions.transitions import EPOCH_PER_TRANSACTION
+from ottla.replication.partition import Partition
+from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, ProtocolError
+
+
+def later_marker(
+    partition: Partition, producer: Producer, coordinator_epoch: int
+) -> ProtocolError | None:
+    """The refusal of a batch where a later coordinator than this one has written a marker.
+
+    It has ended a transaction here. The earlier one may still take that transaction for open, and a
+    late batch of it would begin another one.
+    """
+    state = partition.log.producers.get(producer.producer_id)
+    if state is None or state.coordinator_epoch <= coordinator_epoch:
+        return None
+    return ProtocolError(
+        f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
+        " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
+    )
+
+
+def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
+    """Raise InvalidProducerEpoch if the marker's transaction has ended here and the producer's next
+    one is open, which has the epoch of that marker (KIP-890)."""
+    state = partition.log.producers.get(marker.producer_id)
+    if (
+        marker.version >= EPOCH_PER_TRANSACTION
+        and state is not None
+        and state.transaction_start >= 0
+        and state.epoch == marker.epoch
+    ):
+        raise InvalidProducerEpoch(
+            f"the marker of an earlier transaction: {partition!r} has one with its epoch"
+            f" {marker.epoch} open"
+        )

@@ -9,6 +9,7 @@ from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
 from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.history.histories import Histories
+from ottla.broker.kept_answers import KeptAnswers
 from ottla.broker.network.counts import Counts
 from ottla.broker.notes import Notes
 from ottla.broker.quotas.connection_rates import ConnectionRates
@@ -92,6 +93,7 @@ class BrokerContext:
     departed: DepartedBrokers = field(init=False)
     histories: Histories = field(init=False)
     notes: Notes = field(init=False)
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
     creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """The internal topics that are being created."""
 

@@ -47,8 +47,6 @@ FACTORS = {
 }
 """The settings of the number of replicas; FACTOR is that of all other topics."""
 
-_told_factors: set[tuple[str, int]] = set()
-
 
 def new_topic_id() -> bytes:
     """A random id (UUID version 4)."""
@@ -74,8 +72,9 @@ def attainable_factor(
     there = max(len(image.brokers), 1)
     if wanted <= there or broker.member is not None:
         return wanted
-    if (setting, there) not in _told_factors:
-        _told_factors.add((setting, there))
+    warned = broker.kept.warned_of_factors
+    if (setting, there) not in warned:
+        warned.add((setting, there))
         log.warning("%s=%d is more than the number of brokers, %d", setting, wanted, there)
     return there
 

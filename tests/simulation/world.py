@@ -17,7 +17,6 @@ from typing import Any
 
 from ottla.broker import listener as listening
 from ottla.broker import server as serving
-from ottla.broker import topic_creation
 from ottla.broker.server import Server
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
@@ -332,8 +331,6 @@ class Patches:
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)
-        # Warned of once in a process; clients are busier after a warning.
-        self.put(topic_creation, "_told_factors", set())
         world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])

@@ -235,8 +235,9 @@ class _View:
             self.reachable, self.brokers.node_ids, self.version >= 6, self.version == 0,
             self.broker.replicas.offline,
         )
-        if len(_told) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
-            _told.clear()
+        self.kept = context.broker.kept.topics
+        if len(self.kept) > 2 * len(self.image.topics) + TOPICS_REMEMBERED_MIN:
+            self.kept.clear()
 
     def topic(self, topic: TopicImage) -> MetadataResponse.Topic:
         """The entry of an existing topic."""
@@ -259,7 +260,7 @@ class _View:
             self._keep(topic, made)
 
     def _known(self, topic: TopicImage) -> MetadataResponse.Topic | None:
-        known = _told.get(topic.name)
+        known = self.kept.get(topic.name)
         circumstances = (*self.circumstances, self.operations(topic.name))
         if known is not None and known[0] is topic and known[1] == circumstances:
             return known[2]
@@ -276,7 +277,7 @@ class _View:
             partitions=partitions,
             topic_authorized_operations=operations,
         )
-        _told[topic.name] = (topic, (*self.circumstances, operations), answer)
+        self.kept[topic.name] = (topic, (*self.circumstances, operations), answer)
         return answer
 
     def operations(self, name: str) -> int:
@@ -330,9 +331,6 @@ class _View:
 LARGE_TOPIC = 500
 """Partitions of which a millisecond's work is made at a time."""
 TOPICS_REMEMBERED_MIN = 1000
-_told: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = {}
-"""Answers by topic, each with the image and circumstances for which it is valid. They are shared by
-all clients and never modified."""
 
 
 def _why_unknown(name: str) -> ErrorCode:

@@ -9,7 +9,6 @@ from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
 from ottla.broker.security.access import TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import asks_as_a_broker, by_item
-from ottla.broker.settings.config import Layers
 from ottla.broker.settings.entries import topic_entries
 from ottla.broker.threads.slices import Slices
 from ottla.broker.topic_creation import new_topic_id, topic_defaults
@@ -154,17 +153,15 @@ def _configs(
     Building them is most of the cost of a creation, and mostly they are the same: for topics
     without settings of their own they are cached until the broker's settings change.
     """
-    global _told
-    broker = context.broker
+    broker, kept = context.broker, context.broker.kept
     layers = broker.config.layers(broker.image)
     if answer.configs:
         return _all_configs(answer, context)
-    if _told is None or not all(map(operator.is_, _told[0], layers)):
-        _told = layers, _all_configs(answer, context)
-    return _told[1]
-
-
-_told: tuple[Layers, list[CreateTopicsResponse.Topic.Config]] | None = None
+    if kept.new_topic_configs is None or not all(
+        map(operator.is_, kept.new_topic_configs[0], layers)
+    ):
+        kept.new_topic_configs = layers, _all_configs(answer, context)
+    return kept.new_topic_configs[1]
 
 
 def _all_configs(

@@ -25,7 +25,7 @@ from ottla.wire.parts import EncodedInParts
 from ottla.wire.structs import Message, Struct
 
 if TYPE_CHECKING:
-    from ottla.broker.dispatch import RequestContext
+    from ottla.broker.request_context import RequestContext
     from ottla.wire.plan import Layout
 
 Item = TypeVar("Item")

@@ -5,7 +5,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from ottla.broker.api.records.fetch cimport Fetching
 from ottla.broker.api.records.produce cimport Producing
 from ottla.broker.network.counts cimport Counts
-from ottla.broker.dispatch cimport RequestContext
+from ottla.broker.request_context cimport RequestContext
 from ottla.broker.network.inbox cimport Inbox
 from ottla.broker.network.poller cimport Pollable, Poller
 from ottla.broker.network.reply cimport Reply

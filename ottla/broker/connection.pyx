@@ -17,7 +17,8 @@ from libc.stdint cimport int32_t, uint8_t
 
 from ottla.broker.api.records.fetch_request cimport serve_fetch
 from ottla.broker.api.records.produce_request cimport serve_produce
-from ottla.broker.dispatch cimport RequestContext, serve
+from ottla.broker.dispatch cimport serve
+from ottla.broker.request_context cimport RequestContext
 from ottla.broker.network.cold_reads cimport WARM_SIZE
 from ottla.broker.network.counts cimport Counts
 from ottla.broker.network.inbox cimport Inbox

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker's parts, and the properties of the request."""
+"""The parts of a broker, which every handler may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
-from ottla.broker.dispatch import RequestContext as RequestContext
 from ottla.broker.history.histories import Histories
 from ottla.broker.kept_answers import KeptAnswers
 from ottla.broker.network.counts import Counts

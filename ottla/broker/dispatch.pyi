@@ -1,41 +1,10 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ottla.broker.context import BrokerContext
-from ottla.broker.security.access import Access
-from ottla.broker.security.client import Client
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import Decision
-from ottla.broker.security.session import Session
 from ottla.wire.apis import Api, ApiKey
 from ottla.wire.structs import Message
-
-class RequestContext:
-    def __init__(
-        self,
-        broker: BrokerContext,
-        api_key: int,
-        version: int,
-        client: Client,
-    ) -> None: ...
-    @property
-    def broker(self) -> BrokerContext: ...
-    @property
-    def api_key(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def client(self) -> Client: ...
-    seconds: float
-    forwarded: bool
-    @property
-    def body(self) -> bytes | None: ...
-    @property
-    def throttle_ms(self) -> int: ...
-    @property
-    def session(self) -> Session | None: ...
-    @property
-    def access(self) -> Access: ...
-    def throttle(self, throttle_ms: int) -> None: ...
 
 class Handler:
     def __init__(self, api: Api, module: str) -> None: ...

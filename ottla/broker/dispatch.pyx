@@ -14,11 +14,10 @@ from importlib import import_module
 from types import CoroutineType
 
 from ottla.broker.network.promises cimport LateReply, TaskReply
-from ottla.broker.security.client cimport Client
+from ottla.broker.request_context cimport RequestContext
 from ottla.wire.parts cimport EncodedInParts
 from ottla.wire.structs cimport EncodedMessage, decode_from
 
-from ottla.broker.security.access import Access
 from ottla.broker.audit import Act
 from ottla.broker.threads.slices import Slices
 from ottla.wire.apis import APIS, ApiKey
@@ -29,22 +28,6 @@ log = logging.getLogger("ottla.dispatch")
 
 cdef enum:
     PART_SIZE = 1 << 14                 # bytes of a long response that are encoded at once
-
-
-cdef class RequestContext:
-    """One request: its sender, its API and version."""
-
-    def __init__(self, broker, int api_key, int version, Client client):
-        self.broker, self.api_key, self.version, self.client = broker, api_key, version, client
-
-    @property
-    def access(self):
-        """What the client is allowed to do."""
-        return Access(self.broker.authorizer, self.client, self.broker.image, self.api_key)
-
-    def throttle(self, int throttle_ms):
-        """Throttle the client for at least this time after its reply."""
-        self.throttle_ms = max(self.throttle_ms, throttle_ms)
 
 
 cdef class Handler:

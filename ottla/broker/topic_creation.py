@@ -136,7 +136,7 @@ async def _ask_controller(
     broker: BrokerContext, forwarding: Forwarding, names: Sequence[str], client: Client | None
 ) -> None:
     """Ask in the client's name, whose quota counts, or in this broker's own."""
-    from ottla.broker.dispatch import RequestContext
+    from ottla.broker.request_context import RequestContext
     from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
     made = CreateTopicsRequest.Topic

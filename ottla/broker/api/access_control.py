@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import for_each
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE, Access
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.threads.slices import Slices

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES, finalised
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import HANDLERS, handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import everybody
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError

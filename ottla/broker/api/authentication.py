@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import everybody
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode

@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ottla.broker.api.group_offsets import commit_code
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later, answer_of, deliver_to
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import on_group
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.errors import (

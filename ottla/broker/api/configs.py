@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import NotController, for_each
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import (
     CLUSTER_REFUSED,
     GROUP_REFUSED,

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from ottla.broker.api.group_admin import authorized_operations
 from ottla.broker.cluster.feature_levels import GROUP_VERSION
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later
 from ottla.broker.dispatch import handles
 from ottla.broker.network.promises import LateReply
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices

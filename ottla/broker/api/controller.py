@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.broker.cluster.metadata_log import NotController
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles, serve_inside
 from ottla.broker.peers.envelopes import decode_address, decode_principal, names_code
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.client import Client
 from ottla.broker.security.decisions import on_cluster
 from ottla.broker.threads.slices import Slices

@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.client import ANONYMOUS
 from ottla.broker.security.decisions import everybody
 from ottla.broker.security.token_secrets import TokenSecrets

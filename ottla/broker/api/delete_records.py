@@ -8,8 +8,9 @@ from functools import partial
 
 from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
-from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.features import FeatureUpdate, UpgradeType, update_features

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import (
     CLUSTER_REFUSED,
     GROUP_REFUSED,

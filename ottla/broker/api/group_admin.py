@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.coordination.group_coordinator import GroupCoordinator
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from ottla.broker.api.refusals import refused_topics
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_later, answer_of, begin_answer
 from ottla.broker.dispatch import arrival, handles
 from ottla.broker.network.promises import LateReply
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import CLUSTER_REFUSED
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import TOPIC_REFUSED
 from ottla.broker.security.decisions import asks_as_a_broker, by_item
 from ottla.broker.threads.slices import Slices

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import CLUSTER_REFUSED_MESSAGE, ClusterRefused
 from ottla.broker.security.decisions import by_item, on_cluster
 from ottla.broker.threads.slices import Slices

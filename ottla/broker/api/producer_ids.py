@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import Access
 from ottla.groups.records import Producer
 from ottla.groups.transactions.records import TransactionValue

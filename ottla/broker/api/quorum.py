@@ -17,9 +17,10 @@ import base64
 import binascii
 from collections.abc import Iterable
 
-from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
 from ottla.broker.peers.peers import PeerUnavailable
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
 from ottla.replication.controller.brokers import unregister_broker

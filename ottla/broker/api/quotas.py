@@ -7,8 +7,8 @@ AlterClientQuotas (49).
 from __future__ import annotations
 
 from ottla.broker.cluster.metadata_log import for_each
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import CLUSTER_REFUSED, CLUSTER_REFUSED_MESSAGE
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices

@@ -12,8 +12,9 @@ import logging
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from ottla.broker.context import BrokerContext, RequestContext
+from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import everybody
 from ottla.broker.telemetry.client_instances import ClientInstance, ClientInstances, check_push
 from ottla.broker.telemetry.otlp import BadPayload, Point, decode_points

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 
-from ottla.broker.context import RequestContext
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import asks_as_a_broker, by_item
 from ottla.broker.settings.entries import topic_entries

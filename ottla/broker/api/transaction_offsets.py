@@ -6,10 +6,10 @@ from functools import partial
 
 from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.api.refusals import refused_topics
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of
 from ottla.broker.coordination.produce_errors import GENERIC_ERRORS_FROM, IMPLICIT_FROM
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import RequestContext
 from ottla.broker.coordination.answers import answer_of, deliver_to
 from ottla.broker.dispatch import handles
+from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import TOPIC_REFUSED, TRANSACTION_REFUSED, Access
 from ottla.broker.security.decisions import by_item, on_transaction
 from ottla.broker.threads.slices import Slices, in_parts

@@ -30,7 +30,7 @@ from ottla.wire.messages import DefaultPrincipalData, EnvelopeRequest
 from ottla.wire.structs import EncodedMessage, Message, Struct
 
 if TYPE_CHECKING:
-    from ottla.broker.dispatch import RequestContext
+    from ottla.broker.request_context import RequestContext
 
 log = logging.getLogger("ottla.forwarding")
 

@@ -11,7 +11,7 @@ from ottla.wire.errors import ProtocolError
 from ottla.wire.structs import Message
 
 if TYPE_CHECKING:
-    from ottla.broker.dispatch import RequestContext
+    from ottla.broker.request_context import RequestContext
     from ottla.replication.metadata import MetadataImage
 
 
@@ -36,7 +36,8 @@ class Undecided:
 async def unanswered(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
     """Have the API's own handler make the response, with an error in place of the decision. What
     the client may not do, or what is no request at all, is refused as ever."""
-    from ottla.broker.dispatch import RequestContext, serve_inside
+    from ottla.broker.dispatch import serve_inside
+    from ottla.broker.request_context import RequestContext
 
     broker = replace(
         context.broker, forwarding=None, log_ends=None,

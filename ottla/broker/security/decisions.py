@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.replication.controller.access import Operation
 
 if TYPE_CHECKING:
-    from ottla.broker.dispatch import RequestContext
+    from ottla.broker.request_context import RequestContext
     from ottla.broker.security.access import Access
 
 Decision = Callable[[Any, "Access"], None]

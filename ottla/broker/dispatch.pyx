@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """From a decoded header to a handler, and from what it returns or raises to a response.
 
-The schemas say which file of `api` serves which API; a file is imported at the first request for one of its
-APIs, so that a start does not wait for unused handlers. Handlers register themselves with
-`@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves whole.
-Produce and Fetch are served by the connection itself and only register their ranges here.
+The schemas say which file of `api` serves which API; a file is imported at the first request for
+one of its APIs, so that a start does not wait for unused handlers. Handlers register themselves
+with `@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves
+whole. Produce and Fetch are served by the connection itself and only register their ranges here.
 """
 
 import inspect

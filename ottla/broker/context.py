@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection
 
-    from ottla.broker.cluster.directory_reports import DirectoryReports
-    from ottla.broker.cluster.elections import LogEnds
-    from ottla.broker.cluster.member import Member
     from ottla.broker.cluster.metadata_log import Metadata
     from ottla.broker.network.cold_reads import ColdReads
-    from ottla.broker.peers.envelopes import Forwarding
-    from ottla.broker.peers.peers import Peers
-    from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+    from ottla.broker.role import Role
     from ottla.broker.security.authorizer import Authorizer
     from ottla.broker.security.secured_listeners import SecuredListeners
     from ottla.broker.security.token_secrets import TokenSecrets
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
     from ottla.replication.replicas import Replicas
-    from ottla.replication.throttle import Throttle
 
 EVERYWHERE = -1
 """In place of an offset: any segment of the log."""
@@ -66,23 +60,15 @@ class BrokerContext:
     cold_reads: ColdReads
     moving: Moving
     checkpoints: Checkpoints
+    role: Role
+    """`Alone` until it is connected to a cluster."""
     coordinators: Any = None
     security: SecuredListeners | None = None            # set before it listens
     authorizer: Authorizer | None = None
     token_secrets: TokenSecrets | None = None
-    member: Member | None = None
-    peers: Peers | None = None
-    log_ends: LogEnds | None = None
-    forwarding: Forwarding | None = None
-    fetchers: ReplicaFetchers | None = None
-    directory_reports: DirectoryReports | None = None
     check_segment: Callable[[Partition, int], None] | None = None
     """Checks the segment with an offset for damage, or all segments for EVERYWHERE; set once
     housekeeping has begun."""
-    leader_throttle: Throttle | None = None
-    follower_throttle: Throttle | None = None
-    inter_broker_listener: str | None = None
-    """The last nine are None on a broker without a cluster."""
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)

@@ -45,7 +45,7 @@ cdef class Handler:
     def serves(self, RequestContext context):
         """Whether this client is served: APIs between brokers have a listener of their own."""
         return (not self.between_brokers
-                or context.broker.inter_broker_listener == context.client.listener)
+                or context.broker.role.listener == context.client.listener)
 
     cdef int load(self) except -1:
         import_module(self.module)
@@ -100,7 +100,7 @@ cdef object serve(RequestContext context, Cursor body):
             f"{handler.api.name} version {context.version} is not served, {handler.versions} are")
     if handler.request_class is None:
         handler.load()
-    if handler.asked_again and context.broker.forwarding is not None:
+    if handler.asked_again:
         return for_controller(handler, context, body.rest())
     request = decode_from(handler.request_class, body, context.version)
     return admitted(handler, request, context)
@@ -133,14 +133,14 @@ cdef object audited(Handler handler, request, RequestContext context):
 
 
 cdef object for_controller(Handler handler, RequestContext context, bytes data):
-    """In a cluster: forward a request that only the controller serves, unless this broker is it.
+    """Forward a request that only the controller serves, unless this broker decides it.
 
     Who issues tokens, and which settings are this broker's own, the handlers find out.
     """
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
-    if handler.decided and not context.broker.forwarding.deciding():
+    if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
     if not context.forwarded:               # the broker whose client it is asks the next one itself
         context.body = data
@@ -149,7 +149,7 @@ cdef object for_controller(Handler handler, RequestContext context, bytes data):
 
 async def forward(RequestContext context, bytes body):
     try:
-        return await context.broker.forwarding.forward(context, body)
+        return await context.broker.role.forward(context, body)
     except ProtocolError as error:
         return error_response(context, error)
     except Exception:
@@ -266,7 +266,7 @@ async def outcome_of(coroutine, RequestContext context):
     try:
         response = await answer_of(coroutine, context)
         if context.body is not None:
-            response = await context.broker.forwarding.after_all(context, response)
+            response = await context.broker.role.after_all(context, response)
         if is_long(response, context.version):
             response = EncodedInParts(response, context.version)
             slices = Slices()

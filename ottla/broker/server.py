@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
 from ottla.broker.cluster.feature_levels import default_levels
-from ottla.broker.cluster.metadata_log import Metadata, MetadataLog
+from ottla.broker.cluster.metadata_log import Follower, Metadata, MetadataLog
 from ottla.broker.connection_limits import ConnectionLimits
 from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.listener import Listener
 from ottla.broker.network.cold_reads import ColdReads
 from ottla.broker.network.poller import BrokerLoop
+from ottla.broker.role import Alone
 from ottla.broker.security.secured_listeners import SecuredListeners
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
@@ -84,7 +85,6 @@ class Server:
         """Partitions of a cluster whose logs were in no log directory at the start."""
         self.vanished: dict[Partition, list[LogDirectory]] = {}
         """Those of them of which a log directory had records on the medium."""
-        self.isr_changes: IsrChanges | None = None
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.security = SecuredListeners(config, self.clock)
@@ -173,14 +173,15 @@ class Server:
 
     async def _serve(self, loop: BrokerLoop) -> None:
         config, member = self.config, self.member
+        isr_changes: IsrChanges | None = None
         config.follow(MetadataImage.empty(), self.metadata_log.image, ())
         if member is not None:
             from ottla.broker.cluster.clustered_start import begin_isr_changes, connect_peers
 
-            self.isr_changes = begin_isr_changes(config, loop)
+            isr_changes = begin_isr_changes(config, loop)
         self.replicas = Replicas(
             config.node_id, self.storage, config.topic_log_config, config.ottla_acks_all_flush,
-            member.incarnation if member is not None else None, self.isr_changes,
+            member.incarnation if member is not None else None, isr_changes,
         )
         self.storage.on_failure = self._directory_failed
         self.storage.placement.is_cordoned = config.is_cordoned
@@ -189,14 +190,16 @@ class Server:
         self.moving = Moving(self.storage, self.checkpoints, config, loop)
         self.broker = BrokerContext(
             config.node_id, config, self.clock, self.replicas, self.flusher, self.metadata_log,
-            self.workers, self.cold_reads, self.moving, self.checkpoints,
+            self.workers, self.cold_reads, self.moving, self.checkpoints, Alone(config.node_id),
         )
+        following: list[Follower] = [self.replicas.follow]
         if member is not None:
-            assert self.isr_changes is not None
-            connect_peers(
-                self.broker, member, self.isr_changes, self.network,
+            assert isr_changes is not None
+            role = connect_peers(
+                self.broker, member, isr_changes, self.network,
                 lambda: self.security[config.inter_broker_listener()], loop,
             )
+            following.append(role.reports.follow)
         self.broker.security = self.security
         self._authorize()
         if config.delegation_token_secret_key is not None:
@@ -220,13 +223,12 @@ class Server:
         for quotas in (self.broker.quotas, self.broker.connection_rates):
             quotas.follow(MetadataImage.empty(), image)
             self.metadata_log.subscribe(quotas.follow)
-        if self.isr_changes is not None:
+        if isr_changes is not None:
             history = self.broker.histories.partitions
-            self.isr_changes.removal_asked = history.asks_for_removal
+            isr_changes.removal_asked = history.asks_for_removal
             self.metadata_log.subscribe(history.follow)
-        self.metadata_log.subscribe(self.replicas.follow)
-        if self.broker.directory_reports is not None:
-            self.metadata_log.subscribe(self.broker.directory_reports.follow)
+        for follow in following:
+            self.metadata_log.subscribe(follow)
         try:
             await self._open_doors(loop)
         except BaseException:
@@ -390,32 +392,25 @@ class Server:
     def _directory_failed(self, path: str, reason: str) -> None:
         """Keep serving from the other directories, unless none is left or the metadata's failed."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
-        if self.member is not None:
-            self.member.forget_run(path)
+        self.broker.role.forget_run(path)
         self.replicas.note_failures()
         self.coordinators.let_go_of(self.replicas.offline)
         if all(directory.offline is not None for directory in self.storage.directories):
             self._fail_after_report(f"the last log directory has failed: {path}: {reason}")
-        elif self.member is None and self.storage.homes[METADATA, 0].path == path:
+        elif not self.broker.role.in_cluster and self.storage.homes[METADATA, 0].path == path:
             self._fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
         """End the broker; in a cluster once the others know of the failure. The run record may be
         there still, as a failed disk removes no file, and would vouch for what the disk has lost.
         """
-        member = self.member
-        reports = self.broker.directory_reports if member is not None else None
-        if member is None or member.broker_epoch < 0 or reports is None:
-            self._fail(reason)
-            return
-
         async def reported() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS):
-                    await reports.settled()
+                    await self.broker.role.failure_reported()
             self._fail(reason)
 
-        self.reporting = member.loop.create_task(reported())
+        self.reporting = asyncio.get_running_loop().create_task(reported())
 
     def _check_unknown_partitions(self) -> None:
         """Refuse to start a new cluster where records of an older one exist."""
@@ -530,14 +525,9 @@ class Server:
 
     async def stop(self) -> None:
         """Hand over leadership, stop accepting, close the connections, write all data to disk."""
-        if self.member is not None and self.config.controlled_shutdown_enable:
-            await self.member.leave()
-        if self.member is not None and self.broker.fetchers is not None:
-            self.broker.fetchers.close()
-        if self.isr_changes is not None:
-            self.isr_changes.close()
-        if self.broker.directory_reports is not None:
-            self.broker.directory_reports.close()
+        role = self.broker.role
+        await role.leave()
+        role.stop_following()
         if self.http is not None:
             self.http.close()
         for listener in self.listeners:
@@ -560,11 +550,8 @@ class Server:
         self.metadata_log.close()
         self.checkpoints.close()
         self.storage.close(high_watermarks(self.replicas))
-        if self.member is not None:
-            # Last: while the session lives no other broker can register with this id.
-            if self.broker.peers is not None:
-                self.broker.peers.close()
-            await self.member.stop()
+        # Last: while the session lives no other broker can register with this id.
+        await role.stop()
 
 
 def _open_segments_max(wanted: int) -> int:

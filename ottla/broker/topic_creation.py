@@ -28,7 +28,6 @@ from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
-    from ottla.broker.peers.envelopes import Forwarding
     from ottla.broker.quotas.quotas import Mutations
     from ottla.broker.security.client import Client
     from ottla.broker.settings.config import BrokerConfig
@@ -70,7 +69,7 @@ def attainable_factor(
     smaller. In a cluster those that are missing will come: a topic that was created without them
     would keep too few replicas, and be lost with one machine (KIP-115)."""
     there = max(len(image.brokers), 1)
-    if wanted <= there or broker.member is not None:
+    if wanted <= there or broker.role.in_cluster:
         return wanted
     warned = broker.kept.warned_of_factors
     if (setting, there) not in warned:
@@ -111,16 +110,16 @@ def _created(broker: BrokerContext, name: str, _: asyncio.Task[None]) -> None:
 
 
 async def _create(broker: BrokerContext, missing: Sequence[str], client: Client | None) -> None:
-    if broker.forwarding is not None and not broker.forwarding.deciding():
-        await _ask_controller(broker, broker.forwarding, missing, client)
+    if not broker.role.decides():
+        await _ask_controller(broker, missing, client)
         return
     quota = None if client is None else broker.quotas.mutations(client, True)
     try:
         answers = await broker.metadata_log.decide(_create_missing, broker, missing, quota)
     except ProtocolError as error:
-        if broker.forwarding is not None and error.code == ErrorCode.NOT_CONTROLLER:
+        if error.code == ErrorCode.NOT_CONTROLLER:
             # It was the controller until now.
-            await _ask_controller(broker, broker.forwarding, missing, client)
+            await _ask_controller(broker, missing, client)
         else:
             # A full disk, for instance: clients ask again.
             _none_created(broker, missing, error)
@@ -133,7 +132,7 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
 
 
 async def _ask_controller(
-    broker: BrokerContext, forwarding: Forwarding, names: Sequence[str], client: Client | None
+    broker: BrokerContext, names: Sequence[str], client: Client | None
 ) -> None:
     """Ask in the client's name, whose quota counts, or in this broker's own."""
     from ottla.broker.request_context import RequestContext
@@ -151,11 +150,11 @@ async def _ask_controller(
     version = CREATE_TOPICS_VERSION
     try:
         if client is None:
-            answer = await forwarding.ask(request, version)
-            await forwarding.caught_up()
+            answer = await broker.role.ask(request, version)
+            await broker.role.caught_up()
         else:
             context = RequestContext(broker, request.API_KEY, version, client)
-            response = await forwarding.forward(context, request.encode(version))
+            response = await broker.role.forward(context, request.encode(version))
             answer = CreateTopicsResponse.decode(response.encode(version), version)
     except RequestTimedOut as error:
         _none_created(broker, names, error)

@@ -52,7 +52,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 def _served(context: RequestContext, collects_metrics: bool) -> list[ApiVersionsResponse.ApiKey]:
     """The APIs that this client may use, from a list that is made once: every client asks for it
     when it connects."""
-    inside = context.broker.inter_broker_listener == context.client.listener
+    inside = context.broker.role.listener == context.client.listener
     known = SERVED.get((inside, collects_metrics))
     if known is None:
         known = SERVED[inside, collects_metrics] = [

@@ -245,15 +245,13 @@ def _resources(request: AnyAlter) -> list[Any]:
 
 def _decided_elsewhere(context: RequestContext) -> bool:
     """Whether another broker decides what this one's client asks for."""
-    forwarding = context.broker.forwarding
-    return forwarding is not None and not context.forwarded and not forwarding.deciding()
+    return not context.forwarded and not context.broker.role.decides()
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
     """Alter the levels of loggers here, check what depends on this broker's own file, and have the
     controller decide the rest."""
-    access, forwarding, version = context.access, context.broker.forwarding, context.version
-    assert forwarding is not None
+    access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)
     resources = _resources(request)
     of_broker = [each for each in resources if _is_of_one_broker(each, request)]
@@ -272,7 +270,7 @@ async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestConte
     answers: dict[tuple[int, str], list[Any]] = {}
     if rest:
         forwarded = kind(resources=rest, validate_only=request.validate_only)
-        response = await forwarding.forward(context, forwarded.encode(version))
+        response = await role.forward(context, forwarded.encode(version))
         async for told in Slices().each(made.decode(response.encode(version), version).responses):
             answers.setdefault((told.resource_type, told.resource_name), []).append(told)
     return [
@@ -370,7 +368,7 @@ async def _forget_eligible(
 async def _decide(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
 ) -> Errors:
-    if not validate_only and context.broker.member is not None:
+    if not validate_only and context.broker.role.in_cluster:
         await _forget_eligible(context, alterations, rules)
     found: Errors = await context.broker.metadata_log.decide_each(
         for_each(alterations), alter_configs.steps, alterations, rules, validate_only

@@ -44,8 +44,7 @@ PART_SIZE = 1 << 14
 
 def require_controller(context: RequestContext) -> None:
     """Raise NotController if this broker is not the controller."""
-    forwarding = context.broker.forwarding
-    if forwarding is not None and not forwarding.deciding():
+    if not context.broker.role.decides():
         raise NotController("this broker is not the controller")
 
 

@@ -65,10 +65,10 @@ def secrets_of(context: RequestContext) -> TokenSecrets:
 
 async def from_controller(context: RequestContext, request: Message, kind: type[Any]) -> Any:
     """The controller's response, of this kind; None if this broker decides."""
-    forwarding = context.broker.forwarding
-    if forwarding is None or context.forwarded or forwarding.deciding():
+    role = context.broker.role
+    if context.forwarded or role.decides():
         return None
-    answer = await forwarding.forward(context, request.encode(context.version))
+    answer = await role.forward(context, request.encode(context.version))
     return kind.decode(answer.encode(context.version), context.version)
 
 

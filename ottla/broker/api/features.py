@@ -23,10 +23,9 @@ async def update_features_api(
         for each in request.feature_updates
     ]
     validate_only = request.validate_only if version >= 1 else False
-    member = context.broker.member
     await context.broker.metadata_log.decide(
         update_features, updates, SUPPORTED_FEATURES, validate_only,
-        member.controller.features if member is not None else None,
+        context.broker.role.supported_features(),
     )
     response = UpdateFeaturesResponse(error_code=0, error_message=None)
     if version <= 1:

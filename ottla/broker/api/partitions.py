@@ -50,8 +50,8 @@ async def elect_leaders_api(
 
     ends: Ends | None = None
     image = context.broker.metadata_log.decided
-    if kind == ElectionType.UNCLEAN and context.broker.log_ends is not None:
-        ends = await context.broker.log_ends.ask(image, to_report(image, named, asked is None))
+    if kind == ElectionType.UNCLEAN:
+        ends = await context.broker.role.log_ends(image, to_report(image, named, asked is None))
 
     metadata, answers = context.broker.metadata_log, list[Answer]()
     wanted = named if asked is not None else list(to_elect(metadata.decided, kind))

@@ -12,14 +12,11 @@ finalised features.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-from collections.abc import Iterable
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
-from ottla.broker.peers.peers import PeerUnavailable
 from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import on_cluster
 from ottla.replication.controller.access import Operation
@@ -84,12 +81,13 @@ async def _metadata_partition(
     broker: BrokerContext, version: int
 ) -> DescribeQuorumResponse.Topic.Partition:
     image = broker.image
-    leader_id = image.controller_id if broker.member else broker.node_id
-    if broker.member and leader_id == broker.node_id and broker.member.metadata.term is None:
+    leader_id = broker.role.controller_id(image)
+    if broker.role.has_lost_its_term(image):
         return _without_leader(broker.node_id, version)
     # A leader that is about to be registered is one of them: Kafka's tools look for it there.
-    others = {*image.brokers, leader_id} - {broker.node_id, -1} if broker.member else ()
-    offsets = await _offsets(broker, others)
+    others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}
+    others -= {broker.node_id, -1}
+    offsets = await broker.role.metadata_offsets(others, ASK_SECONDS)
     if offsets.get(leader_id, 0) < 0:
         offsets[leader_id] = image.offset       # it has at least what this broker has read
     offsets[broker.node_id] = image.offset
@@ -112,22 +110,9 @@ async def _metadata_partition(
     )
 
 
-async def _offsets(broker: BrokerContext, nodes: Iterable[int]) -> dict[int, int]:
-    """How far these brokers have read the metadata; -1 for those that do not answer."""
-
-    async def ask(node_id: int) -> int:
-        assert broker.peers is not None
-        try:
-            return await broker.peers.metadata_offset(node_id, ASK_SECONDS)
-        except PeerUnavailable:
-            return -1
-
-    return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
-
-
 def _away(broker: BrokerContext, version: int) -> list[DescribeQuorumResponse.ReplicaState]:
     """The brokers that are away, unless they were unregistered."""
-    if broker.member is None:
+    if not broker.role.in_cluster:
         return []
     seen = broker.departed.seen
     return [
@@ -189,8 +174,7 @@ def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
                 for each in one.endpoints
             ],
         )
-        for one in broker.image.brokers.values()
-        if broker.member or one.node_id == broker.node_id
+        for one in broker.role.brokers(broker.image)
     ]
 
 

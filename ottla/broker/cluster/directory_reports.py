@@ -29,6 +29,7 @@ from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDir
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 
 log = logging.getLogger("ottla.directories")
 
@@ -45,10 +46,11 @@ class DirectoryReports:
     """The reports of one broker; `broker_epoch` is this process's, -1 while it has none."""
 
     def __init__(
-        self, broker: BrokerContext, broker_epoch: Callable[[], int],
+        self, broker: BrokerContext, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.broker, self.broker_epoch, self.loop = broker, broker_epoch, loop
+        self.broker, self.fetchers = broker, fetchers
+        self.broker_epoch, self.loop = broker_epoch, loop
         self.marked: set[Key] = set()
         """Replicas of this broker that the image has as offline."""
         self.task: asyncio.Task[None] | None = None
@@ -103,8 +105,7 @@ class DirectoryReports:
         except StorageFailed as error:
             log.error("%r stays damaged: %s", partition, error)
             return
-        if broker.fetchers is not None:
-            broker.fetchers.repaired(partition)
+        self.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
         """Whether another replica, which stays, has everything committed of a partition that takes
@@ -146,9 +147,7 @@ class DirectoryReports:
             self.task = None
 
     async def _seen(self, request: AssignReplicasToDirsRequest) -> None:
-        forwarding = self.broker.forwarding
-        if forwarding is not None:
-            await forwarding.caught_up()
+        await self.broker.role.caught_up()
         if self._next() == request:
             await asyncio.sleep(AGAIN_SECONDS)
 
@@ -194,9 +193,9 @@ class DirectoryReports:
                 sum(len(topic.partitions) for topic in directory.topics),
                 "not" if directory.id == LOST else "again",
             )
-        if broker.forwarding is None or broker.forwarding.deciding():
+        if broker.role.decides():
             return await broker.metadata_log.decide(assign_replicas, request)
-        answer: AssignReplicasToDirsResponse = await broker.forwarding.ask(
+        answer: AssignReplicasToDirsResponse = await broker.role.ask(
             request, VERSION, ATTEMPT_SECONDS
         )
         return answer

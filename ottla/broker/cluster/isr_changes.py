@@ -27,6 +27,7 @@ from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 
 log = logging.getLogger("ottla.isr")
 
@@ -55,10 +56,12 @@ class IsrChanges:
         self.task: asyncio.Task[None] | None = None
         self.sweeping: asyncio.Task[None] | None = None
 
-    def start(self, broker: BrokerContext, broker_epoch: Callable[[], int]) -> None:
+    def start(
+        self, broker: BrokerContext, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int]
+    ) -> None:
         """Begin to check for lagging followers; `broker_epoch` is this process's, -1 while it has
         none."""
-        self.broker, self.broker_epoch = broker, broker_epoch
+        self.broker, self.fetchers, self.broker_epoch = broker, fetchers, broker_epoch
         self.sweeping = self.loop.create_task(lasting(self._sweep))
         if self.due:
             self._send_soon()
@@ -92,19 +95,16 @@ class IsrChanges:
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""
-        if self.broker.fetchers is not None:
-            self.broker.fetchers.synced(partition)
+        self.fetchers.synced(partition)
 
     def start_moved(self, partition: Partition) -> None:
         """Retention has moved the log start of a followed partition."""
-        if self.broker.fetchers is not None:
-            self.broker.fetchers.start_moved(partition)
+        self.fetchers.start_moved(partition)
 
     def keep_start(self, partition: Partition) -> None:
         """A leader has moved a log start: this replica's has to be in a checkpoint before the
         leader hears of it."""
-        if self.broker.fetchers is not None:
-            self.broker.fetchers.keep_start(partition)
+        self.fetchers.keep_start(partition)
 
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower has asked for the records at an offset for seconds."""
@@ -204,11 +204,9 @@ class IsrChanges:
 
     async def _ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         broker = self.broker
-        if broker.forwarding is None or broker.forwarding.deciding():
+        if broker.role.decides():
             return await broker.metadata_log.decide(alter_partitions, request)
-        answer: AlterPartitionResponse = await broker.forwarding.ask(
-            request, VERSION, ATTEMPT_SECONDS
-        )
+        answer: AlterPartitionResponse = await broker.role.ask(request, VERSION, ATTEMPT_SECONDS)
         return answer
 
     def _after(self, rows: list[Row], answer: AlterPartitionResponse) -> list[Row]:

@@ -60,8 +60,8 @@ class ProducerIds:
                 await self._refilled()
 
     def keep_ahead(self) -> None:
-        """In a cluster, request the next block until there is one."""
-        if self.keeping is None and self.broker.forwarding is not None:
+        """Request the next block until there is one, where a controller may have to give it."""
+        if self.keeping is None and self.broker.role.in_cluster:
             self.keeping = asyncio.create_task(self._keep_ahead())
             self.keeping.add_done_callback(retrieved)
 
@@ -99,7 +99,7 @@ class ProducerIds:
     async def _take_block(self) -> range:
         """A block from the controller, which may be this broker. Raises NoProducerIds."""
         broker = self.broker
-        if broker.forwarding is None or broker.forwarding.deciding():
+        if broker.role.decides():
             try:
                 return await broker.metadata_log.decide(take_producer_ids)
             except ProtocolError as error:
@@ -115,7 +115,7 @@ class ProducerIds:
             broker_epoch=-1 if registered is None else registered.epoch,
         )
         try:
-            answer = await broker.forwarding.ask(request, 0, REFILL_SECONDS)
+            answer = await broker.role.ask(request, 0, REFILL_SECONDS)
         except RequestTimedOut as error:
             raise NoProducerIds(str(error)) from error
         if answer.error_code != 0:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
     from ottla.broker.coordination.group_coordinator import GroupCoordinator
     from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
-    from ottla.broker.coordination.transaction_verifier import TransactionVerifier
     from ottla.groups.records import Producer
     from ottla.groups.transactions.records import TopicIndex
 
@@ -31,11 +30,7 @@ class Coordinators:
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
         self.image = MetadataImage.empty()
-        self.verifier: TransactionVerifier | None = None
-        if broker.peers is not None:
-            from ottla.broker.coordination.transaction_verifier import TransactionVerifier
-
-            self.verifier = TransactionVerifier(broker, broker.peers)
+        self.verifier = broker.role.verifier(broker)
 
     @cached_property
     def groups(self) -> GroupCoordinator:

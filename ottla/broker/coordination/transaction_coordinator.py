@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ottla.broker.coordination.answers import begin_answer
 from ottla.broker.coordination.log_coordinator import LogCoordinator, append_batch
 from ottla.broker.coordination.marker_rules import later_marker, refuse_late
-from ottla.broker.coordination.marker_sender import MarkerSender
 from ottla.broker.coordination.produce_errors import IMPLICIT_FROM, as_produce_error
 from ottla.broker.threads.slices import Slices
 from ottla.groups.records import Producer
@@ -47,9 +46,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.groups = groups
         self.runtime = TransactionRuntime(
             settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake,
-            replicated=broker.replicas.cluster is not None,
+            replicated=broker.role.in_cluster,
         )
-        self.sender = None if broker.peers is None else MarkerSender(broker, broker.peers)
+        self.sender = broker.role.marker_sender(broker)
         self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:

@@ -173,7 +173,7 @@ def _out_of_sync(
         ending = "it has sent no fetch to this leader yet"
     else:
         ending = f"it is {count(behind, 'record')} behind now, and joins once it has them"
-        if broker.leader_throttle is not None and _is_throttled(image, topic.name):
+        if broker.role.leader_throttle is not None and _is_throttled(image, topic.name):
             ending += "; its copying is throttled by leader.replication.throttled.rate"
     return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": kind})
 

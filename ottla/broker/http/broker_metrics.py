@@ -83,12 +83,12 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
     """What the metadata image says; as in Kafka, all but the first are the controller's to report.
     """
     broker, image = monitor.broker, monitor.broker.image
-    controls = broker.member is None or broker.metadata_log.is_controller
+    controls = broker.role.decides()
     partitions = offline = moving = imbalanced = 0
     if controls:
         yield from _count_partitions(monitor, image)
         partitions, offline, imbalanced, moving = monitor.counted[1]
-    if broker.member is None:
+    if not broker.role.in_cluster:
         offline = len(broker.replicas.offline)
     live = len(image.brokers) or 1      # one that is alone is not in its image
     prefix = "kafka_controller_kafkacontroller_"

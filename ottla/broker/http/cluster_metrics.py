@@ -14,6 +14,7 @@ from ottla.broker.http.request_metrics import QUANTILES, quantile_ms
 from ottla.replication.coordination import SessionState
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.member import Member
     from ottla.broker.http.monitor import Monitor
     from ottla.broker.http.partition_metrics import Found
 
@@ -26,7 +27,7 @@ SESSION = {
 
 def cluster_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     """What there is to say about other brokers and ZooKeeper."""
-    member, followed = monitor.broker.member, found.reading.followed
+    role, followed = monitor.broker.role, found.reading.followed
     prefix = "kafka_server_replicafetchermanager_"
     yield from gauge(
         f"{prefix}maxlag", "The largest lag of a partition that is copied from its leader.",
@@ -39,10 +40,12 @@ def cluster_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
         "Committed records that are not copied from the leader yet.", followed, 0)
     yield from counter(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
-        "Leaders elected that were not in sync.",
-        0 if member is None else member.controller.unclean_elections)
-    if member is None:
-        return
+        "Leaders elected that were not in sync.", role.unclean_elections)
+    yield from role.metrics()
+
+
+def session_metrics(member: Member) -> Iterator[str]:
+    """How often the session with ZooKeeper changed, and how long ZooKeeper took to answer."""
     changes: Counter[SessionState] = member.session_changes
     for name, (state, help_text) in SESSION.items():
         yield from counter(

@@ -96,9 +96,7 @@ class Monitor:
         self._marks = marks
         self.idle = min(1.0, max(0.0, 1.0 - cpu / wall))
         self.opened_rate, self.closed_rate = opened / wall, closed / wall
-        fetchers = self.broker.fetchers
-        fetches = {} if fetchers is None else {
-            node_id: source.fetcher.requests for node_id, source in fetchers.sources.items()}
+        fetches = self.broker.role.fetch_requests()
         self.fetch_rate = min(
             (max(0, count - self._fetches.get(node_id, 0)) / wall
              for node_id, count in fetches.items()), default=0.0)

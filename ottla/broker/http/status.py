@@ -24,17 +24,11 @@ def status(monitor: Monitor) -> dict[str, Any]:
     """The broker as one object."""
     broker, image = monitor.broker, monitor.broker.image
     directories = broker.replicas.storage.directories
-    member = broker.member
-    in_cluster = {} if member is None else {
-        "controller_id": image.controller_id,
-        "broker_epoch": member.broker_epoch,
-        "zookeeper": member.coordination.state.value,
-    }
     return {
         "version": __version__,
         "node_id": broker.node_id,
         "cluster_id": image.cluster_id,
-        **in_cluster,
+        **broker.role.status(image),
         "address": monitor.address,
         "ready": True,
         "uptime_seconds": round(time.time() - monitor.started_seconds, 1),

@@ -3,15 +3,17 @@ fails, as most of these APIs have no error code for a whole request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ottla.broker.role import Alone, Role
 from ottla.wire.errors import ProtocolError
 from ottla.wire.structs import Message
 
 if TYPE_CHECKING:
     from ottla.broker.request_context import RequestContext
+    from ottla.replication.controller.features import Levels
     from ottla.replication.metadata import MetadataImage
 
 
@@ -33,6 +35,19 @@ class Undecided:
         return refused(self.error)
 
 
+class Deciding(Alone):
+    """The role of a broker of a cluster, as if it decided."""
+
+    def __init__(self, node_id: int, role: Role) -> None:
+        super().__init__(node_id)
+        self.in_cluster, self.listener = role.in_cluster, role.listener
+        self.features = role.supported_features()
+
+    def supported_features(self) -> Mapping[int, Levels] | None:
+        """As the cluster's brokers have registered them."""
+        return self.features
+
+
 async def unanswered(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
     """Have the API's own handler make the response, with an error in place of the decision. What
     the client may not do, or what is no request at all, is refused as ever."""
@@ -40,7 +55,7 @@ async def unanswered(context: RequestContext, body: bytes, error: ProtocolError)
     from ottla.broker.request_context import RequestContext
 
     broker = replace(
-        context.broker, forwarding=None, log_ends=None,
+        context.broker, role=Deciding(context.broker.node_id, context.broker.role),
         metadata_log=Undecided(context.broker.image, error),    # type: ignore[arg-type]
     )
     inside = RequestContext(broker, context.api_key, context.version, context.client)

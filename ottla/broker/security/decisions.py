@@ -63,6 +63,6 @@ def client_id_of(node_id: int) -> str:
 def asks_as_a_broker(context: RequestContext) -> bool:
     """Whether another broker of a cluster asks in its own name: it has CLUSTER_ACTION, on the
     listener of brokers. Who has that may forward requests in anybody's name anyhow."""
-    inside = context.broker.inter_broker_listener == context.client.listener
+    inside = context.broker.role.listener == context.client.listener
     return inside and not context.forwarded and context.access.quiet.cluster(
         Operation.CLUSTER_ACTION)

@@ -76,7 +76,7 @@ class Housekeeping:
             self.space.note_full(directory)     # peers and clients were served before
         self.retaining, self.removing = asyncio.Lock(), asyncio.Lock()
         checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
-        if broker.replicas.cluster is not None:
+        if broker.role.in_cluster:
             checkpoint_ms = min(
                 checkpoint_ms, broker.config.replica_high_watermark_checkpoint_interval_ms
             )
@@ -248,8 +248,7 @@ class Housekeeping:
     async def _remove_tokens(self) -> None:
         """Remove expired delegation tokens; in a cluster, the controller does."""
         broker, now_ms = self.broker, self.broker.clock.now_ms()
-        decides = broker.forwarding is None or broker.forwarding.deciding()
-        if decides and has_expired_tokens(broker.image, now_ms):
+        if broker.role.decides() and has_expired_tokens(broker.image, now_ms):
             removed = await broker.metadata_log.decide(remove_expired_tokens, now_ms)
             log.info("%d expired delegation tokens were removed", removed)
 

@@ -94,6 +94,5 @@ class SpaceWatch:
     def _tell(self) -> None:
         """Have the fetchers and the reports compare what they do with the directories as they are
         now: some partitions may have been created, deleted or moved since."""
-        if self.broker.fetchers is not None:
-            self.broker.fetchers.look_at_space()
+        self.broker.role.compare_space()
         self.broker.replicas.offline_changed()

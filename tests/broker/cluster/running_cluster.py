@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ottla.broker.cluster.clustered_start import Clustered
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
@@ -20,6 +21,13 @@ from ottla.wire.messages import (
 from tests.broker.running import TIMEOUT_SECONDS, WireClient, end_loop
 from tests.fakes import LeapingClock
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+
+
+def clustered(server: Server) -> Clustered:
+    """The role of a broker in its cluster."""
+    role = server.broker.role
+    assert isinstance(role, Clustered)
+    return role
 
 
 class RunningCluster:

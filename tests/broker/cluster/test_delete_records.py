@@ -12,7 +12,7 @@ import pytest
 from ottla.client.frames import Sent
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, DeleteTopicsRequest
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import WireClient
 
@@ -71,7 +71,7 @@ def test_a_broker_that_is_away_is_not_waited_for_and_deletes_when_it_is_back(
 
 
 def one_stops_fetching(cluster: RunningCluster) -> None:
-    fetchers = cluster.servers[leader_of(cluster) % 3 + 1].broker.fetchers
+    fetchers = clustered(cluster.servers[leader_of(cluster) % 3 + 1]).fetchers
     assert fetchers is not None
 
     async def close() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.topic_creation import create_missing
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest, Message
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, clustered
 
 SETTINGS = {
     "offsets_topic_replication_factor": 3, "offsets_topic_num_partitions": 2,
@@ -61,16 +60,15 @@ def test_all_who_wait_for_an_internal_topic_ask_the_controller_once(tmp_path: Pa
     """They ask in the lane in which in-sync sets are changed, and again after each refusal."""
     with RunningCluster(tmp_path, 2, **SETTINGS) as cluster:
         server = next(each for n, each in cluster.servers.items() if n != cluster.controller)
-        forwarding = server.broker.forwarding
-        assert forwarding is not None
+        role = clustered(server)
         asked: list[Message] = []
 
         async def counted(request: Message, *arguments: Any) -> Any:
             asked.append(request)
-            return await Forwarding.ask(forwarding, request, *arguments)
+            return await role.forwarding.ask(request, *arguments)
 
         async def together() -> None:
-            forwarding.ask = counted                                # type: ignore
+            role.ask = counted                                      # type: ignore
             await asyncio.gather(*(create_missing(server.broker, TOPICS[:1]) for _ in range(100)))
             assert len(asked) == 1
             await create_missing(server.broker, TOPICS[:1])

@@ -13,6 +13,8 @@ import pytest
 from ottla.broker.cluster import continuity
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.context import BrokerContext
+from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+from ottla.broker.role import Alone
 from ottla.log.partition.loading import Damage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
@@ -47,12 +49,12 @@ def asked_for(partition: Partition) -> list[list[int]]:
     """The in-sync sets that the leader, broker 1, requests of a partition."""
     controller = Refusing()
     broker = SimpleNamespace(
-        forwarding=None, metadata_log=controller, replicas=[partition], fetchers=None
+        role=Alone(1), metadata_log=controller, replicas=[partition]
     )
 
     async def asked() -> None:
         changes = IsrChanges(1, LAG_MS, asyncio.get_running_loop())
-        changes.start(cast(BrokerContext, broker), lambda: 101)
+        changes.start(cast(BrokerContext, broker), cast(ReplicaFetchers, None), lambda: 101)
         changes.isr_due(partition)
         assert changes.task is not None
         await changes.task
@@ -126,8 +128,8 @@ def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_
     async def looked_for() -> None:
         replicas = Unready()
         changes = IsrChanges(1, 0, asyncio.get_running_loop())
-        broker = SimpleNamespace(replicas=replicas, forwarding=None, metadata_log=Refusing())
-        changes.start(cast(BrokerContext, broker), lambda: 101)
+        broker = SimpleNamespace(replicas=replicas, role=Alone(1), metadata_log=Refusing())
+        changes.start(cast(BrokerContext, broker), cast(ReplicaFetchers, None), lambda: 101)
         await asyncio.wait_for(replicas.looked_through.wait(), 30)
         changes.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 
 SETTINGS = {"min_insync_replicas": 2, "offsets_topic_num_partitions": 1,
             "offsets_topic_replication_factor": 3}
@@ -90,8 +90,7 @@ def test_a_commit_that_no_replica_takes_holds_its_connection_for_a_while_only(
 
         async def stand() -> None:
             for server in cluster.servers.values():
-                assert server.broker.fetchers is not None
-                server.broker.fetchers.close()
+                clustered(server).fetchers.close()
 
         cluster.run(stand())
         partition = cluster.servers[node].replicas.partition("__consumer_offsets", 0)

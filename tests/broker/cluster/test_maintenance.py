@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, clustered
 from tests.tools.cli.ottla_command import Ottla
 
 RECORDS_A_STEP = 200
@@ -245,7 +245,7 @@ def test_replicas_that_are_on_their_way_are_not_missing(
     in_order(cluster)
     before = assignment(cluster)["orders", 0]
     added = next(node for node in cluster.servers if node not in before)
-    fetchers = cluster.servers[added].broker.fetchers
+    fetchers = clustered(cluster.servers[added]).fetchers
     assert fetchers is not None
     cluster.run(calling(fetchers.close))            # it never comes in sync
     plan = tmp_path / "plan.json"

@@ -12,7 +12,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest
 from tests.broker import transactions
 from tests.broker.cluster.replacement import coordinator, retried
-from tests.broker.cluster.running_cluster import RunningCluster
+from tests.broker.cluster.running_cluster import RunningCluster, clustered
 
 STATE, HELD, FREE, OK = "__transaction_state", "held", "free", ErrorCode.NONE
 
@@ -63,7 +63,7 @@ def test_a_transaction_ends_while_the_marker_of_another_one_is_not_taken(tmp_pat
         assert held is not None and free is not None
 
         async def stand() -> None:
-            fetchers = cluster.servers[follower].broker.fetchers
+            fetchers = clustered(cluster.servers[follower]).fetchers
             assert fetchers is not None
             fetchers.close()
 

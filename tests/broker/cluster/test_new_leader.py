@@ -17,7 +17,7 @@ from ottla.wire.messages import (
     OffsetForLeaderEpochRequest,
     ProduceRequest,
 )
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 from tests.broker.produce_fetch import batch, produce_request
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -80,8 +80,7 @@ def waiting(tmp_path: Path) -> Iterator[RunningCluster]:
                 lambda s=server: "copied" in s.metadata_log.image.topics, "the topic is seen"
             )
         for server in running.servers.values():
-            assert server.broker.fetchers is not None
-            running.run(called(server.broker.fetchers.close))
+            running.run(called(clustered(server).fetchers.close))
         yield running
 
 

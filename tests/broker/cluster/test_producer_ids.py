@@ -141,9 +141,9 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first(
                 raise refusal
             return blocks.pop()
 
-        forwarding = SimpleNamespace(deciding=lambda: False, ask=ask)
+        role = SimpleNamespace(decides=lambda: False, ask=ask, in_cluster=True)
         image = SimpleNamespace(brokers={})
-        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, forwarding=forwarding)))
+        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
         monkeypatch.setattr(ids, "keep_ahead", lambda: None)
         waiting = [asyncio.create_task(ids.take()) for _ in range(3)]
         await began.wait()
@@ -171,9 +171,9 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_broker() ->
             await over.wait()
             raise RequestTimedOut("no controller")
 
-        forwarding = SimpleNamespace(deciding=lambda: False, ask=ask)
+        role = SimpleNamespace(decides=lambda: False, ask=ask, in_cluster=True)
         image = SimpleNamespace(brokers={})
-        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, forwarding=forwarding)))
+        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
         waiting = asyncio.create_task(ids.take())
         await began.wait()
         waiting.cancel()

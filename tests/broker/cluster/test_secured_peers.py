@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.settings.config import SettingsError
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateAclsRequest, FindCoordinatorRequest, MetadataRequest
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 from tests.broker.configs import alter
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.security.authority import Authority
@@ -139,7 +139,7 @@ def test_the_brokers_principal_needs_cluster_action(
         with cluster.client(3 - controller) as client:
             client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="automatic")]), 12)
             client.call(FindCoordinatorRequest(key="g"), 3)
-        log_ends = cluster.servers[controller].broker.log_ends
+        log_ends = clustered(cluster.servers[controller]).ends
         assert log_ends is not None
         image = other.metadata_log.image
         ends = cluster.run(log_ends.ask(image, {("t", 0): (1, 2)}))
@@ -194,7 +194,7 @@ def test_logins_are_renewed_before_they_expire(tmp_path: Path) -> None:
             cluster.until(lambda t=topic: in_sync(cluster, t) == {1, 2}, "both are in sync")
         def links() -> list[Any]:
             return [s.link for b in cluster.servers.values()
-                    for s in b.broker.fetchers.sources.values()]  # fmt: skip
+                    for s in clustered(b).fetchers.sources.values()]  # fmt: skip
 
         # New topics are in sync before their followers have connected.
         cluster.until(lambda: len(links()) == 2 and all(links()), "each fetches from the other")
@@ -202,7 +202,7 @@ def test_logins_are_renewed_before_they_expire(tmp_path: Path) -> None:
         assert all(link.expires_at > 0 for link in before)
         cluster.leap(52)
         for broker in cluster.servers.values():
-            for source in broker.broker.fetchers.sources.values():
+            for source in clustered(broker).fetchers.sources.values():
                 cluster.until(lambda s=source: s.link not in (None, *before), "it has logged in")
         assert create(cluster, 1, "u1", 1, 2) == create(cluster, 2, "u2", 1, 2) == 0
         assert in_sync(cluster, "t1") == {1, 2}, "nobody was without it for long"

@@ -14,7 +14,7 @@ from ottla.broker.api import controller as controller_api
 from ottla.broker.api import quorum as quorum_api
 from ottla.broker.peers.peers import PeerUnavailable
 from ottla.wire.messages import DescribeQuorumRequest, ListOffsetsRequest
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 
 
 def test_what_was_forwarded_to_it_is_asked_of_the_next_one_as_soon_as_there_is_one(
@@ -75,7 +75,7 @@ def test_a_broker_that_has_left_the_cluster_is_waited_for_no_more(tmp_path: Path
     """Markers of transactions, for instance, go to the new leaders then."""
     with RunningCluster(tmp_path, 3) as cluster:
         silent, other = (node for node in (1, 2, 3) if node != cluster.controller)
-        session, peers = cluster.sessions[silent], cluster.servers[other].broker.peers
+        session, peers = cluster.sessions[silent], clustered(cluster.servers[other]).peers
         assert peers is not None
         request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[])
 

@@ -29,7 +29,7 @@ from ottla.wire.messages import (
     UpdateFeaturesRequest,
 )
 from ottla.wire.structs import Struct
-from tests.broker.cluster.running_cluster import RunningCluster, create
+from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 
 TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 QUOTA, ELECTION = AlterClientQuotasRequest.Entry, ElectLeadersRequest.TopicPartition
@@ -116,7 +116,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCl
             lambda: all(len(state.isr) == 2 for state in log.image.topics["there"].partitions),
             "nothing is left to decide",
         )
-        forwarding = running.servers[1].broker.forwarding
+        forwarding = clustered(running.servers[1]).forwarding
         assert forwarding is not None
         with monkeypatch.context() as patch:
             patch.setattr(forwarding, "controller_id", lambda: -1)
@@ -145,7 +145,7 @@ def test_every_item_of_a_request_without_a_controller_times_out(
 def test_a_request_that_the_controller_refuses_whole_is_answered_by_item(
     asked: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forwarding = asked.servers[1].broker.forwarding
+    forwarding = clustered(asked.servers[1]).forwarding
     assert forwarding is not None
 
     async def refused(*_: Any) -> Any:

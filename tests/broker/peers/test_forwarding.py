@@ -21,6 +21,7 @@ from ottla.broker.peers.envelopes import (
 )
 from ottla.broker.peers.network import TcpNetwork
 from ottla.broker.peers.peers import Peers, PeerUnavailable
+from ottla.broker.role import Alone
 from ottla.broker.threads.slices import Slices
 from ottla.client.errors import Unreachable
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
@@ -47,6 +48,17 @@ from tests.broker.running import RunningBroker, WireClient
 LISTENER = "PLAINTEXT"
 
 
+class Forwards(Alone):
+    """A broker that knows nothing of its cluster but the controller."""
+
+    def __init__(self, node_id: int, forwarding: Forwarding) -> None:
+        super().__init__(node_id)
+        self.listener = LISTENER
+        for name in ("ask", "forward", "after_all", "caught_up"):
+            setattr(self, name, getattr(forwarding, name))
+        self.decides = forwarding.deciding                  # type: ignore[method-assign]
+
+
 class Pair:
     """Three brokers, the first of which takes the second or the third for its controller."""
 
@@ -57,18 +69,19 @@ class Pair:
         self.asked, *self.controllers = self.brokers
         self.decides = {2: True, 3: False}
         self.controller_id, self.caught_up = 2, 0
+        self.peers: dict[int, Peers] = {}
         for at, other in enumerate(self.controllers, 2):
             other.call(self.join, other, at)
         self.asked.call(self.join, self.asked, 1)
 
     def join(self, broker: RunningBroker, node_id: int) -> None:
         context = broker.server.broker
-        context.inter_broker_listener = LISTENER
-        context.peers = Peers(node_id, self.image, LISTENER, TcpNetwork(), broker.loop)
-        context.forwarding = Forwarding(
-            context.peers, lambda: self.controller_id, lambda: self.decides.get(node_id, False),
+        peers = self.peers[node_id] = Peers(
+            node_id, self.image, LISTENER, TcpNetwork(), broker.loop)
+        context.role = Forwards(node_id, Forwarding(
+            peers, lambda: self.controller_id, lambda: self.decides.get(node_id, False),
             self.catch_up,
-        )
+        ))
 
     def image(self) -> MetadataImage:
         return MetadataImage(brokers={
@@ -80,10 +93,8 @@ class Pair:
         self.caught_up += 1
 
     def stop(self) -> None:
-        for broker in self.brokers:
-            peers = broker.server.broker.peers
-            assert peers is not None
-            broker.call(peers.close)
+        for node_id, broker in enumerate(self.brokers, 1):
+            broker.call(self.peers[node_id].close)
             broker.stop()
 
 

@@ -245,7 +245,7 @@ class Node:
         self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
             image=self.image, replicas=self.replicas, authorizer=None,
-            leader_throttle=self.leader_throttle, request_elements_max=50_000,
+            role=SimpleNamespace(leader_throttle=self.leader_throttle), request_elements_max=50_000,
             doubt=lambda *_: None, clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(

@@ -77,7 +77,7 @@ cdef class Fetching:
     def __init__(self, broker, choose_session_id):
         self.broker = broker
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
-        self.authorizer, self.throttle = broker.authorizer, broker.leader_throttle
+        self.authorizer, self.throttle = broker.authorizer, broker.role.leader_throttle
         # Lengths in a reply have 31 bits, and a reply contains more than records.
         self.response_size_max = min(broker.config.fetch_max_bytes, RESPONSE_SIZE_MAX)
         self.redirects, self.rack = broker.config.redirects_consumers, broker.config.broker_rack

@@ -1,1 +1,0 @@
-"""Reads transaction markers out of control batches (KIP-98). Used from Cython only."""

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from compat_tests.brokers import Broker, free_port
 from compat_tests.requirements import ROOT, built, program
 from compat_tests.secured import start_secured
 from tests.console.consoles import Console
+from tests.waiting import pause
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.one_broker
 RECORDS = 300
 SCREENSHOTS = bool(os.environ.get("OTTLA_SCREENSHOTS"))
 PAGES = {
-    "overview": "/",
+    "overview": "/?range=900",
     "topics": "/topics",
     "topic": "/topics/orders",
     "records": "/topics/orders/records?json=%24.order+%3E+7&record=0/9&from=oldest&partition=0",
@@ -35,7 +37,7 @@ PAGES = {
     "topic-groups": "/topics/orders/groups",
     "producers": "/topics/orders/producers",
     "groups": "/groups",
-    "group": "/groups/billing",
+    "group": "/groups/billing?range=900",
     "members": "/groups/billing/members",
     "events": "/groups/billing/events",
     "connections": "/connections",
@@ -50,6 +52,7 @@ PAGES = {
     "clean-up": "/clean-up",
 }
 PICTURES = ("overview", "topics", "records", "group", "connections")
+PICTURE_SECONDS = 240
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +102,26 @@ def served(
     consumer.commit(asynchronous=False)
     folder = tmp_path_factory.mktemp("console")
     with Console(broker.bootstrap, folder, "--allow-changes") as console:
+        if SCREENSHOTS:
+            busy(producer, consumer)
         yield console
     consumer.close()
     broker.stop()
+
+
+def busy(producer: Any, consumer: Any) -> None:
+    """Records for some minutes, which a consumer reads, now slower, now faster than they come."""
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < PICTURE_SECONDS:
+        for topic, many in (("orders", 3 + int(passed) % 3), ("clicks", 9)):
+            for number in range(many):
+                order = {"order": int(passed * 100) + number, "customer": f"c{number}"}
+                producer.produce(topic, json.dumps(order), f"c{number}")
+        producer.poll(0.05)
+        for _ in range(1 if int(passed) % 80 < 50 else 12):
+            if (message := consumer.poll(0.02)) is not None and message.error() is None:
+                consumer.commit(message)
+        pause(0.1)
 
 
 @pytest.fixture

@@ -45,7 +45,11 @@ def console(options: Namespace) -> int:
         options.certificate, options.key, tuple(options.name),
     )
     raise_file_limit()
-    return asyncio.run(serve(target, chosen, options.with_parent))
+    status = asyncio.run(serve(target, chosen, options.with_parent))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Nothing waits for the threads: one may be asking a large cluster, or a broker that is away.
+    os._exit(status)
 
 
 def listen_address(text: str) -> tuple[str, int]:

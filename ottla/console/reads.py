@@ -41,7 +41,10 @@ async def overview(asked: Asked) -> Row:
     except ClientError as refused:
         notes.append(f"groups: {refused}")
     reports = await asked.view(cluster_pages.status_reports)
-    return cluster_pages.overview(taken, reports, groups, notes)
+    found: Row = asked.visitor.views.derived(
+        "overview", (taken, reports, groups or None),
+        lambda: cluster_pages.overview(taken, reports, groups, notes))
+    return found
 
 
 async def brokers(asked: Asked) -> Row:
@@ -67,12 +70,14 @@ async def log_directories(asked: Asked) -> Row:
 async def topics(asked: Asked) -> Row:
     """The topics: partitions, size, records, rate, and the slowest group with its lag."""
     taken = await asked.view(picture.take)
+    views, known = asked.visitor.views, None
     try:
-        await asked.view(group_pages.group_rows)
+        known = await asked.view(group_pages.group_rows)
     except ClientError:
         pass                                # the list is shown without groups
-    lags = group_pages.slowest(asked.visitor.views.memory)
-    return {"key": "topic", "rows": cluster_pages.topic_rows(taken, lags)}
+    rows = views.derived("topics", (taken, known), lambda: cluster_pages.topic_rows(
+        taken, group_pages.slowest(views.memory)))
+    return {"key": "topic", "rows": rows}
 
 
 async def topic(asked: Asked) -> Row:

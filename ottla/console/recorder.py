@@ -75,8 +75,9 @@ def samples_of(
     yield Sample("total", "", "lag", sum(one["lag"] or 0 for one in groups))
     if taken.directories:
         yield Sample("total", "", "bytes", sum(taken.sizes.values()))
-    topics.sort(key=lambda row: (row["records_per_second"], row["records"]), reverse=True)
-    for row in topics[:EACH_MAX]:
+    busiest = sorted(
+        topics, key=lambda row: (row["records_per_second"], row["records"]), reverse=True)
+    for row in busiest[:EACH_MAX]:
         yield Sample("topic", row["topic"], "offset", ends.get(row["topic"], 0))
         if taken.rates:
             yield Sample("topic", row["topic"], "records_per_second", row["records_per_second"])

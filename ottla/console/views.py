@@ -7,6 +7,7 @@ asked less often, and the console never takes more than a twentieth of a core fo
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -36,6 +37,7 @@ class Views:
         self.connections = connections
         self.kept: OrderedDict[Hashable, Kept] = OrderedDict()
         self.reading: dict[Hashable, asyncio.Task[Any]] = {}
+        self.made: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self.changes = 0
         self.memory: dict[Hashable, Any] = {}
         """What reading a view leaves for the next time, such as offsets for rates."""
@@ -79,6 +81,14 @@ class Views:
             del self.reading[key]
         if not done.cancelled():
             done.exception()
+
+    def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is made of some views: the same object until one of them is another one, so that
+        many streams compare and make it once."""
+        known = self.made.get(name)
+        if known is None or not all(map(operator.is_, known[0], sources)):
+            known = self.made[name] = (sources, make())
+        return known[1]
 
     def forget(self) -> None:
         """Read everything anew: the user has changed something."""

@@ -115,7 +115,7 @@ export const Page = ({ title, children, actions, above }) => {
 export const Problem = ({ of }) => (of?.error ? html`<p class="note" role="status">${visible(of.message)}</p>` : null);
 
 // -- Graphs of the history. --
-const RANGES = [["1 h", "3600"], ["6 h", "21600"], ["1 d", "86400"], ["1 w", "604800"]];
+const RANGES = [["15 min", "900"], ["1 h", "3600"], ["6 h", "21600"], ["1 d", "86400"], ["1 w", "604800"]];
 export const Range = () => html`<label>Range <select value=${param("range", "3600")}
   onChange=${(event) => setParams({ range: event.target.value === "3600" ? "" : event.target.value })}>
   ${RANGES.map(([label, value]) => html`<option value=${value}>${label}</option>`)}</select></label>`;

@@ -35,8 +35,13 @@ def group(options: Namespace) -> None:
     with connect(options) as cluster:
         for name in options.group:
             groups.describe(cluster, name)
-            url = options.url or http_address(cluster, cluster.coordinator_id(name))
-            found.append(asked(url, f"/api/v1/groups/{quote(name, safe='')}/why"))
+            path = f"/api/v1/groups/{quote(name, safe='')}/why"
+            if options.url:
+                found.append(asked(options.url, path))
+                continue
+            node_id = cluster.coordinator_id(name)
+            answer = asked(http_address(cluster, node_id), path)
+            found.append(of_broker(answer, node_id, answer["coordinator"]))
     if not _printed(options, found, "group"):
         for one in found:
             print(
@@ -55,11 +60,15 @@ def topic(options: Namespace) -> None:
         for described in topics.describe(cluster, options.topic):
             check(described.error, what=f"topic {described.name!r}")
             brokers = {node for part in described.partitions for node in part.replicas}
-            urls = [options.url] if options.url else [
-                http_address(cluster, node) for node in sorted(brokers & {*cluster.live()})
-            ]
             path = f"/api/v1/topics/{quote(str(described.name), safe='')}/why"
-            found.append(together([asked(url, path) for url in urls]))
+            if options.url:
+                found.append(together([asked(options.url, path)]))
+                continue
+            answers = []
+            for node in sorted(brokers & {*cluster.live()}):
+                answer = asked(http_address(cluster, node), path)
+                answers.append(of_broker(answer, node, answer["broker"]))
+            found.append(together(answers))
     if not _printed(options, found, "topic"):
         for one in found:
             print(f"topic {one['topic']}: {len(one['partitions'])} partitions")
@@ -117,6 +126,18 @@ def _is_any(host: str) -> bool:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def of_broker(answer: Document, wanted: int, answered: int) -> Document:
+    """An answer that is of the broker that was meant: an address such as localhost leads to another
+    one on each machine. Raises ClientError."""
+    if wanted != answered:
+        raise ClientError(
+            f"broker {answered} answered in place of broker {wanted}: the {SETTING} of broker"
+            f" {wanted} is reached on its own machine only. Run this there, or name another way to"
+            " it with --url"
+        )
+    return answer
 
 
 def asked(url: str, path: str) -> Document:

@@ -1,0 +1,32 @@
+"""The answers of several brokers become one, and only those of the brokers that were meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.client.errors import ClientError
+from ottla.tools.cli.why import of_broker, together
+
+
+def answer(broker: int, leads: bool, **event: Any) -> dict[str, Any]:
+    left = {"at_ms": 5, "partition": 0, "kind": "left_isr", "broker": 3, "partition_epoch": 9,
+            "leader_epoch": 4, **event}
+    return {
+        "topic": "t", "broker": broker, "events": [left],
+        "partitions": [{"partition": 0, "led_here": leads, "now": [broker]}],
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_partition_is_told_by_its_leader_and_an_event_once_by_who_knows_most(order: int) -> None:
+    found = together([answer(2, False), answer(1, True, behind=7)][::order])
+    (partition,), (event,) = found["partitions"], found["events"]
+    assert partition["now"] == [1] and event["behind"] == 7
+
+
+def test_the_answer_of_another_broker_is_refused() -> None:
+    assert of_broker(answer(2, True), 2, 2)["broker"] == 2
+    with pytest.raises(ClientError, match="broker 1 answered in place of broker 2"):
+        of_broker(answer(1, True), 2, 1)

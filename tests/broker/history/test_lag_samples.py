@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.history.lag_samples import GROUPS_MAX, SAMPLES_MAX, LagSamples, Sample
+from ottla.broker.history.lag_samples import GROUPS_MAX, SAMPLES_MAX, SPACING_MS, LagSamples, Sample
 
 
 def test_the_lag_is_compared_with_a_sample_that_is_old_enough() -> None:
@@ -16,9 +16,9 @@ def test_the_lag_is_compared_with_a_sample_that_is_old_enough() -> None:
 
 def test_samples_are_bounded() -> None:
     samples = LagSamples()
-    for at in range(1000):
-        samples.compare("g", Sample(at * 100, at, 0))
-    assert len(samples._groups["g"]) <= SAMPLES_MAX
+    for at in range(3000):
+        change = samples.compare("g", Sample(at * 100, at, 0))
+        assert change is None or change.over_ms < SAMPLES_MAX * SPACING_MS
     for at in range(GROUPS_MAX + 50):
         samples.compare(f"g{at}", Sample(0, 0, 0))
     assert len(samples) == GROUPS_MAX

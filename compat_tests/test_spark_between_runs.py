@@ -22,6 +22,8 @@ from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines.archive import UTC_SQL
+from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.table import LOCK
 from ottla.testing import Broker as TestBroker
 
 CHECKPOINT = "_ottla/checkpoint"
@@ -238,6 +240,11 @@ def test_a_second_writer_is_refused_while_the_first_goes_on(
     rest = si.archive(spark, at, topic, path)
     assert reports[0]["records"] + rest["records"] == 30
     assert si.verify(spark, path, at)["ok"]
+    runs = pipelines(spark, at, tmp_path, topic)
+    for name, checkpoint in (("mirror", "mirror"), ("dead_letter", "dead")):
+        with Files(spark, tmp_path / checkpoint).lock(LOCK):
+            with pytest.raises(PipelineError, match="another pipeline writes to"):
+                runs[name](topic)
 
 
 def test_an_archive_that_runs_for_ever_takes_nothing_of_a_topic_made_again(

@@ -88,9 +88,10 @@ def dead_letter(
         finally:
             judged.unpersist()
 
-    query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
-                    query_run.Progress(f"dead letters of {topic}", progress),
-                    watch=into.check)  # fmt: skip
+    with place.lock(table.LOCK):
+        query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
+                        query_run.Progress(f"dead letters of {topic}", progress),
+                        watch=into.check)  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 

@@ -27,6 +27,11 @@ CAUSES = {
         "the file system of the sink is full. Nothing was committed of the last batch: make room "
         "and run the same command again",
     ),
+    "Multiple streaming jobs detected": (
+        PipelineError,
+        "another run of this pipeline has the same checkpoint: stop one of the two, and run the "
+        "same command again",
+    ),
     "Timeout of": (PipelineError, "the brokers did not answer in time; run the same command again"),
     "is not a Parquet file": (DataLost, "a file is damaged"),
     "Checksum error": (DataLost, "a file is damaged"),

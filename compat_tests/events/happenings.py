@@ -201,7 +201,10 @@ def expired(scene: Scene) -> str:
 
 
 def compacted(scene: Scene) -> str:
-    """Compaction removes older records of keys before they were read."""
+    """Compaction removes older records of keys before they were read. The topics to write are not
+    compacted, which those are that a pipeline makes like its source."""
+    for target in scene.targets if scene.pipeline in KEEP_PARTITIONS else ():
+        scene.make(target, scene.partitions)
     scene.set(scene.topic, cleanup_policy="compact", segment_ms="50", retention_ms="-1",
               min_cleanable_dirty_ratio="0.01")  # fmt: skip
     scene.send(numbered(0, 40))
@@ -331,11 +334,10 @@ def disk_full(scene: Scene) -> str:
         scene.send(numbered(0, 40))
         scene.run()
         scene.send(numbered(40, 40))
-        with (scene.place / BALLAST).open("wb") as ballast:
+        with (scene.place / BALLAST).open("wb", buffering=0) as ballast:
             try:
                 while True:
                     ballast.write(bytes(4096))
-                    ballast.flush()
             except OSError:
                 pass
         said = scene.attempt()

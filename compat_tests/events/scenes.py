@@ -183,7 +183,7 @@ def latest(scene: Scene, **more: Any) -> dict[str, Any]:
 def windows(scene: Scene, **more: Any) -> dict[str, Any]:
     return si.windows(
         scene.spark, scene.broker.bootstrap, scene.topic, scene.path, window="1 second",
-        watermark="1 hour", format="json", schema=SCHEMA, aggregates={"n": "count(*)"}, **more,
+        watermark="2 seconds", format="json", schema=SCHEMA, aggregates={"n": "count(*)"}, **more,
     )  # fmt: skip
 
 

@@ -53,7 +53,34 @@ def test_a_batch_that_a_killed_run_had_begun_comes_first() -> None:
     assert triggers(3, 2) == [{"once": True}, {"availableNow": True}]
     assert triggers(1, 0) == [{"once": True}, {"availableNow": True}]
     assert triggers(0, 0) == [{"availableNow": True}]
-    assert triggers(3, 2, every="1 second") == [{"processingTime": "1 second"}]
+    assert triggers(3, 3, every="1 second") == [{"processingTime": "1 second"}]
+    assert triggers(3, 2, every="1 second") == [{"once": True}, {"processingTime": "1 second"}]
+
+
+def test_a_batch_that_spark_committed_before_its_report_failed_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer: Any = SimpleNamespace(option=lambda *_: writer)
+    writer.trigger = lambda **_: SimpleNamespace(start=lambda: None)
+    files: Any = SimpleNamespace(at=lambda name: name)
+    failed = f"terminated with exception: {query_run.REPORT_FAILED}"
+    for said, is_open, ends in ((failed, False, False), (failed, True, True), ("x", False, True)):
+        states, ran = iter([True, is_open]), list[dict[str, Any]]()
+
+        def run(*_: Any, said: str = said, ran: list[dict[str, Any]] = ran) -> int:
+            ran.append({})
+            if len(ran) == 1:
+                raise PipelineError(said)
+            return 5
+
+        monkeypatch.setattr(query_run, "has_open_batch", lambda *_, states=states: next(states))
+        monkeypatch.setattr(query_run, "run", run)
+        given = writer, files, "c", None, query_run.Progress("t", False)
+        if ends:
+            with pytest.raises(PipelineError):
+                query_run.drain(*given)
+        else:
+            assert query_run.drain(*given) == 5
 
 
 def test_a_query_ends_where_its_topic_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def session(
                 f"jars=…"
             ) from error
     spark.sparkContext.setLogLevel(log_level)
-    _remember(home / version, version)
+    remember(home / version, version)
     return _checked(spark, version)
 
 
@@ -162,7 +162,7 @@ def coordinates(version: str) -> list[str]:
 
 def _class_path(home: Path, version: str) -> dict[str, str]:
     """Settings that put the connector's jars on the class path: from files, or by resolving."""
-    files = _kept(home / version, version) or given_jars(home, version)
+    files = kept_jars(home / version, version) or given_jars(home, version)
     if files:
         return {"spark.jars": ",".join(map(str, files))}
     return {
@@ -177,7 +177,7 @@ RECORD = "resolved.json"
 connectors bring other releases of the same libraries."""
 
 
-def _kept(directory: Path, version: str) -> list[Path]:
+def kept_jars(directory: Path, version: str) -> list[Path]:
     """The jars that an earlier session resolved, if every one is still there."""
     try:
         kept = json.loads((directory / RECORD).read_text())
@@ -188,7 +188,7 @@ def _kept(directory: Path, version: str) -> list[Path]:
     return files if all(file.exists() for file in files) else []
 
 
-def _remember(directory: Path, version: str) -> None:
+def remember(directory: Path, version: str) -> None:
     """Stores what Ivy resolved, so that the next start needs neither it nor a network."""
     if version not in VERSIONS or (directory / RECORD).exists():
         return

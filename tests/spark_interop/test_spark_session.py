@@ -29,12 +29,11 @@ def test_a_pyspark_uses_only_the_jars_that_were_resolved_for_it(
         jars.mkdir(parents=True)
         (jars / f"spark-sql-kafka-0-10_2.13-{each}.jar").touch()
         (jars / f"kafka-clients-of-{each}.jar").touch()
-        spark_session._remember(tmp_path / each, each)
-    assert {jar.parent.parent.name for jar in spark_session._kept(tmp_path / version, version)} == {
-        version
-    }
+        spark_session.remember(tmp_path / each, each)
+    kept = spark_session.kept_jars(tmp_path / version, version)
+    assert {jar.parent.parent.name for jar in kept} == {version} and len(kept) == 2
     (tmp_path / version / "jars" / f"kafka-clients-of-{version}.jar").unlink()
-    assert spark_session._kept(tmp_path / version, version) == []
+    assert spark_session.kept_jars(tmp_path / version, version) == []
 
 
 def test_jars_of_another_version_are_refused_with_the_pair_that_would_fit(tmp_path: Path) -> None:

@@ -207,8 +207,11 @@ def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, lis
     found: dict[str, list[Row]] = {"now": [], "events": []}
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
     for answer in read_all(cluster, memory, path).values():
-        for part, rows in found.items() if isinstance(answer, dict) else ():
+        for part, rows in found.items():
             rows += answer.get(part, [])
+        for one in answer.get("partitions", []):        # of a topic, each from its leader
+            if one["led_here"]:
+                found["now"] += [{**each, "partition": one["partition"]} for each in one["now"]]
     found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)
     return found
 

@@ -64,7 +64,7 @@ export const Events = ({ why }) => (why?.events?.length
       ${each.times > 1 && html`<span class="soft">${each.times} times since ${time(each.at_ms)}</span>`}</li>`)}</ul>`
   : html`<p class="soft">No broker reports events: they are kept in memory since its start, by Ottla's brokers.</p>`);
 
-export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${visible(each.text)}</li>`)}</ul>` : null);
+export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${each.partition === undefined ? "" : `Partition ${each.partition}: `}${visible(each.text)}</li>`)}</ul>` : null);
 
 const CHANGES = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true },

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
+from ottla.wire.marks import reached
 
 TopicIndex = tuple[str, int]
 """A topic's name and a partition's index."""
@@ -117,6 +118,7 @@ class Offsets:
         self._sequence += 1
         if value is None:
             for producer_id in [*self._holders[group_id].get((topic, partition), ())]:
+                reached("a tombstone dropped an offset of an open transaction")
                 del self._pending[producer_id][key]
                 self._release(key, producer_id)
         else:
@@ -133,6 +135,7 @@ class Offsets:
         for key in list(ending):
             pending = ending.pop(key, None)
             if pending is None:
+                reached("an offset was deleted while its transaction ends")
                 continue                # deleted between two steps
             self._release(key, producer_id)
             if committed and pending.value is not None:
@@ -171,6 +174,7 @@ class Offsets:
             pending = self._pending[producer_id][key]
             if pending.sequence < sequence:
                 pending.value = None
+                reached("a later commit overtook an offset of an open transaction")
 
     def tombstones(self, group_id: str, most: int) -> list[Record]:
         """Records that remove offsets of a group, including pending ones, at most so many."""

@@ -32,6 +32,7 @@ from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
 from ottla.groups.timers import Timers
 from ottla.wire.errors import CoordinatorNotAvailable, ErrorCode, ProtocolError
+from ottla.wire.marks import reached
 
 log = logging.getLogger("ottla.groups")
 
@@ -197,6 +198,7 @@ class ShardRuntime(Generic[S]):
         shard.loaded(result)
         self._perform(live, result)
         for operation in self._asked_of_all.pop(shard.partition, ()):
+            reached("an operation on all shards waited for one that was loaded")
             self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:
@@ -208,10 +210,13 @@ class ShardRuntime(Generic[S]):
         if live is None:
             return
         error = NotCoordinator("the coordinator has moved to another broker")
+        if live.open_appends:
+            reached("a coordinator moved with records that are not committed")
         for each in live.open_appends:
             each.tell(error)
         live.open_appends.clear()
         if live.gathered is not None:
+            reached("a coordinator moved with gathered commits that were not appended")
             for answer, _ in live.gathered.replies:
                 answer(error)
             live.gathered = None
@@ -243,6 +248,7 @@ class ShardRuntime(Generic[S]):
         live = self._live.get(partition)
         if live is None:
             if partition in self._loading:
+                reached("a request came while its coordinator was loaded")
                 raise CoordinatorLoadInProgress("the coordinator is being loaded from the log")
             raise NotCoordinator("this broker is not the coordinator")
         return live
@@ -308,11 +314,13 @@ class ShardRuntime(Generic[S]):
         try:
             gathered.encode(self.encode)
         except Exception as error:
+            reached("a record could not be encoded")
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
             reply = _told(error).kept()
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
+            reached("more commits came in one turn than one batch takes")
             self._append_gathered(live)
         elif is_first:
             self._later(lambda: self._append_gathered(live))
@@ -348,6 +356,7 @@ class ShardRuntime(Generic[S]):
             if self._live.get(live.shard.partition) is live:
                 self._change_one(live, operation)
             if lives and self._clock.monotonic() > ends_at:
+                reached("an operation on all shards took more than one turn")
                 self._later(lambda: self._change_some(lives, operation))
                 return
 
@@ -408,6 +417,7 @@ class ShardRuntime(Generic[S]):
         late_ms = self.tick_ms() - self.patience_ms
         for each in list(live.open_appends):
             if each.since_ms <= late_ms:
+                reached("a coordinator gave up waiting for its replicas")
                 each.tell(CoordinatorNotAvailable("the replicas have not taken it in time; retry"))
         for each in sorted(live.open_appends, key=lambda each: each.since_ms):
             self._give_up_after(live, each)
@@ -469,6 +479,7 @@ class ShardRuntime(Generic[S]):
         def committed(error: ProtocolError | None) -> None:
             outcome.append(error)
             if live.appending:
+                reached("an append was committed while another one was made")
                 live.put_off.append(lambda: self._committed(live, waiting, error))
             else:
                 self._committed(live, waiting, error)
@@ -480,6 +491,7 @@ class ShardRuntime(Generic[S]):
             self._append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _told(error).kept()
+            reached("an append of a coordinator was refused")
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop().tell(told)
@@ -520,6 +532,7 @@ class ShardRuntime(Generic[S]):
             answer(reply if told is None else told)
         if error is not None:
             # What was replayed is not in the log: the shard has to be loaded again.
+            reached("an append of a coordinator was lost after its replay")
             self.unload(live.shard.partition)
             self.lost(live.shard.partition)
 

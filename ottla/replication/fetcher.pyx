@@ -19,6 +19,7 @@ from ottla.replication.fetch_request cimport FetchedPartition, fetch_frame
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Cursor
+from ottla.wire.marks cimport reached
 
 import logging
 
@@ -77,6 +78,8 @@ cdef class Fetcher:
         if (item is not None and item.partition is partition
                 and item.epoch == partition.leader_epoch):
             return
+        if item is not None and item.partition is partition:
+            reached("a fetcher goes on with a partition in a new leader epoch")
         self.remove(key)
         item = FetchedPartition.__new__(FetchedPartition)
         item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
@@ -130,6 +133,8 @@ cdef class Fetcher:
 
     def reset(self):
         """The connection broke or is new: replies to earlier requests will not arrive."""
+        if self.outstanding:
+            reached("a link broke with replies to fetches due")
         self.outstanding, self.replies = 0, self.requests
         self.state, self.wanted, self.reply_left, self.item = FRAME, LENGTH_SIZE, 0, None
         self.end_session()
@@ -213,6 +218,7 @@ cdef class Fetcher:
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
                 # What the leader learns from the next fetch is on the medium (flush.messages).
                 item.is_syncing = True
+                reached("a follower flushes before its next fetch")
                 partition.cluster.flush(partition)
             if (not self.is_followed(item) or item.is_cut or item.is_syncing
                     or item.key in self.resting):
@@ -356,6 +362,7 @@ cdef class Fetcher:
         if item is not None and (not self.is_followed(item) or self.is_late(item)):
             if item.named and item.told_in <= self.replies:
                 self.changed[item.key] = item           # the session needs its new offset
+            reached("a fetch answer was late for its partition")
             item = None
         self.item, self.partition_error = item, error
         self.high_watermark, self.log_start = high_watermark, log_start
@@ -377,6 +384,7 @@ cdef class Fetcher:
         cdef Partition partition
         if self.item is not None and not self.is_current(self.item):
             self.item = None                            # its role changed during the reply
+            reached("a partition changed its role amid a fetch reply")
         if size == 0:
             pass
         elif self.item is None or self.partition_error != 0 or self.state == CUT_RECORDS:
@@ -389,6 +397,7 @@ cdef class Fetcher:
                     self.item.epoch, size < self.records_left)
             except CorruptMessage as error:
                 log.error("%r: node %d sent %s", partition, self.source_id, error)
+                reached("a follower refused a batch of its leader")
                 self.rest(self.item, CORRUPT_MS)
                 self.item = None
                 return 0
@@ -399,6 +408,7 @@ cdef class Fetcher:
                 if size == self.records_left or wanted > self.records_left:
                     # A leader may send an incomplete last batch, of which this may be a part.
                     taken, self.state = size, CUT_RECORDS
+                    reached("a fetch reply ended within a batch")
                     self.changed[self.item.key] = self.item
         if not taken:
             self.wanted = wanted
@@ -461,8 +471,13 @@ cdef class Fetcher:
     cdef int diverged(self, FetchedPartition item, int32_t epoch, int64_t end) except -1:
         cdef Partition partition = item.partition
         if self.is_late(item):
+            reached("the answer that logs diverge came too late")
             return 0
         before = partition.log.log_end_offset
+        if end <= partition.log.last_stable_offset < before:
+            reached("a follower has to drop the begin of an open transaction")
+        if end < partition.high_watermark:
+            reached("a follower's log diverges below its high watermark")
         self.changed[item.key] = item
         try:
             if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
@@ -470,12 +485,14 @@ cdef class Fetcher:
         except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "truncated", error)
         if partition.log.log_end_offset != before:
+            reached("a follower was truncated")
             log.info(
                 "%r: truncated from %d to %d, where node %d's epoch %d ends at %d", partition,
                 before, partition.log.log_end_offset, self.source_id, epoch, end)
         return 0
 
     cdef int note_cut(self, FetchedPartition item) except -1:
+        reached("a truncation waits for its checkpoint")
         item.is_cut = True
         self.cut[item.partition] = None
         return 0
@@ -484,6 +501,7 @@ cdef class Fetcher:
         """The leader has answered a partition with an error."""
         cdef Partition partition = item.partition
         if code == FENCED_LEADER_EPOCH:
+            reached("a follower's fetch was fenced")
             return self.rest(item, -1)                  # wait for a newer one in the image
         if code == OFFSET_OUT_OF_RANGE and self.log_start >= 0 and (
                 partition.log.log_end_offset < self.log_start
@@ -491,12 +509,14 @@ cdef class Fetcher:
             log.warning(
                 "%r: restarted at offset %d, since it ended at %d and node %d has no older records",
                 partition, self.log_start, partition.log.log_end_offset, self.source_id)
+            reached("a follower began anew at its leader's log start")
             self.changed[item.key] = item
             try:
                 partition.start_anew(self.log_start)
             except (StorageFailed, CorruptMessage) as error:
                 return self.failed(item, "restarted", error)
             return self.note_cut(item)
+        reached("a leader refused a partition of a fetch")
         item.backoff_ms = min(
             max(2 * item.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
         return self.rest(item, item.backoff_ms)
@@ -504,6 +524,7 @@ cdef class Fetcher:
     cdef int failed(self, FetchedPartition item, str what, error) except -1:
         # A directory that has failed stays so; a full disk, or a lack of descriptors, may pass.
         offline = item.partition.log.health.offline is not None
+        reached("a follower could not write what it fetched")
         log.error("%r could not be %s: %s", item.partition, what, error)
         return self.rest(item, -1 if offline else self.settings.backoff_ms_max)
 
@@ -529,5 +550,6 @@ cdef class Fetcher:
         self.backoff_ms = min(
             max(2 * self.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
         self.again_ms = self.clock.monotonic_ms() + self.backoff_ms
+        reached("a fetch was refused as a whole")
         log.info("node %d refused a fetch: %s", self.source_id, name_of(self.error))
         return self.end_session()

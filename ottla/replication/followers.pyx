@@ -14,6 +14,8 @@ time of that fetch.
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
+from ottla.wire.marks cimport reached
+
 cdef int64_t AT_END = 0x7fffffffffffffff
 cdef int64_t NEVER = -0x4000000000000000
 
@@ -99,6 +101,7 @@ cdef class Followers:
             follower.caught_up_ms = follower.seen_ms
         elif follower.caught_up_ms == AT_END:
             follower.caught_up_ms = now_ms          # it has lost records
+            reached("a follower has fewer records than it had")
         follower.seen_end, follower.seen_ms = log_end, now_ms
         follower.broker_epoch, follower.live = broker_epoch, True
         follower.end, follower.log_start = offset, log_start
@@ -169,9 +172,11 @@ cdef class Followers:
             follower = &self.each[at]
             if follower.in_isr and not self.is_caught_up(follower, now_ms):
                 leaving.append(follower.node_id)
+                reached("a lagging follower has to leave the in-sync set")
             elif self.may_join(follower, high_watermark, epoch_start):
                 follower.joining = True
                 joining.append((follower.node_id, follower.broker_epoch))
+                reached("a follower may join the in-sync set")
         return joining, leaving
 
     def decided(self):

@@ -20,6 +20,7 @@ from ottla.wire.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.log.storage.storage import Storage
@@ -182,6 +183,7 @@ class Replicas:
             self._give_role(partition, state, epoch)
         except FencedLeaderEpoch as error:
             # As with a ZooKeeper that was restored from a backup which nobody accepted.
+            reached("a log has a later epoch than its leader")
             log.error("%r is not led here: %s", partition, error)
 
     def _give_role(self, partition: Partition, state: PartitionState, epoch: int) -> None:
@@ -200,9 +202,11 @@ class Replicas:
             self.changed[partition] = None
         if partition.damaged:
             self.damaged[partition.topic, partition.index] = None
+            reached("a damaged log got a role")
 
     def _remove(self, partition: Partition) -> None:
         """A partition has moved to other brokers."""
+        reached("a partition moved to other brokers")
         topic, index = partition.topic, partition.index
         self.by_name[topic][index] = None
         self.offline -= {(topic, index)}
@@ -235,10 +239,14 @@ class Replicas:
             opened = self.storage.unavailable_log(key, topic.topic_id, config, str(error))
             if is_passing(error.__cause__):
                 self.put_off.add(key)
+                reached("a partition could not be opened for lack of room")
             elif copies and isinstance(error.__cause__, OSError):
                 self.unreadable.add(key)
+                reached("a partition could not be read when it was opened")
             self.offline |= {key}
         high_watermark = self.checkpointed.get(key, 0) if copies else -1
+        if 0 <= high_watermark < opened.log_end_offset:
+            reached("a high watermark was restored below the log's end")
         return Partition(
             topic.name, index, topic.topic_id, opened, self.flush_before_ack, self.with_sealed,
             self.cluster, high_watermark,
@@ -310,6 +318,7 @@ class Replicas:
     def repair(self, partition: Partition) -> None:
         """Put the damaged end of a follower's log aside. Raises StorageFailed."""
         aside = partition.repair()
+        reached("a follower's damaged log was put aside")
         self.damaged.pop((partition.topic, partition.index), None)
         log.warning(
             "%r: the damaged log was put aside, and is fetched again from broker %d from offset %d"
@@ -322,6 +331,7 @@ class Replicas:
         begin an empty one. Raises StorageFailed."""
         if not self._open_again(key, image) and key in self.unreadable:
             aside = self.storage.put_unreadable_aside(key)
+            reached("a log that cannot be read was put aside")
             log.warning(
                 "%s-%d: the log, which cannot be read, was put aside, and is fetched again from the"
                 " leader; these files are kept: %s", *key, ", ".join(aside),
@@ -345,6 +355,8 @@ class Replicas:
         try:
             while left:
                 partition = left[0]
+                if partition.high_watermark < partition.log.log_end_offset:
+                    reached("a topic was deleted with records that are not committed")
                 partition.close()
                 self.changed[partition] = None
                 self._delete(name, partition.index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import selectors
 import signal
@@ -19,11 +20,14 @@ import sys
 import time
 
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.marks import SEEDS_ENOUGH, Reached
 from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
 
 PROCESSOR_SECONDS_MAX = 60
 """Many times what a run takes."""
+MARKS = "marks "
+"""Begins the last line of a worker process, with what its seeds have reached."""
 
 
 def main() -> int:
@@ -51,8 +55,7 @@ def main() -> int:
         work(seeds, arguments.brokers, arguments.long)
         return 0
     seeds = range(int(first), int(last or first) + 1)
-    kind = ["--brokers", str(arguments.brokers), *["--long"] * arguments.long]
-    return many(seeds, kind, arguments.jobs, arguments.first)
+    return many(seeds, arguments.brokers, arguments.long, arguments.jobs, arguments.first)
 
 
 def drawn(seed: int, brokers: int, long: bool = False) -> Options:
@@ -72,14 +75,16 @@ def one(seed: int, options: Options, trace: bool, shortened: bool) -> int:
         print(f"shortened to {options}")
     if trace:
         print("\n".join(found.trace))
+        print("\n".join(f"reached: {mark} ({n})" for mark, n in sorted(found.marks.items())))
     print(f"seed {seed}: {found.violation or 'every promise kept'} ({found.steps} steps)")
     return bool(found.violation)
 
 
-def many(seeds: range, kind: list[str], jobs: int, first: bool) -> int:
-    """Run seeds in several processes; print one line for each that breaks a promise. `kind` has the
-    arguments that say which runs they are."""
-    began, count, broken = time.monotonic(), 0, 0
+def many(seeds: range, brokers: int, long: bool, jobs: int, first: bool) -> int:
+    """Run seeds in several processes; print one line for each that breaks a promise, and the table
+    of marks. Enough seeds have to reach every mark that has no excuse."""
+    began, count, broken, reached = time.monotonic(), 0, 0, Reached()
+    kind = ["--brokers", str(brokers), *["--long"] * long]
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker"]
     workers = [
         subprocess.Popen(
@@ -97,6 +102,9 @@ def many(seeds: range, kind: list[str], jobs: int, first: bool) -> int:
                 if not line:
                     selector.unregister(key.fileobj)
                     continue
+                if line.startswith(MARKS):
+                    reached.merge(*json.loads(line.removeprefix(MARKS)))
+                    continue
                 count += 1
                 if line.strip() == "kept":
                     continue
@@ -106,8 +114,12 @@ def many(seeds: range, kind: list[str], jobs: int, first: bool) -> int:
         worker.kill() if first and broken else worker.wait()
     failed = [worker.returncode for worker in workers if worker.returncode]
     seconds = time.monotonic() - began
+    missed = [] if first or len(seeds) < SEEDS_ENOUGH else reached.missed(brokers)
+    if not first:
+        print("\n".join(reached.table(count, brokers)))
+    print("".join(f"not reached by {count} seeds: {mark}\n" for mark in missed), end="")
     print(f"{count} seeds, {broken} broke a promise, {count * 60 / seconds:.0f} a minute")
-    return bool(broken or (failed and not first))
+    return bool(broken or missed or (failed and not first))
 
 
 class TooLong(KeyboardInterrupt):
@@ -122,11 +134,14 @@ def end_run(*_: object) -> None:
 def work(seeds: range, brokers: int, long: bool) -> None:
     """One of the worker processes: it prints a line for each seed."""
     signal.signal(signal.SIGVTALRM, end_run)
+    reached = Reached()
     gc.freeze()                     # a collection after each run looks at what the run has left
     for seed in seeds:
         signal.setitimer(signal.ITIMER_VIRTUAL, PROCESSOR_SECONDS_MAX)
         try:
-            violation = outcome(seed, drawn(seed, brokers, long)).violation
+            found = outcome(seed, drawn(seed, brokers, long))
+            violation = found.violation
+            reached.add(found.marks)
         except TooLong:
             violation = f"the run has not ended after {PROCESSOR_SECONDS_MAX} s of processor time"
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -136,6 +151,7 @@ def work(seeds: range, brokers: int, long: bool) -> None:
         if len(text) > 600:
             text = f"{text[:400]} … {text[-200:]}"
         print(f"seed {seed}: {text}" if text else "kept", flush=True)
+    print(MARKS + json.dumps([reached.seeds, reached.times]), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from ottla.wire.marks import count_in
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.options import Options
 from tests.simulation.story import Story
@@ -29,6 +30,8 @@ class Outcome:
     steps: int
     violation: str = ""
     trace: list[str] = field(default_factory=list)
+    marks: dict[str, int] = field(default_factory=dict)
+    """How often each mark was reached."""
 
     @property
     def kind(self) -> str:
@@ -42,6 +45,7 @@ def outcome(seed: int, options: Options) -> Outcome:
     world = world_of(seed, copy.deepcopy(options))
     found = Outcome(seed, 0)
     with Patches(world):
+        count_in(found.marks)
         gc.disable()                # the effects of finalizers must not depend on when they run
         try:
             world.run(story_of(world))
@@ -51,6 +55,7 @@ def outcome(seed: int, options: Options) -> Outcome:
         finally:
             found.steps, found.trace = world.steps, world.trace
             world.close()
+            count_in(None)
             gc.enable()
             gc.collect()
     return found

@@ -28,6 +28,7 @@ from ottla.replication.entries import FORMAT, Entry, Header, encode_entry
 from ottla.replication.metadata import MetadataImage, MetadataRecord, topics_of
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.store import Encoded
+from ottla.wire.marks import reached
 
 log = logging.getLogger("ottla.metadata")
 
@@ -116,6 +117,7 @@ class ClusterLog(Metadata):
             try:
                 await self.store.append(write.number, write.data, term.version)
             except ConnectionLost as error:
+                reached("a controller does not know whether its write was done")
                 log.warning("entry %d: it is not known whether it was written", write.number)
                 unknown = OutcomeUnknown()
                 self.pending[write.batch] = write.number, unknown
@@ -123,6 +125,7 @@ class ClusterLog(Metadata):
                 raise unknown from error
             except CoordinationError as error:
                 if isinstance(error, Refused):
+                    reached("a deposed controller's write was refused")
                     log.warning("entry %d: another broker is the controller", write.number)
                 else:
                     log.warning("entry %d could not be written: %s", write.number, error)
@@ -170,6 +173,7 @@ class ClusterLog(Metadata):
         except BaseException as error:
             self.unsure = True
             if isinstance(error, GoneBack):
+                reached("ZooKeeper has gone back in time")
                 self.gone_back()
             raise
 
@@ -196,6 +200,11 @@ class ClusterLog(Metadata):
         names = old.topics.keys() | image.topics.keys()
         changed = {n for n in names if old.topics.get(n) != image.topics.get(n)}
         log.info("metadata: read entries %d to %d from a snapshot", old.entry + 1, image.entry)
+        reached("a broker jumped to a metadata snapshot")
+        if old.topics.keys() - image.topics.keys():
+            reached("a broker jumped to a snapshot past the deletion of a topic")
+        if image.brokers != old.brokers:
+            reached("a broker jumped to a snapshot past a change of the brokers")
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:
@@ -204,6 +213,7 @@ class ClusterLog(Metadata):
         for entry in entries:
             found = self.pending.pop(entry.header.batch, None)
             if found is not None:
+                reached("a write of unknown outcome turns out to be done")
                 done += found[1].results
         self._give_up(entries[-1].number)
         return done
@@ -212,6 +222,7 @@ class ClusterLog(Metadata):
         for batch, (number, unknown) in list(self.pending.items()):
             if number <= upto:
                 del self.pending[batch]
+                reached("a write of unknown outcome turns out to be lost")
                 for future, _ in unknown.results:
                     if not future.done():
                         future.set_exception(self._not_controller())

@@ -55,6 +55,7 @@ from ottla.replication.registration import (
     path_of,
 )
 from ottla.wire.errors import ProtocolError
+from ottla.wire.marks import reached
 
 log = logging.getLogger("ottla.controller")
 
@@ -157,6 +158,7 @@ class Controller:
             if term is not None:
                 await self._take_office(term)
         elif holder.epoch == self.deposing:
+            reached("a controller that refuses connections was deposed")
             self.deposing = 0
             term = await self.election.contest(holder)
             if term is not None:
@@ -164,6 +166,7 @@ class Controller:
                 await self._fence(holder.node_id, holder.incarnation)
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
+                reached("a controller resigns, as a write of its earlier term is unclear")
                 await self.election.resign()        # of an earlier term, whose writes are unclear
                 self.news = True
         elif self.metadata.term is not None:
@@ -232,6 +235,7 @@ class Controller:
             first = 0
             while await self.metadata.decide(outdo_logs, name, first):
                 first += PARTITIONS_AT_A_TIME
+        reached("a restored backup was adopted")
         await self.metadata.decide(end_adoption)
         await self._repair()
         log.warning(
@@ -241,6 +245,7 @@ class Controller:
     def deposed(self) -> None:
         """This broker is no longer the controller, or does not know whether it is."""
         if self.metadata.term is not None:
+            reached("a controller was deposed")
             log.warning("broker %d is not the controller any more", self.election.node_id)
         self.metadata.end_term()
         self.returned.clear()
@@ -250,6 +255,7 @@ class Controller:
         if looking is not None and looking is not asyncio.current_task(self.loop):
             # It may wait for a write of unknown outcome, which only a later term reveals: nobody
             # else can have one while this session holds the office.
+            reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None
         self.look()
@@ -287,6 +293,7 @@ class Controller:
             if self.fencing:
                 # The former process's end may have been dealt with in part: this one would lead
                 # the rest in the same leader epoch.
+                reached("a broker registers while its former process is declared gone")
                 await self._repair()
             trust = found.stop, found.lost, found.held is not None
             while await self.metadata.decide(distrust, broker, *trust):
@@ -329,6 +336,7 @@ class Controller:
         if now - self.refused_at.get(node_id, -every) < every:
             return
         self.refused_at[node_id] = now
+        reached("a broker refused a connection and is suspected")
         if self.metadata.is_controller:
             self.loop.create_task(self._fence(node_id, broker.incarnation))
         elif self.metadata.decided.controller_id == node_id:
@@ -403,6 +411,7 @@ class Controller:
             try:
                 if await store.wants_snapshot(image):
                     await store.write_snapshot(image, term.version)
+                    reached("a metadata snapshot was written")
                     log.info("metadata: a snapshot of %d entries was written", image.entry)
             except UnreadableMetadata as error:
                 self.metadata.failed(str(error))

@@ -23,6 +23,7 @@ from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError, name_of
+from ottla.wire.marks import reached
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class IsrChanges:
             if isr is None:
                 continue
             if partition.log.offline is not None and {*partition.isr} - {node for node, _ in isr}:
+                reached("a leader with a failed log has nobody leave")
                 partition.proposal_failed()
                 continue
             if leaving := {*partition.isr} - {node for node, _ in isr}:
@@ -181,6 +183,7 @@ class IsrChanges:
             try:
                 answer = await self._ask(self._request(rows))
             except (ProtocolError, TimeoutError) as error:
+                reached("the controller did not answer about an in-sync set")
                 log.info("the controller could not be reached: %s", error)
             else:
                 if answer.error_code == 0:
@@ -221,11 +224,13 @@ class IsrChanges:
             each = answers.get((partition.topic_id, partition.index))
             code = ErrorCode.UNKNOWN_SERVER_ERROR if each is None else each.error_code
             if code == ErrorCode.NOT_CONTROLLER:
+                reached("a proposed in-sync set met an older controller")
                 again.append((partition, row))
             elif code in AWAITED or not _is_open(partition, row):
-                pass
+                reached("a proposed in-sync set was overtaken")
             elif code != 0 or (each and each.partition_epoch <= row.partition_epoch):
                 partition.proposal_failed()
+                reached("a proposed in-sync set was refused")
                 log.info("%r: the in-sync set stays: %s", partition, name_of(code))
                 self.loop.call_later(AGAIN_SECONDS, self.isr_due, partition)
         return again

@@ -49,6 +49,7 @@ from ottla.replication.registration import (
     register,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
+from ottla.wire.marks import reached
 from ottla.wire.messages import BrokerHeartbeatRequest
 
 log = logging.getLogger("ottla.member")
@@ -245,6 +246,7 @@ class Member:
                 await register(self.coordination, registration)
                 return
             except DuplicateBroker as error:
+                reached("another process has the node id yet")
                 if self.loop.time() >= deadline:
                     raise
                 if not waits:
@@ -309,6 +311,7 @@ class Member:
             )
         elif self._is_removed(old, new):
             self.was_seen = True
+            reached("a live broker was declared gone")
             log.warning("the cluster has removed broker %d: it registers again", self.node_id)
             self._register_again(replace=True)
 
@@ -333,6 +336,7 @@ class Member:
             if self.metadata.term is not None:
                 self.controller.deposed()
             return
+        reached("a broker reached ZooKeeper again")
         log.info("ZooKeeper is connected again")
         self.metadata.read_on()
         self._register_again(replace=False)
@@ -354,6 +358,7 @@ class Member:
                 await self._register_anew(self.registration)
             self.controller.look()
         except CoordinationError as error:
+            reached("registering again failed")
             log.warning("registering again failed: %s", error)
             self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again)
         except (DuplicateBroker, UnreadableRegistration, UnreadableMetadata) as error:

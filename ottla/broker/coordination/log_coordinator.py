@@ -24,6 +24,7 @@ from ottla.wire.errors import (
     NotLeaderOrFollower,
     ProtocolError,
 )
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -126,6 +127,7 @@ class LogCoordinator(Generic[S]):
         partition = self._partition(index)
         partition.require_leader()
         if partition.topic_id != self._topic_id:
+            reached("a coordinator met a topic that was made again")
             raise NotLeaderOrFollower(f"{self.topic} was made again")
         if partition.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
@@ -156,6 +158,7 @@ class LogCoordinator(Generic[S]):
         """An append was lost, with the state that depends on it: reload the shard from its log."""
         partition = self.broker.replicas.partition(self.topic, index)
         if partition is not None and index in self.loads and not self._closed:
+            reached("a coordinator is loaded again after a lost append")
             self.loads.pop(index).cancel()
             self._begin_load(index, partition.leader_epoch)
 
@@ -187,6 +190,7 @@ class LogCoordinator(Generic[S]):
                 log.error("%s-%d cannot be read, keys are missing: %s", self.topic, index, error)
                 return
             except Exception as error:
+                reached("a coordinator could not be loaded and is tried again")
                 if str(error) != told:
                     told = str(error)
                     log.error(
@@ -257,6 +261,7 @@ class LogCoordinator(Generic[S]):
             # This process was stopped (a suspended machine, SIGSTOP). Heartbeats that arrived
             # meanwhile are in the sockets: read them before any session expires.
             self._waited = True
+            reached("a coordinator's timer was late")
             self._fire_at(now + LATE_SECONDS, now)
         else:
             self._waited = False

@@ -7,6 +7,7 @@ from ottla.groups.transactions.markers import TransactionMarker
 from ottla.groups.transactions.transitions import EPOCH_PER_TRANSACTION
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, InvalidProducerEpoch, ProtocolError
+from ottla.wire.marks import reached
 
 
 def later_marker(
@@ -20,6 +21,7 @@ def later_marker(
     state = partition.log.producers.get(producer.producer_id)
     if state is None or state.coordinator_epoch <= coordinator_epoch:
         return None
+    reached("a batch met the marker of a later coordinator")
     return ProtocolError(
         f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
         " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -36,6 +38,7 @@ def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
         and state.transaction_start >= 0
         and state.epoch == marker.epoch
     ):
+        reached("a late marker met the next transaction")
         raise InvalidProducerEpoch(
             f"the marker of an earlier transaction: {partition!r} has one with its epoch"
             f" {marker.epoch} open"

@@ -28,6 +28,7 @@ from ottla.wire.errors import (
     ProtocolError,
     UnknownTopicOrPartition,
 )
+from ottla.wire.marks import reached
 from ottla.wire.records import ControlType
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         slices = Slices()
         for _ in steps:
             if slices.over:
+                reached("the offsets of a transaction ended in slices")
                 self.loop.call_soon(self._end_offsets, steps, written)
                 return
         written(None)

@@ -20,6 +20,7 @@ from ottla.groups.routing import TRANSACTION_TOPIC, partition_for
 from ottla.groups.transactions.records import TopicIndex
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.marks import reached
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class TransactionVerifier:
             )
         except PeerUnavailable as error:
             # Every client retries this, also after the coordinator has moved.
+            reached("a transaction could not be verified")
             refusal = ProtocolError(str(error), ErrorCode.NOT_ENOUGH_REPLICAS)
             return dict.fromkeys(guards, refusal)
         return _verdicts(guards, _refusals(answer, guards), version)
@@ -141,6 +143,7 @@ class TransactionVerifier:
             partition, verdict.transactional_id, producer,
             self._coordinator_epoch(verdict.transactional_id),
         ):
+            reached("a transaction changed while a partition asked about it")
             raise ProtocolError(
                 f"the transaction was changed while {partition!r} asked about it; send it again",
                 ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -13,6 +13,7 @@ from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.replication.fetch_settings import FetchSettings
 from ottla.replication.fetcher import Fetcher
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -113,6 +114,7 @@ class ReplicaFetchers:
                 touched[leader] = source
             if self._waits_for_space(partition):
                 self.held_back[partition] = None
+                reached("a partition is not fetched as its disk is full")
             else:
                 self.held_back.pop(partition, None)
         for source in touched.values():
@@ -157,6 +159,7 @@ class ReplicaFetchers:
 
     def repaired(self, partition: Partition) -> None:
         """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
+        reached("a repaired log waits for its checkpoint")
         self.cut[partition] = None
         self.changed([partition])
         self._write_cuts()
@@ -202,6 +205,7 @@ class ReplicaFetchers:
                 transport = await self.peers.open_transport(source.node_id)
             except PeerUnavailable as error:
                 source.failures += 1
+                reached("a leader could not be reached")
                 log.log(
                     logging.WARNING if source.failures == 1 else logging.DEBUG,
                     "%d partitions cannot be fetched: %s", len(source.fetcher), error,
@@ -246,6 +250,7 @@ class ReplicaFetchers:
             if link is None:
                 continue
             if source.fetcher.outstanding and now - link.heard_at > self.silence_seconds:
+                reached("a silent link was replaced")
                 link.close(TimeoutError("nothing was received from it"))
                 self._ended(source)(TimeoutError("nothing was received from it"))
             elif now - link.heard_at > SWEEP_SECONDS:
@@ -279,6 +284,7 @@ class ReplicaFetchers:
                     source.fetcher.checkpointed(written)
                     self._go_on(source)
                 if full:
+                    reached("a truncation could not be checkpointed")
                     await asyncio.sleep(CUT_AGAIN_SECONDS)
         finally:
             self.cutting = None

@@ -18,6 +18,7 @@ from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import CorruptMessage, ProtocolError
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -103,6 +104,7 @@ class LogCleaner:
         except Abandoned as reason:
             log.info("%s", reason)
         except ProtocolError as error:
+            reached("compaction found damage")
             self.unreadable[target.log.directory] = list(target.log.segments[:-1])
             log.error("%s could not be read by compaction: %s", target.log.directory, error)
             self._doubt(partition, cleaner, error)

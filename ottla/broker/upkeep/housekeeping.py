@@ -29,6 +29,7 @@ from ottla.replication.controller.tokens import has_expired_tokens, remove_expir
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -234,6 +235,7 @@ class Housekeeping:
         """Open logs that a full disk, or a lack of descriptors, kept closed at the start."""
         replicas, image = self.broker.replicas, self.broker.image
         if replicas.put_off and replicas.open_again(image):
+            reached("partitions were opened again after a lack of room")
             self.broker.coordinators.follow(
                 MetadataImage.empty(), image, image.topics.keys()
             )

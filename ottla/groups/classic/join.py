@@ -23,6 +23,7 @@ from ottla.groups.errors import (
     UnknownMember,
 )
 from ottla.groups.records import GroupKey, Record
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer, Result
@@ -173,6 +174,7 @@ def _replace_static(
     group.last_joined = member_id
     for waiting in (old.awaits_join, old.awaits_sync):
         if waiting is not None:
+            reached("a static member took the place of one that waits")
             result.reply(waiting, FencedInstance(f"{member_id} took over the instance id"))
     result.cancel_timer(SESSION, group.group_id, old_id)
     arm_session(group, successor, result)
@@ -193,6 +195,7 @@ def _take_over(
     result: Result,
 ) -> None:
     """Keeps the generation; only the member's id changes, which is recorded."""
+    reached("a static member came back to a stable group")
     value = group.with_successor(old.member_id, member, result.wall_ms)
     result.records.append(Record(GroupKey(group.group_id), value))
     # The old member's session goes on: if the log refuses the record, it stays in the group.

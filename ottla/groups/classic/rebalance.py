@@ -19,6 +19,7 @@ from ottla.groups.classic.notes import (
 from ottla.groups.errors import RebalanceInProgress, UnknownMember
 from ottla.groups.records import GroupKey, Record
 from ottla.groups.result import RETRY_MS, Result
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.settings import GroupSettings
@@ -67,6 +68,7 @@ def refuse_syncs(group: ClassicGroup, result: Result) -> None:
     for member in group.members.values():
         member.assignment = b""
         if member.awaits_sync is not None:
+            reached("a SyncGroup was refused as its group rebalances again")
             result.reply(member.awaits_sync, RebalanceInProgress("the group rebalances again"))
             member.awaits_sync = None
         arm_session(group, member, result)
@@ -87,6 +89,7 @@ def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
     if group.state is not ClassicState.PREPARING:
         return
     if group.came_from_empty and group.joined_in_delay and group.delay_left_ms > 0:
+        reached("the initial delay of a group was extended")
         group.joined_in_delay = False
         delay_ms = min(settings.group_initial_rebalance_delay_ms, group.delay_left_ms)
         group.delay_left_ms = max(
@@ -102,6 +105,7 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
     result.cancel_timer(JOIN, group.group_id)
     late = [m for m in group.members.values() if m.awaits_join is None and m.instance_id is None]
     for member in late:
+        reached("a member that did not rejoin was removed")
         note_member(
             group, member, "did_not_join", result, timeout_ms=group.rebalance_timeout_ms
         )
@@ -112,6 +116,7 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
         result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
         return
     if not group.members:
+        reached("a classic group became empty at the end of a join")
         record = Record(GroupKey(group.group_id), group.emptied(result.wall_ms))
         result.records.append(record)
         note_emptied(group, result)
@@ -157,6 +162,7 @@ def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
         return
     if group.pending_syncs:
         for member_id in list(group.pending_syncs):
+            reached("a member that never synced was removed")
             removed = group.remove(member_id)
             if removed is not None:
                 timeout_ms = group.rebalance_timeout_ms
@@ -170,6 +176,7 @@ def session_timer_fired(
 ) -> None:
     """Removes a member that sent nothing for its session timeout."""
     if member_id in group.pending_joins:
+        reached("a member id was assigned and never used")
         group.pending_joins.discard(member_id)
         complete_if_joined(group, result)
         return
@@ -183,6 +190,7 @@ def session_timer_fired(
         return
     if not member.is_new and (member.awaits_join is not None or member.awaits_sync is not None):
         return  # its request is pending; its session restarts with our reply
+    reached("the session of a classic member ended")
     timeout_ms = member.session_timeout_ms
     if member.is_new:
         timeout_ms = settings.group_new_member_join_timeout_ms
@@ -198,6 +206,7 @@ def remove(group: ClassicGroup, member: ClassicMember, result: Result) -> None:
     """Removes a member and refuses its pending requests."""
     for waiting in (member.awaits_join, member.awaits_sync):
         if waiting is not None:
+            reached("a member was removed while it waited")
             result.reply(waiting, UnknownMember("the member was removed while it waited"))
     member.awaits_join = member.awaits_sync = None
     group.remove(member.member_id)

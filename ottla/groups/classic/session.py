@@ -24,6 +24,7 @@ from ottla.groups.errors import (
 )
 from ottla.groups.records import GroupKey, Record
 from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer, Result
@@ -38,6 +39,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
     """
     member = group.check_member(request.member_id, request.instance_id)
     if request.generation != group.generation:
+        reached("a SyncGroup of an old generation")
         raise IllegalGeneration(f"the generation is {group.generation}, not {request.generation}")
     if _differ(request.protocol_type, group.protocol_type) or _differ(
         request.protocol, group.protocol
@@ -56,6 +58,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         result.reply(answer, Synced(group.protocol_type, group.protocol, member.assignment))
         return
     if member.awaits_sync is not None:
+        reached("a SyncGroup was sent twice")
         result.reply(member.awaits_sync, RebalanceInProgress("a later SyncGroup took over"))
     member.awaits_sync = answer
     if group.leader == member.member_id:

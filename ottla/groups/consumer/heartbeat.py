@@ -29,6 +29,7 @@ from ottla.groups.records import (
 )
 from ottla.groups.result import RETRY_MS, Result
 from ottla.wire.errors import InvalidRequest
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Cluster
@@ -279,6 +280,7 @@ def _find(
             same = owner is None or owner.member_id == request.member_id
             classic = owner is not None and owner.value.classic is not None
             if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):
+                reached("an instance id is in use")
                 raise UnreleasedInstance(
                     f"instance id {request.instance_id} belongs to member {owner.member_id}"
                 )
@@ -302,6 +304,7 @@ def _find(
 def _check_epoch(member: ConsumerMember, request: Beat) -> None:
     told, known = request.member_epoch, member.epoch
     if told > known:
+        reached("a member is ahead of its coordinator")
         raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
     # A reply with a new epoch may have been lost: the previous one is still accepted, unless the
     # member claims to own what it was not given.
@@ -361,6 +364,7 @@ def _enter(
         draft.put(member_id, value)
     current = member.current
     if member.epoch == LEFT_FOR_NOW:
+        reached("a static member came back after it had left for now")
         current = CurrentMemberValue(0, 0, MemberState.STABLE, current.assigned, {})
     return current
 
@@ -372,6 +376,7 @@ def take_place(
 
     The timers of the former one stay: it is still there if the log refuses the records.
     """
+    reached("a static member came back with another member id")
     target = draft.targets.get(former.member_id, frozenset())
     draft.drop(former.member_id)
     draft.put(member_id, value)
@@ -394,6 +399,7 @@ def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster)
             raise FencedInstance(f"instance id {request.instance_id} was taken over")
     if request.member_epoch == LEFT_FOR_NOW:
         current = member.current
+        reached("a static member left for now")
         left = CurrentMemberValue(LEFT_FOR_NOW, current.epoch, current.state, current.assigned, {})
         key = CurrentMemberKey(group.group_id, member.member_id)
         result.records.append(Record(key, left))
@@ -449,6 +455,7 @@ def session_timer_fired(
         after_ms = member.deadline_ms - result.tick_ms
         result.set_timer(SESSION, group.group_id, member_id, after_ms=after_ms)
     else:
+        reached("the session of a KIP-848 member ended")
         classic = member.value.classic
         timeout_ms = session_ms(cluster.group_settings(group.group_id), settings)
         if classic is not None:
@@ -462,6 +469,7 @@ def rebalance_timer_fired(
     """Removes a member that does not give up what others wait for."""
     member = group.members.get(member_id)
     if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
+        reached("a member that did not give up its partitions was removed")
         remove(
             group, [member], result, cluster, "did_not_revoke",
             timeout_ms=member.value.rebalance_timeout_ms,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.groups.by_topic import by_topic
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer
@@ -130,6 +131,10 @@ class Ending:
         self._open -= 1
         assert self._open >= 0, "each marker is reported once"
         if error is None or error.code in _SETTLED:
+            if error is not None and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+                reached("a partition with a newer epoch needs no marker")
+            if error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                reached("a deleted partition needs no marker")
             self.remaining.discard(partition)
         if not self._driving and not self._open:
             settled(self)

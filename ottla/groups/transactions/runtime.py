@@ -19,6 +19,7 @@ from ottla.groups.transactions.shard import (
     TransactionShard,
 )
 from ottla.wire.errors import InvalidRequest, ProtocolError
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer, MarkersDue, Result
@@ -87,11 +88,13 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         # nor for the record of the completion.
         ending.release()
         if ending.remaining:
+            reached("markers could not be written and are tried again")
             self._try_again(shard, ending, MARKER_RETRY_MS)
             return
 
         def completed(reply: Any) -> None:
             if isinstance(reply, ProtocolError):
+                reached("the completion of a transaction was refused")
                 # For example on a full disk: the id must not stay in the ending state for ever.
                 self._try_again(shard, ending, MARKER_RETRY_MS)
 
@@ -111,6 +114,7 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         one."""
         live = self._live.get(shard.partition)
         if live is None or live.shard is not shard:
+            reached("markers were written after their coordinator had moved")
             return      # its current coordinator continues writing the markers
         result = self._turn(live)
         operation(result)

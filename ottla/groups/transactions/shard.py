@@ -30,6 +30,7 @@ from ottla.groups.transactions.records import (
     TransactionValue,
 )
 from ottla.wire.errors import ProtocolError
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.settings import TransactionSettings
@@ -114,7 +115,9 @@ class TransactionShard:
             if value is None or value.state is not TransactionState.ONGOING:
                 raise
             if value.is_exhausted and new_id is None:
+                reached("an open transaction of an exhausted producer id is initialised")
                 raise NeedsProducerId("a new producer id is needed") from None
+            reached("an open transaction was aborted by InitProducerId")
             aborted = transitions.aborted(value, result.wall_ms, new_id)
             result.records.append(TransactionRecord(transactional_id, aborted))
             result.markers.append(MarkersDue(transactional_id, answer, error.kept()))
@@ -136,6 +139,7 @@ class TransactionShard:
         value = transitions.with_partitions(before, producer, partitions, version, result.wall_ms)
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
+                reached("a partition was added to a transaction again")
                 self.confirm(transactional_id, result)      # else the epoch says which it is
             return
         if before is None or before.state is not TransactionState.ONGOING:
@@ -183,6 +187,7 @@ class TransactionShard:
             before, request.producer, request.commit, request.version, result.wall_ms, new_id
         )
         if value is before:
+            reached("EndTxn was repeated")
             self.confirm(transactional_id, result)
             result.reply(answer, value)
             return
@@ -194,6 +199,7 @@ class TransactionShard:
         # If the log refuses the record, the transaction must not stay open for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
+        reached("a transaction was aborted for its age")
         prepared = transitions.aborted(value, result.wall_ms)
         result.records.append(TransactionRecord(transactional_id, prepared))
         result.markers.append(MarkersDue(transactional_id, None, None))
@@ -247,6 +253,7 @@ class TransactionShard:
             if value is None or value.is_ending or value.state is TransactionState.ONGOING:
                 continue
             if value.updated_ms <= before_ms:
+                reached("a transactional id expired")
                 result.records.append(TransactionRecord(transactional_id, None))
         if self._unseen:
             result.set_timer(EXPIRE_NEXT, "", after_ms=NEXT_SLICE_MS)
@@ -261,6 +268,8 @@ class TransactionShard:
         """Applies one record, in the log's order. Nothing else changes durable state."""
         transactional_id, value = record
         if value is not None and value is self.transactions.get(transactional_id):
+            if value.is_ending:
+                reached("a state was confirmed while its transaction ends")
             return                                  # confirmed: its ending goes on
         if value is None:
             self.transactions.pop(transactional_id, None)
@@ -276,9 +285,11 @@ class TransactionShard:
         transactions."""
         for transactional_id, value in self.transactions.items():
             if value.is_ending:
+                reached("a coordinator was loaded between the two records of an end")
                 result.markers.append(MarkersDue(transactional_id, None, None))
             elif value.state is TransactionState.ONGOING:
                 left_ms = value.started_ms + value.timeout_ms - result.wall_ms
+                reached("a coordinator was loaded with an open transaction")
                 # Setting back the wall clock must not keep a transaction open for ever.
                 after_ms = min(max(left_ms, 0), value.timeout_ms)
                 result.set_timer(TIMEOUT, transactional_id, after_ms=after_ms)

@@ -27,6 +27,7 @@ from ottla.groups.transactions.records import (
     TransactionValue,
     is_exhausted,
 )
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.records import Producer
@@ -57,6 +58,7 @@ def initialised(
         expected.producer_id == value.previous_producer_id and is_exhausted(expected.epoch)
     )
     if not known:
+        reached("a producer came back whose id was replaced")
         raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another one")
     if value.is_ending or value.state is TransactionState.ONGOING:
         raise ConcurrentTransactions("the previous transaction has not ended yet")
@@ -64,6 +66,7 @@ def initialised(
     if repeated:
         if expected.epoch != value.last_epoch:
             raise ProducerFenced(f"epoch {expected.epoch} was replaced by {value.epoch}")
+        reached("a recovering producer repeats its InitProducerId")
         if value.epoch < EPOCH_MAX:
             return _emptied(value, timeout_ms, wall_ms)
     if value.is_exhausted:
@@ -107,6 +110,7 @@ def check_owner(value: TransactionValue | None, producer: Producer) -> Transacti
             f"not {producer.producer_id}"
         )
     if value.epoch != producer.epoch:
+        reached("a fenced producer asked for its transaction")
         raise ProducerFenced(f"epoch {producer.epoch} is not the current epoch {value.epoch}")
     return value
 
@@ -149,6 +153,7 @@ def check_partition(
     if value.is_ending:
         raise ConcurrentTransactions("the previous transaction has not ended yet")
     if partition not in value.partitions:
+        reached("a partition is not in the transaction of its batch")
         raise TransactionAbortable(
             f"{partition[0]}-{partition[1]} was not added to the producer's transaction"
         )
@@ -200,6 +205,7 @@ def _ended_with_epoch(
     if value.is_ending:
         if not repeats:
             raise ProducerFenced(f"epoch {producer.epoch} is not that of the transaction")
+        reached("EndTxn was repeated while the transaction ends")
         if value.commits == commit:
             raise ConcurrentTransactions("the transaction is already ending")
         raise _ended_otherwise(value, commit)
@@ -261,6 +267,7 @@ def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
     before that fix returns INVALID_TXN_STATE, which terminates them.
     """
     if commit:
+        reached("a commit met the abort of its transaction")
         return ProducerFenced("the transaction was open for too long and has been aborted")
     return _cannot_end(value, commit)
 

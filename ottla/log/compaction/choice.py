@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.segment import Segment
+from ottla.wire.marks import reached
 
 
 class Cleanable(NamedTuple):
@@ -55,6 +56,8 @@ def cleanable(
     lag_ms = log.config.min_compaction_lag_ms
     count = 0
     for segment in dirty:
+        if segment.end_offset > limit and limit == log.recovery_point:
+            reached("compaction waits for a flush")
         if segment.end_offset > limit or (
             lag_ms > 0 and segment.largest_timestamp(patient) > now_ms - lag_ms
         ):

@@ -30,6 +30,7 @@ from ottla.log.partition.index_rebuilds import IndexRebuild
 from ottla.log.partition.reread import Reread
 from ottla.log.partition.segment import Segment
 from ottla.wire.errors import CorruptMessage, StorageFailed
+from ottla.wire.marks import reached
 
 READ_SIZE = 1 << 20
 
@@ -183,10 +184,12 @@ class Cleaner:
     def _check(self, sources: list[Segment]) -> None:
         log = self.log
         if log.offline is not None or log.directory != self.directory:
+            reached("a log was closed or failed while it was cleaned")
             raise Abandoned(f"{self.directory} was closed while it was cleaned")
         if log.segments is not self.segments or any(
             source not in log.segments for source in sources
         ):
+            reached("a log lost segments while it was cleaned")
             raise Abandoned(f"{self.directory} lost segments while it was cleaned")
 
     def _index(self, work: CleanerPass, sources: list[Segment]) -> Steps:
@@ -204,6 +207,7 @@ class Cleaner:
                 yield from self._ready(scan, [source])
                 done = work.index(scan, self.log.clock, self.slice_seconds)
                 if done is None:
+                    reached("compaction filled its table of keys")
                     return
                 if done:
                     break
@@ -252,16 +256,20 @@ class Cleaner:
         cleaned.finish()
         aborted, work.transactions.kept = work.transactions.kept, []
         if len(group) == 1 and work.changes == before:
+            reached("compaction left a segment unchanged")
             self._discard(cleaned)
             return
         files = cleaned.files_to_sync(sealed=True)
         if aborted:
             index = TransactionIndex(self.disk, cleaned.path(".txnindex"))
+            reached("compaction kept an aborted transaction")
             for entry in aborted:
                 index.append(entry)
             files.append(self.disk.open(index.path))
         yield from self._sync(SyncTask(self.disk, files))
         self._check(group)
+        if len(group) > 1:
+            reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
         # The next group may drop a tombstone only after the records it deletes are durably gone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))

@@ -10,6 +10,7 @@ from libc.string cimport memmove
 
 from ottla.log.files.control_batches cimport Marker, read_marker
 cimport ottla.wire.batch as fields
+from ottla.wire.marks cimport reached
 from ottla.wire.errors import (
     DuplicateSequence, ErrorCode, InvalidProducerEpoch, OutOfOrderSequence, ProtocolError,
 )
@@ -103,12 +104,14 @@ cdef class Producers:
         if state is None:
             raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1 (none)")
         if epoch < state.epoch:
+            reached("a batch of a fenced producer")
             raise InvalidProducerEpoch(
                 f"producer {state.producer_id} now has epoch {state.epoch}, "
                 f"a batch with epoch {epoch} comes from an instance that has been fenced")
         if epoch != state.epoch:
             # A new epoch begins at sequence 0, unless the old one is not known.
             if first > 0 and state.epoch != -1:
+                reached("a new epoch began in the middle of its sequence")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
                     "not 0")
@@ -121,6 +124,8 @@ cdef class Producers:
         for at in range(state.kept - 1, -1, -1):
             if (state.last_sequences[at] == last
                     and sequence_after(first, state.offset_deltas[at]) == last):
+                if at < state.kept - 1:
+                    reached("a producer repeated a batch before its last one")
                 self.repeated_timestamp = state.timestamps[at]
                 return state.last_offsets[at] - state.offset_deltas[at]
         if state.kept and epoch != -1:
@@ -130,9 +135,11 @@ cdef class Producers:
                     # After a restart a client may repeat a batch before the one in the snapshot.
                     # Clients take this error for success; of OUT_OF_ORDER_SEQUENCE_NUMBER, which
                     # Kafka answers, they make a new producer and a second copy.
+                    reached("a batch was repeated whose offset is not known any more")
                     raise DuplicateSequence(
                         f"producer {state.producer_id} sent sequences up to {last} before; "
                         "their offset is not known any more")
+                reached("a batch came out of order")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} sent sequence {first} after "
                     f"{state.last_sequences[state.kept - 1]}")
@@ -151,6 +158,7 @@ cdef class Producers:
         unwritten = self.unwritten.get(fields.producer_id(batch))
         if (unwritten is not None and unwritten[0] == fields.producer_epoch(batch)
                 and first != unwritten[1] and follows_or_is(first, unwritten[1])):
+            reached("a batch came after one that could not be written")
             raise OutOfOrderSequence(
                 f"producer {fields.producer_id(batch)} sent sequence {first}, but its sequence "
                 f"{unwritten[1]} could not be written and has to be sent again first")
@@ -175,6 +183,7 @@ cdef class Producers:
 
     cdef int64_t check_transactional(self, const uint8_t *batch, ProducerState state) except -2:
         if state.transaction_start >= 0 and not fields.attributes(batch) & fields.TRANSACTIONAL:
+            reached("a batch outside of the open transaction")
             raise ProtocolError(
                 f"producer {state.producer_id} has an open transaction since offset "
                 f"{state.transaction_start}; a batch outside of it is not allowed",
@@ -230,6 +239,8 @@ cdef class Producers:
         if marker.commits:
             return None
         # Transactions are kept in the order of their first offsets.
+        if self.open_transactions and next(iter(self.open_transactions.values())) < first:
+            reached("a transaction was aborted while an earlier one is open")
         stable = next(iter(self.open_transactions.values()), last + 1)
         return state.producer_id, first, last, stable
 
@@ -269,10 +280,12 @@ cdef class Producers:
         if state is None or not marker.valid:
             return
         if fields.producer_epoch(at) < state.epoch:
+            reached("a marker of an old producer epoch")
             raise InvalidProducerEpoch(
                 f"producer {state.producer_id} now has epoch {state.epoch}, "
                 f"the marker has epoch {fields.producer_epoch(at)}")
         if marker.coordinator_epoch < state.coordinator_epoch:
+            reached("a marker of an old coordinator")
             raise ProtocolError(
                 f"the marker comes from coordinator epoch {marker.coordinator_epoch}, "
                 f"{state.coordinator_epoch} is known", ErrorCode.TRANSACTION_COORDINATOR_FENCED)
@@ -304,6 +317,7 @@ cdef class Producers:
         ]
         for producer_id in expired:
             del self.states[producer_id]
+            reached("a producer expired")
         assert self.open_transactions.keys() <= self.states.keys(), "an open transaction is kept"
         self.unwritten = {
             producer_id: unwritten for producer_id, unwritten in self.unwritten.items()

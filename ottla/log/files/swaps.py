@@ -10,6 +10,7 @@ their place. Reference: the files of the same names in Apache Kafka.
 from ottla.log.files.batch_scan import BatchScan
 from ottla.log.files.disk import Disk
 from ottla.wire.batch import BatchHeader
+from ottla.wire.marks import reached
 
 SWAP = ".swap"
 SUFFIXES = (".txnindex", ".log", ".index", ".timeindex")
@@ -23,6 +24,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         base, final = offset_in(name), name.removesuffix(SWAP)
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
+            reached("a swapped segment was not whole")
             # Not what was synced at that time; the segments that it was made from still exist.
             disk.unlink(f"{directory}/{name}")
             continue

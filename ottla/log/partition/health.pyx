@@ -12,6 +12,8 @@ from ottla.log.files.disk import is_passing
 from ottla.log.partition import loading
 from ottla.wire.errors import StorageFailed
 
+from ottla.wire.marks cimport reached
+
 log = logging.getLogger("ottla.storage")
 
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
@@ -49,8 +51,10 @@ cdef class LogHealth:
     def refuse(self, what, error):
         """Raises StorageFailed for an OSError; takes the log offline unless it may pass."""
         if not is_passing(error):
+            reached("a write failed for good")
             self.fail(f"{what}: {error}")
         elif self.on_refusal is not None:
+            reached("a full disk refused a write")
             self.on_refusal(error)
         raise StorageFailed(self.offline or f"{self.directory}: {what}: {error}") from error
 
@@ -100,6 +104,7 @@ cdef class LogHealth:
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
         it cannot be written; unless the disk is only full, its directory has failed then.
         """
+        reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset
         self.offline = self.offline or str(damage)
         try:

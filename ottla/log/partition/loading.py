@@ -44,6 +44,7 @@ from ottla.log.partition.reread import Reread
 from ottla.log.partition.segment import Segment
 from ottla.log.partition.trust import epochs_fit, snapshot_fits
 from ottla.wire.errors import CorruptMessage
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.log.partition.readable_log import ReadableLog
@@ -212,6 +213,7 @@ def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> Names:
         return {}
     remove_unfinished(disk, directory, kinds, open_files)
     if SWAP in kinds:
+        reached("a start completes swaps of compaction")
         complete_swaps(disk, directory, [name for kind in kinds.values() for name in kind])
         kinds = by_suffix(disk.listdir(directory))
     return kinds
@@ -371,11 +373,14 @@ def judge(
     path = segment.path(".log")
     if end_offset < recovery_point:
         disk.write_atomically(segment.path(".damaged"), f"{position} {reason}\n".encode())
+        reached("a log is damaged below its recovery point")
         return Damage(path, position, reason, end_offset)
     file = segment.data_file()
     if number + 1 == len(segments) and find_valid_batch(file, position, size, end_offset) is None:
+        reached("a torn write was cut off")
         cut(file, position)
         return None
+    reached("a hole was cut off")
     aside = segment.path(f".{position}.quarantine")
     # A start that ends before others know of it leaves a log that is sound, and too short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
@@ -397,6 +402,7 @@ def cut_before(directory: str, names: Collection[str], end_offset: int) -> Damag
     if not names:
         return None
     path = f"{directory}/{min(names).removesuffix(CUT)}.log"
+    reached("a start that was not finished had cut off a hole")
     reason = "a start that was not finished has cut off what follows"
     return Damage(path, 0, reason, end_offset, f"{directory}/*.quarantine")
 
@@ -487,6 +493,7 @@ def load_epochs(
     if known is not None:
         return known
     epochs = LeaderEpochs()
+    reached("leader epochs were read from the batches")
     for segment in segments:
         note_epochs(segment.data_file(), segment.size, epochs)
     return epochs
@@ -593,6 +600,7 @@ def newest_snapshot(
             if segments and not snapshot_fits(
                 found, offset, segments, forgotten_ms, patient
             ):
+                reached("a producer snapshot is of another log")
                 continue
         except (ValueError, FileNotFoundError, SegmentDamaged):
             continue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.log.files.disk import Disk
 from ottla.log.partition.loading import offset_in
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.log.partition.partition_log import PartitionLog
@@ -33,6 +34,7 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     damaged = log.damage.path.rpartition("/")[2]
     base = offset_in(damaged) if damaged.endswith(".log") else EVERYTHING
     if base < log.first_dirty_offset:
+        reached("damage in what compaction went over puts everything aside")
         base = EVERYTHING
     try:
         return base, _rename(log.disk, log.directory, base)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.wire.marks import reached
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -68,6 +70,7 @@ class Deletions:
     def keep_in_place(self, key: Partition, path: str) -> None:
         """Schedule the removal of a directory that keeps its name until then."""
         self.in_place[key] = path
+        reached("a full disk keeps a deleted directory under its name")
 
     def removed_in_place(self, key: Partition) -> None:
         """Note that such a directory is gone: its name may be used again."""
@@ -77,6 +80,7 @@ class Deletions:
         """Make what is deleted in a log directory due now: it is full. Directories that belong to
         no topic stay, as long as an operator wants."""
         inside = parent + "/"
+        reached("a full disk hastens deletions")
         self.files = [(0 if path.startswith(inside) else at, path) for at, path in self.files]
         self.directories = [
             (0 if path.startswith(inside) and path.endswith("-delete") else at, path)

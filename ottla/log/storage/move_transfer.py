@@ -19,6 +19,7 @@ from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.move_record import MOVE_RECORD, MoveRecord, encode
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 STEP_BYTES = 8 << 20
 """Bytes that one copy step copies and syncs."""
@@ -77,6 +78,7 @@ class Copy:
                 self.copy(piece, not (only_needed and piece.target.endswith(MADE_ANEW)))
         except FileNotFoundError:
             self.vanished = True
+            reached("a file vanished while a log moved")
             return
         if self.epochs is not None:
             self.disk.write_atomically(f"{self.directory}/{loading.EPOCHS}", self.epochs)
@@ -137,6 +139,7 @@ class Move:
     def check(self) -> None:
         """Raises MoveFailed if it cannot continue, LogCut if it has to begin anew."""
         if self.given_up:
+            reached("a move between directories was cancelled")
             raise MoveFailed(f"the move of {self.name} to {self.target.path} was cancelled")
         for reason in (self.log.offline, self.source.offline, self.target.offline):
             if reason is not None:
@@ -145,6 +148,7 @@ class Move:
         if self.listed is None:
             self.listed = segments
         if segments is not self.listed:
+            reached("a log was cut while it moved to another directory")
             raise LogCut(f"{self.name} was cut: its move to {self.target.path} begins anew")
 
     def begin(self) -> None:
@@ -169,6 +173,7 @@ class Move:
             if current.get(base) is not segment:
                 self.reached.pop(base, None)
                 self.sealed.discard(base)
+                reached("retention or compaction removed a segment of a log that moves")
                 self.doubted.discard(base)
                 copy.removed += [self.inside(segment.path(suffix)) for suffix in SEGMENT_FILES]
         self.segments = current
@@ -281,6 +286,7 @@ class Move:
                 raise                          # a full disk had no room for its name
             # Both copies are the same now: whichever the next start takes is correct, as long as
             # nothing is written to either.
+            reached("it is unknown whether a move is final")
             log.health.watch(None)             # the source directory has not failed
             log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
             self.storage.fail(self.target, f"a move's record could not be synced: {error}")
@@ -352,6 +358,7 @@ class Move:
         """A rename has failed: the record stays, and a start repeats it. A full disk may only have
         had no room for the name."""
         self.left = f"{what}: {error}"
+        reached("a move is left to the next start")
         if not is_passing(error):
             self.storage.fail(directory, self.left)
 

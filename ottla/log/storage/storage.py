@@ -30,6 +30,7 @@ from ottla.log.storage.placement import Placement
 from ottla.log.storage.recovery_task import LogRecovery, Wanted
 from ottla.log.storage.reserve import Reserve
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.log.storage.move_transfer import Move
@@ -252,6 +253,7 @@ class Storage:
         log.health.watch(self.failures[home.path], self.refusals[home.path])
         away = [each for each in self.directories if each.offline is not None]
         if self.started and key not in home.partitions and away:
+            reached("a partition began while a log directory was away")
             void_copies.begin(home, key, topic_id, away)
         home.partitions.add(key)
         return log
@@ -289,6 +291,7 @@ class Storage:
         """Of several directories with a name, the one of this topic; the others are put aside."""
         # The first of them may be gone: deleting its topic may have removed it meanwhile.
         homes = [self.homes.pop(key)] if key in self.homes else []
+        reached("a partition was found in two log directories")
         named = [*homes, *self.rivals.pop(key)]
         right = next((each for each in named if each.topic_id(key) == topic_id), None)
         for each in named:
@@ -307,6 +310,7 @@ class Storage:
         self.disk.rename(home.file(name), stray)
         self.disk.sync_directory(home.path)
         self.deletions.add_stray(stray)
+        reached("a directory of an older topic was put aside")
         if self.homes.get(key) is home:
             self.forget(key)
         else:
@@ -340,6 +344,7 @@ class Storage:
             self.forget(key)            # its checkpoints are of the topic that goes
             return
         if home.offline is not None:
+            reached("a topic was deleted whose log directory is offline")
             # Its files stay. If they reappear, they belong to no topic, or to an older one.
             self.forget(key)
             return
@@ -376,6 +381,7 @@ class Storage:
         """Takes a directory with all its logs offline for good: only a restart brings it back."""
         if directory.offline is not None:
             return
+        reached("a log directory failed")
         directory.offline = f"log directory {directory.path} is offline: {reason}"
         for key, log in self.logs.items():
             if self.homes[key] is directory:

@@ -43,6 +43,7 @@ from ottla.replication.metadata import (
     PartitionState,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
+from ottla.wire.marks import reached
 
 PARTITIONS_AT_A_TIME = 1000
 """Partitions that one decision changes at most."""
@@ -254,6 +255,7 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
             leader, isr = state.leader, state.isr
             if leader == node_id or leader not in available(image, state, isr):
                 # Nobody leaves for a leader that is gone, which `repair` has not come to yet.
+                reached("a broker that stops hands over a partition")
                 leader, isr = elect(image, state, isr)
             if leader not in (node_id, NO_LEADER):
                 isr = tuple(node for node in isr if node != node_id)
@@ -286,4 +288,5 @@ def _preferred(image: MetadataImage) -> Iterator[Change]:
             # Without a leader the longest log is being looked for, or a better replica waited for.
             if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):
                 wanted = min_isr(image, topic.name)
+                reached("a preferred replica leads again")
                 yield topic.name, index, moved(state, first, state.isr, wanted)

@@ -33,6 +33,7 @@ from ottla.replication.metadata import (
     PartitionState,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError
+from ottla.wire.marks import reached
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
@@ -114,6 +115,8 @@ def moved(
         last = tuple(n for n in out if n in before and n not in elr)
     # Nobody has more than the leader: should its power fail again, that is another doubt.
     doubtful = tuple(node for node in extra.doubtful if node in isr and node != leader)
+    if leader in extra.doubtful:
+        reached("a doubtful replica leads")
     return changed(state, leader, isr, extra._replace(
         elr=elr, last_elr=last, doubtful=doubtful,
         lost=tuple(node for node in extra.lost if node in isr),
@@ -160,15 +163,20 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
         if node not in image.leaving:
             return node, isr
     if state.leader in there:
+        reached("a leader that is shutting down has no successor yet")
+    if state.leader in there:
         return state.leader, isr
     extra = state.extra or NONE
     for node in trusted(state, [node for node in extra.elr if node in live]):
         if node not in image.leaving:
+            reached("an eligible replica outside the in-sync set was elected")
             return node, (node,)
     if all_doubtful(image, state):
         candidates = _may_lead(image, state)
         if len(candidates) == 1:
+            reached("the only live replica leads although it is doubtful")
             return candidates[0], candidates
+    reached("nobody can lead a partition")
     return NO_LEADER, isr
 
 
@@ -229,6 +237,7 @@ def longest(
     ]
     if not nodes or not (unclean or needed <= set(nodes)):
         raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+    reached("the longest log is elected")
     return max(nodes, key=lambda node: (
         ends[node].last_epoch, ends[node].end, node in state.isr, -state.replicas.index(node)
     ))
@@ -278,20 +287,25 @@ def distrusted_state(
         others = tuple(node for node in state.isr if node != node_id)
         if trusted(state, available(image, state, others)) or (lost and others):
             leader = NO_LEADER if state.leader == node_id else state.leader
+            reached("a replica that may have lost records leaves the in-sync set")
             return moved(state, leader, others, wanted, distrusted=(node_id,))
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
         gone = tuple(node for node in extra.lost if node != node_id)
         if lost or node_id in extra.lost:
             # Once a log was missing it stays so: what is there now began after that.
             gone += (node_id,)
+            reached("the only replica in sync has lost its log")
         else:
             doubtful += (node_id,)
+            reached("a doubtful replica stays in sync as nobody is better")
         awaited = {*extra.awaited}
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
             # Otherwise it has led nothing since, and those of its earlier end are known.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
+            if awaited:
+                reached("a doubtful replica waits for those that stopped with it")
         extra = extra._replace(
             doubtful=doubtful, lost=gone,
             awaited=tuple(node for node in state.replicas if node in awaited),
@@ -320,6 +334,7 @@ def offline_state(
     isr = others if trusted(after, available(image, after, others)) else state.isr
     leader = state.leader
     if leader == node_id:
+        reached("a leader lost its log directory")
         leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, wanted, distrusted=(node_id,))
     return _once(state, after)._replace(leader_epoch=state.leader_epoch + 1)
@@ -341,6 +356,7 @@ def back_state(
     after = online_state(state, node_id)
     if after is state or after.leader != NO_LEADER:
         return after
+    reached("a repaired directory brings back a leader")
     return _once(state, repaired_state(image, after, wanted))
 
 
@@ -356,4 +372,5 @@ def without_eligible(state: PartitionState) -> PartitionState:
     """No replica outside the in-sync set is eligible any more: min.insync.replicas changes."""
     if state.extra is None or not (state.extra.elr or state.extra.last_elr):
         return state
+    reached("min.insync.replicas changed while replicas were eligible")
     return changed(state, state.leader, state.isr, state.extra._replace(elr=(), last_elr=()))

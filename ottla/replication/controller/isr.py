@@ -14,6 +14,7 @@ from ottla.replication.controller.elections import available, min_isr, moved
 from ottla.replication.controller.reassignment import completed
 from ottla.replication.metadata import Decision, MetadataImage, PartitionState, TopicImage
 from ottla.wire.errors import ErrorCode
+from ottla.wire.marks import reached
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 Proposal = AlterPartitionRequest.Topic.Partition
@@ -79,6 +80,7 @@ def _decide(
     if broker_id != state.leader:
         return state, int(ErrorCode.INVALID_REQUEST)
     if proposal.partition_epoch < state.partition_epoch:
+        reached("a leader proposed an in-sync set from an old partition epoch")
         return state, int(ErrorCode.INVALID_UPDATE_VERSION)
     return state, _check_members(image, state, _members(proposal))
 
@@ -104,5 +106,6 @@ def _check_members(
         if node_id in image.leaving or not available(image, state, (node_id,)) or (
             member.broker_epoch not in (-1, image.brokers[node_id].epoch)
         ):
+            reached("a replica that was to join is ineligible")
             return int(ErrorCode.INELIGIBLE_REPLICA)
     return 0

@@ -37,6 +37,7 @@ from ottla.replication.placement import (
     require_assignment,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
+from ottla.wire.marks import reached
 
 Nodes = tuple[int, ...]
 
@@ -147,6 +148,7 @@ def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes
     if trusted(state, available(image, state, in_sync)):
         return
     if dropped & {*state.isr, *(state.extra or NONE).elr, *image.brokers}:
+        reached("a reassignment would drop the only good copy")
         raise InvalidReplicaAssignment(
             f"None of {list(left)} is known to have all records: reassign the partition once it has"
             " a leader."
@@ -163,6 +165,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
             f"None of the former replicas {list(original)} is in sync: the records would be lost."
         )
     _require_everything(image, state, original)
+    reached("a reassignment was cancelled")
     extra = before._replace(adding=(), removing=())
     # Those that were to go are last; their place in the order of preference is not kept.
     return _placed(image, state, original, extra, least)
@@ -178,6 +181,7 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
         return state
     if len(left) < min(least, len(target)) or not trusted(state, available(image, state, left)):
         return state
+    reached("a reassignment was completed")
     return _placed(image, state, target, extra._replace(adding=(), removing=()), least)
 
 
@@ -193,6 +197,7 @@ def _placed(
     after = state._replace(replicas=replicas, isr=isr, extra=extra)
     leader = state.leader
     if leader not in replicas:
+        reached("a reassignment moves the leadership")
         leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, least)
     others = set(replicas) != set(state.replicas) or leader != state.leader

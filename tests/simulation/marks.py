@@ -39,8 +39,10 @@ def marks() -> dict[str, str]:
 @cache
 def excuses(brokers: int) -> dict[str, str]:
     """Marks and files (or folders) of marks that runs need not reach, with the reasons."""
-    kind = "one_broker" if brokers == 1 else "several_brokers"
-    return dict(tomllib.loads(EXCUSES.read_text())[kind])
+    found, told = {}, tomllib.loads(EXCUSES.read_text())
+    for group in (*told["one_broker" if brokers == 1 else "several_brokers"], *told["both"]):
+        found |= dict.fromkeys(group["marks"], group["because"])
+    return found
 
 
 def excuse(mark: str, brokers: int) -> str:

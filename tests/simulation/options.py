@@ -18,6 +18,10 @@ SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
 """What a recovery has left unfinished often shows only after a second one and a clean stop."""
 LONG_SHARE = 0.05
 """How many lives are long; README.md has what long and short ones find."""
+MEMBERS_SHARE = 0.25
+"""How many short lives have groups of several members."""
+SWARM_SHARE = 0.3
+"""How many short lives have few features, and much of each."""
 PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
 """How much of what is sent at once arrives in pieces, drawn for each seed."""
 
@@ -55,6 +59,8 @@ class Options:
     idle_seconds: tuple[float, ...] = (10.0, 60.0, 120.0)
     transaction_ms: tuple[int, ...] = (2000, 20_000)    # after which one is aborted
     settled_seconds: float = SETTLED_SECONDS
+    members: bool = False                   # groups of several members
+    small: bool = False                     # whether bounds are small that `small.py` draws
 
     @classmethod
     def draw(cls, seed: int, long: bool | None = None) -> Options:
@@ -135,6 +141,19 @@ class Options:
         if life.random() < 0.8:
             self.idle_seconds, self.transaction_ms = (5.0, 20.0), (2000, 5000)
             self.settled_seconds = 8.0
+        self.small = True
+        self.members = life.random() < MEMBERS_SHARE
+        if life.random() < SWARM_SHARE:
+            self.swarm(life)
+
+    def swarm(self, life: random.Random) -> None:
+        """Have few features, and much of each: one fault again and again, some kinds of clients and
+        no others. What always happens beside everything else hides what two things do together."""
+        self.faults = [life.choice(self.possible_faults())] * len(self.faults)
+        self.producers = life.choice([1, 1, 4])
+        self.transactions = life.choice([0, 1, 4])
+        self.groups = life.choice([0, 0, 2])
+        self.admins = life.choice([0, 1, 3])
 
     def widen(self, chance: random.Random) -> None:
         """Draw what was added to the simulation of one broker later."""

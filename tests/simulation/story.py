@@ -30,6 +30,7 @@ from tests.simulation.groups import (
     commit_simply,
 )
 from tests.simulation.looking import look_around
+from tests.simulation.members import be_static, classic_members
 from tests.simulation.model import ABORTED, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.options import SETTLED_SECONDS
@@ -146,6 +147,9 @@ class Story:
             made.append(be_new(self, "new"))
         if options.groups > 1:
             made.append(be_classic(self, "classic"))
+        if options.members:
+            made += [each.work() for each in classic_members(self)]
+            made.append(be_static(self, "static"))
         made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))

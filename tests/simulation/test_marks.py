@@ -21,6 +21,12 @@ def test_each_excuse_names_a_mark_or_a_path_that_has_marks() -> None:
             assert reason
 
 
+def test_each_mark_is_wanted_of_some_world_or_is_named_itself() -> None:
+    named = {*excuses(1), *excuses(3)}
+    for mark in marks.marks():
+        assert not (excuse(mark, 1) and excuse(mark, 3)) or mark in named, mark
+
+
 def test_a_mark_that_no_seed_reached_is_missed_unless_it_has_an_excuse() -> None:
     reached, every = Reached(), list(marks.marks())
     wanted = next(each for each in every if not excuse(each, 1))

@@ -28,6 +28,7 @@ from tests.simulation.loop import NEVER, SimExecutor, SimLoop, running
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link
 from tests.simulation.options import Options
+from tests.simulation.small import make_small
 from tests.simulation.violation import Violation as Violation
 
 START_MS = 1_700_000_000_000
@@ -331,6 +332,8 @@ class Patches:
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)
+        if options.small:
+            make_small(world.seed, self.put)
         world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])

@@ -59,6 +59,8 @@ class ZooKeeperServer:
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.on_change: Callable[[], object] = lambda: None
+        """Called after each change of nodes, before anybody hears of it."""
         self.nodes: dict[str, Node] = {"/": Node(b"", Stat(0, 0, 0, 0))}
         self.sessions: dict[int, MemoryCoordination] = {}
         self.numbers = count(1)
@@ -147,6 +149,7 @@ class ZooKeeperServer:
         except Exception:
             self.nodes = before
             raise
+        self.on_change()
         for path in changed:
             self._fire(self.data_watches, path)
             if path not in self.nodes:

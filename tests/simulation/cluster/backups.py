@@ -64,7 +64,7 @@ async def restored_backup(story: ClusterStory) -> None:
             machine.kill()
         world.note("ZooKeeper is restored from a backup")
         world.zookeeper.restore(backup)
-        story.truth.image = before
+        story.truth.restored(before)
         for machine in world.brokers:
             accept_backup(story, machine)
         for machine in chance.sample(world.brokers, len(world.brokers)):

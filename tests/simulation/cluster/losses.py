@@ -34,11 +34,19 @@ WHOLE_ID = re.compile(rb"^topic_id: [\w-]{22}$", re.MULTILINE)
 
 
 class Truth:
-    """The metadata as ZooKeeper has them, whichever broker knows them already. It is asked often
-    enough to read each entry before a snapshot replaces it."""
+    """The metadata as ZooKeeper has them, whichever broker knows them already. It reads each entry
+    when that is written: later a snapshot may have replaced it."""
 
     def __init__(self, zookeeper: ZooKeeperServer) -> None:
         self.zookeeper, self.image = zookeeper, MetadataImage.empty()
+        self.history: dict[int, MetadataImage] = {}
+        """The image after each entry."""
+        zookeeper.on_change = self.now
+
+    def restored(self, image: MetadataImage) -> None:
+        """ZooKeeper was restored from a backup of this image: later entries are others now."""
+        self.image = image
+        self.history = {entry: each for entry, each in self.history.items() if entry <= image.entry}
 
     def now(self) -> MetadataImage:
         """The image after the newest entry."""
@@ -50,6 +58,7 @@ class Truth:
             self.image = apply_entries(
                 self.image, [cluster_store.decode_entry(number, node.stat.czxid, node.data)]
             )
+            self.history[number] = self.image
 
     def states(self) -> Iterator[tuple[str, int, PartitionState]]:
         """Every partition."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.broker.settings.config import AUTHORIZERS
-from tests.simulation.options import LONG_SHARE, PIECES_SHARES, Options
+from tests.simulation.options import LONG_SHARE, MEMBERS_SHARE, PIECES_SHARES, SWARM_SHARE, Options
 
 FAULTS = (
     "kill", "kill in a call", "kill the controller", "kill a leader", "kill two", "kill all",
@@ -39,6 +39,10 @@ MOVES_SHARE = 0.5
 """How many of the seeds with two log directories move replicas between them."""
 SETTINGS_SHARE = 0.25
 """How many seeds have topics' settings changed, and records deleted."""
+DELETIONS_SHARE = 0.4
+"""How many short lives delete topics, and make them again."""
+PAST_A_SNAPSHOT, PAST_SHARE = "deleted past a snapshot", 0.3
+"""A sequence for such lives, and how many of them have it."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for such seeds, and how many of them have it."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
@@ -77,6 +81,10 @@ class ClusterOptions(Options):
     """Whether replicas move between log directories."""
     settings_change: bool = False
     """Whether topics' settings change, and records are deleted."""
+    deletions: bool = False
+    """Whether topics are deleted, and made again."""
+    snapshots: bool = False
+    """Whether snapshots of the metadata follow each other quickly."""
     swap_bytes: int = 4 << 20
     """How much of a log a move may leave for its last step."""
     # What makes a life long; `cut_short` draws less.
@@ -216,3 +224,21 @@ class ClusterOptions(Options):
         if len(self.faults) == 1:
             self.faults.append(life.choice([each for each in FAULTS if each not in PREPARED]))
             self.clock_jumps.append((0, 0))
+        self.small = True
+        self.members = life.random() < MEMBERS_SHARE
+        unfit = RESTORED in self.faults or "damaged bytes" in " ".join(self.faults)
+        self.deletions = life.random() < DELETIONS_SHARE and not unfit
+        if self.deletions and life.random() < PAST_SHARE:
+            self.have(PAST_A_SNAPSHOT, life.randrange(len(self.faults)))
+            self.snapshots = True
+        if life.random() < SWARM_SHARE:
+            self.swarm(life)
+
+    def swarm(self, life: random.Random) -> None:
+        """As with one broker; faults of several steps stay."""
+        again = life.choice([each for each in FAULTS if each not in PREPARED])
+        plain = {each: again for each in self.faults if each in FAULTS and each not in PREPARED}
+        self.faults = [plain.get(each, each) for each in self.faults]
+        self.producers = life.choice([1, 1, 4])
+        self.transactions = life.choice([0, 1, 3])
+        self.groups = life.choice([0, 0, 2])

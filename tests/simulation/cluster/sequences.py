@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from ottla.replication.cluster_store import entry_path
 from tests.simulation.cluster.backups import restored_backup
 
 if TYPE_CHECKING:
@@ -273,7 +274,33 @@ async def cut_while_it_moves(story: ClusterStory) -> None:
         await come_back(story, leader)
 
 
+async def deleted_past_a_snapshot(story: ClusterStory) -> None:
+    """A broker does not hear of a deletion: when it reaches ZooKeeper again, what it has not read
+    has been replaced by a snapshot, in which the topic is missing or is another one."""
+    chance, machine, deleter = story.random, story.some_machine(), story.deleter
+    if machine is None or machine.server is None or deleter is None:
+        return
+    for name in list(deleter.there):
+        await deleter.write(name)
+    metadata = machine.server.metadata_log
+    machine.cut_off()
+    for name in list(deleter.there):
+        await deleter.replace(name, again=chance.random() < 0.5)
+    before = story.truth.now().entry
+
+    def gone() -> bool:
+        return entry_path(metadata.decided.entry + 1) not in story.world.zookeeper.nodes
+
+    end = story.world.now + 8.0
+    while story.world.now < end and not (gone() and story.truth.now().entry > before):
+        await story.admin.act()
+        await story.pass_time(0.3)
+    machine.join_again()
+    await story.wait(chance.choice((0.1, 1.0)))
+
+
 SEQUENCES: dict[str, Sequence] = {
+    "deleted past a snapshot": deleted_past_a_snapshot,
     "last disk lost": last_disk_lost, "late fetch": late_fetch,
     "successor ahead": successor_ahead, "killed at its return": killed_at_its_return,
     "back one by one": back_one_by_one, "two leaders die": two_leaders_die,

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.wire.errors import ErrorCode
 from tests.simulation.cluster.afterwards import commit_everywhere
-from tests.simulation.cluster.checker import Leaders, check_contents, differences, unsettled
+from tests.simulation.cluster.checker import (
+    Leaders,
+    check_contents,
+    differences,
+    partitions_of,
+    unsettled,
+)
 from tests.simulation.cluster.clients import Admin, Consumer, Part, Producer
 from tests.simulation.cluster.damage import Damage
+from tests.simulation.cluster.deleting import Deleter, check_own_records, not_forgotten
 from tests.simulation.cluster.faults import happen
 from tests.simulation.cluster.follower_reads import FollowerRouter, NearConsumer
 from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.moving import Mover, unfinished
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.cluster.promises import Promises, check_producers
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
     Ascending,
@@ -29,6 +37,7 @@ from tests.simulation.cluster.router import Router
 from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
+from tests.simulation.members import be_static, classic_members
 from tests.simulation.model import Model
 from tests.simulation.producers import produce_transactions
 from tests.simulation.violation import Violation
@@ -61,6 +70,8 @@ class ClusterStory:
         self.leaders = Leaders(world)
         self.truth = Truth(world.zookeeper)
         self.tempo, self.damage = Tempo(world, self.truth), Damage(world, self.truth)
+        self.promises = Promises(self)
+        self.deleter: Deleter | None = None
         self.over = False
         self.cancelled = False          # coordinators have lost what they had on no disk
         self.hushed = False             # producers and consumers of acks=all do nothing
@@ -156,6 +167,10 @@ class ClusterStory:
             await commit_everywhere(self)
             await self.settle()
         check_contents(world, self.parts)
+        check_own_records(world)
+        for machine in world.brokers:
+            for partition in partitions_of(machine):
+                check_producers(partition)
         if not self.cancelled:
             await check_transactional(self)
             await check_coordinators(self)
@@ -170,6 +185,9 @@ class ClusterStory:
             clients.append(self.mover)
         if options.settings_change:
             clients.append(Settings(self, "settings"))
+        if options.deletions:
+            self.deleter = Deleter(self, "deleter")
+            clients.append(self.deleter)
         self.tasks = [asyncio.ensure_future(client.work()) for client in clients]
         fragile: list[Any] = [
             produce_transactions(self, f"t{at}")        # type: ignore[arg-type]
@@ -191,6 +209,9 @@ class ClusterStory:
                 ]
         if options.groups > 1:
             fragile.append(be_classic(self, "classic"))     # type: ignore[arg-type]
+        if options.members:
+            fragile += [each.work() for each in classic_members(self)]  # type: ignore[arg-type]
+            fragile.append(be_static(self, "static"))       # type: ignore[arg-type]
         self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:
@@ -213,6 +234,7 @@ class ClusterStory:
                 task.result()
         self.leaders.look()
         self._judge()
+        self.promises.look()
         self.tempo.look()
 
     def heal(self) -> None:
@@ -243,7 +265,7 @@ class ClusterStory:
             problem = f"{len(left)} clients do not end" if left else unsettled(self.world)
             cleaned = TRANSACTIONAL if self.options.settings_change else ()
             problem = problem or differences(self.world, self.damage.nodes(), cleaned)
-            problem = problem or unfinished(self.world)
+            problem = problem or unfinished(self.world) or not_forgotten(self.world)
             if not problem:
                 return
             if problem != last:

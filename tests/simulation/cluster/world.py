@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from ottla.broker.cluster import controller
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.storage import move_transfer
@@ -163,6 +164,9 @@ class ClusterWorld(World):
         """Have moves between directories take several steps. Decode each entry of the metadata log
         once in a run, and not at every broker: nothing changes what was decoded."""
         put(move_transfer, "SWAP_BYTES", cast(ClusterOptions, self.options).swap_bytes)
+        if cast(ClusterOptions, self.options).snapshots:
+            put(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 3)
+            put(controller, "SNAPSHOT_LOOK_SECONDS", 0.3)
         put(cluster_store, "decode_entry", lru_cache(maxsize=None)(cluster_store.decode_entry))
 
     @property

@@ -1,0 +1,135 @@
+"""Topics that are deleted and made again, under the same names, amid everything else.
+
+A deletion that was answered holds for every broker: one that was away, or that read a snapshot in
+place of the deletion, must not serve the topic before, or keep its files under the topic's name.
+Each topic's records name the topic that they were sent to.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from ottla.wire.batch import batches
+from ottla.wire.errors import ErrorCode
+from ottla.wire.marks import reached
+from ottla.wire.messages import DeleteTopicsRequest, ProduceRequest
+from ottla.wire.records import Record, build_batch
+from tests.simulation.cluster.checker import bytes_of, partitions_of
+from tests.simulation.cluster.clients import SOONER_OR_LATER, Admin
+from tests.simulation.network import Broken
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.cluster.world import ClusterWorld
+
+NAMES = ("again", "anew")
+PARTITIONS = 2
+GONE = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+PUT_ASIDE = ("-stray", "-delete", "-future")
+"""What the directory of a partition that is not there any more may be called."""
+
+
+class Deleter(Admin):
+    """Makes topics, writes a little to them, and deletes them."""
+
+    def __init__(self, story: ClusterStory, name: str) -> None:
+        super().__init__(story, name)
+        self.chance = random.Random(f"cluster deletions {story.world.seed}")
+        self.there: dict[str, bytes] = {}
+        self.changing: set[str] = set()
+
+    async def work(self) -> None:
+        while not self.story.over:
+            await self.story.rest(4.0)
+            name = self.chance.choice(NAMES)
+            if name in self.there and self.chance.random() < 0.5:
+                await self.write(name)
+            else:
+                await self.replace(name, again=self.chance.random() < 0.7)
+
+    async def replace(self, name: str, again: bool) -> None:
+        """Delete a topic if it is there, and make it anew."""
+        if name in self.changing:
+            return
+        self.changing.add(name)
+        topic_id = self.there.pop(name, None)
+        if topic_id is not None:
+            await self._delete(topic_id)
+        if again or topic_id is None:
+            self.there[name] = await self.create(name, PARTITIONS)
+        self.changing.discard(name)
+
+    async def _delete(self, topic_id: bytes) -> None:
+        """DeleteTopics until the outcome is certain."""
+        if not all(machine.up for machine in self.world.brokers):
+            reached("a topic is deleted while a broker is away")
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.Topic(topic_id=topic_id)], topic_names=[], timeout_ms=10_000
+        )
+        while True:
+            _, answer = await self.ask_any(request, 6)
+            code = ErrorCode(answer.responses[0].error_code)
+            if code in GONE:
+                self.attempts = 0
+                return
+            if code not in SOONER_OR_LATER:
+                raise Violation(f"deleting a topic: {code.name}")
+            await self.back_off()
+
+    async def write(self, name: str) -> None:
+        """One attempt at each broker, by the topic's id; nobody else gets these records."""
+        topic_id = self.there.get(name)
+        if topic_id is None:
+            return
+        made, index = ProduceRequest.TopicData, self.chance.randrange(PARTITIONS)
+        value = topic_id + b"x" * self.chance.choice((0, 300))
+        data = build_batch([Record(timestamp=self.world.wall_ms(), key=None, value=value)])
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[
+            made(topic_id=topic_id, partition_data=[made.PartitionData(index=index, records=data)])
+        ])
+        for machine in self.world.brokers:
+            if machine.up:
+                try:
+                    await self.call(machine.node_id, request, 13)
+                except Broken:
+                    continue
+
+
+def not_forgotten(world: ClusterWorld) -> str:
+    """What some broker still has of a topic that was deleted; "" if all of it is gone."""
+    for machine in world.brokers:
+        if machine.server is None or not machine.up:
+            continue
+        topics, storage = machine.server.metadata_log.image.topics, machine.server.storage
+        for partition in partitions_of(machine):
+            topic = topics.get(partition.topic)
+            if topic is None or topic.topic_id != partition.topic_id:
+                return f"{machine.name} serves {partition!r} of a deleted topic"
+        known = {
+            f"{name}-{index}" for name, topic in topics.items()
+            for index, state in enumerate(topic.partitions) if machine.node_id in state.replicas
+        }
+        for (name, index) in storage.homes:
+            if f"{name}-{index}" not in known:
+                return f"{machine.name} has the log {name}-{index}, which nobody wants"
+        for directory in world.options.directories:
+            for name in machine.disk.subdirectories(directory):
+                if name not in known and not name.endswith(PUT_ASIDE):
+                    return f"{machine.name} has {directory}/{name}, which belongs to nothing"
+    return ""
+
+
+def check_own_records(world: ClusterWorld) -> None:
+    """Check that a topic has only records that were sent to it, and not to the one before it."""
+    for machine in world.brokers:
+        for partition in partitions_of(machine):
+            if partition.topic not in NAMES:
+                continue
+            for view in batches(bytes_of(partition)):
+                for record in view.records():
+                    if (record.value or b"")[:16] != partition.topic_id:
+                        raise Violation(
+                            f"{partition!r} of {machine.name} has a record of the topic before it"
+                        )

@@ -1,0 +1,179 @@
+"""Groups of several members: classic ones that join, restart, fall silent and leave, some of them
+static; and a static member of KIP-848's protocol.
+
+Whoever leads a generation names it in what it assigns. So a member notices an assignment that is of
+another leader, generation or member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from ottla.wire.errors import ErrorCode
+from ottla.wire.marks import reached
+from ottla.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from tests.simulation.groups import AGAIN, GONE
+from tests.simulation.network import Broken
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.session import Session
+    from tests.simulation.story import Story
+
+MEMBERS = 3
+SESSION_MS, REBALANCE_MS = 6000, 3000
+SILENT_SECONDS = 8.0
+PROTOCOLS = ("range", "roundrobin")
+EMPTY = b"\0\1\0\0\0\0\0\0\0\0"
+"""A subscription to nothing."""
+AWAY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND}
+STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+class Together:
+    """A classic group: by generation, who has led it and what was assigned to whom."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.led_by: dict[int, bytes] = {}
+        self.assigned: dict[tuple[int, bytes], str] = {}
+
+    def note(self, generation: int, assignment: bytes, ids: set[str], name: str) -> None:
+        """A member was given this. Each generation has one leader's assignments, each of them for
+        one member."""
+        leader, _, member = assignment.partition(b" ")
+        if member.decode() not in ids:
+            raise Violation(f"{name} was assigned {assignment!r}, its ids were {sorted(ids)}")
+        if self.led_by.setdefault(generation, leader) != leader:
+            raise Violation(
+                f"generation {generation} of {self.group_id} has assignments of two leaders"
+            )
+        if self.assigned.setdefault((generation, assignment), name) != name:
+            raise Violation(f"{name} and another member were assigned {assignment!r}")
+
+
+class ClassicMember:
+    """One member of such a group."""
+
+    def __init__(self, story: Story, together: Together, number: int, static: bool) -> None:
+        self.story, self.together = story, together
+        self.name = f"{together.group_id}{number}"
+        self.session: Session = story.session(self.name)
+        self.chance = Random(f"member {self.name} {story.world.seed}")
+        self.instance = f"i{number}" if static else None
+        self.id, self.generation = "", -1
+        self.ids: set[str] = set()
+        self.protocols = PROTOCOLS
+
+    async def work(self) -> None:
+        """Act until the run is over."""
+        while not self.story.over:
+            await asyncio.sleep(self.chance.expovariate(0.3 / self.story.pace))
+            try:
+                await (self._join() if self.generation < 0 else self._act())
+            except Broken:
+                pass
+
+    async def _join(self) -> None:
+        made = JoinGroupRequest
+        answer = await self.session.call(made(
+            group_id=self.together.group_id, session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS, member_id=self.id, group_instance_id=self.instance,
+            protocol_type="consumer",
+            protocols=[made.Protocol(name=each, metadata=EMPTY) for each in self.protocols],
+        ), 5)
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = answer.member_id
+        elif code in AWAY:
+            self.id = ""
+        elif code is ErrorCode.NONE:
+            self.id = answer.member_id
+            self.ids.add(self.id)
+            await self._sync(answer.generation_id, [each.member_id for each in answer.members])
+        elif code not in AGAIN and code not in STALE:
+            raise Violation(f"{self.name} joins, and is answered {code.name}")
+
+    async def _sync(self, generation: int, members: list[str]) -> None:
+        made, term = SyncGroupRequest, self.chance.getrandbits(40)
+        answer = await self.session.call(made(
+            group_id=self.together.group_id, generation_id=generation, member_id=self.id,
+            group_instance_id=self.instance, assignments=[
+                made.Assignment(member_id=each, assignment=f"{term} {each}".encode())
+                for each in members
+            ],
+        ), 3)
+        code = ErrorCode(answer.error_code)
+        if code is ErrorCode.NONE:
+            if len(members) > 1:
+                reached("a leader assigned for several members")
+            self.together.note(generation, answer.assignment, self.ids, self.name)
+            self.generation = generation
+        elif code in AWAY:
+            self.id = ""
+
+    async def _act(self) -> None:
+        chosen = self.chance.random()
+        if chosen < 0.05:                   # a restart: a static one comes back as itself
+            self.id, self.generation = "", -1
+            self.protocols = PROTOCOLS[:: self.chance.choice((1, -1))]
+        elif chosen < 0.08:
+            await asyncio.sleep(SILENT_SECONDS)
+        elif chosen < 0.12:
+            leaving, self.id, self.generation = self.id, "", -1
+            made = LeaveGroupRequest
+            await self.session.call(made(group_id=self.together.group_id, members=[
+                made.Member(member_id=leaving, group_instance_id=self.instance)
+            ]), 3)
+        else:
+            answer = await self.session.call(HeartbeatRequest(
+                group_id=self.together.group_id, generation_id=self.generation, member_id=self.id,
+                group_instance_id=self.instance,
+            ), 3)
+            code = ErrorCode(answer.error_code)
+            if code in AWAY or code in STALE:
+                self.generation = -1
+                self.id = "" if code in AWAY else self.id
+
+
+def classic_members(story: Story) -> list[ClassicMember]:
+    """The members of one group; every second one is static."""
+    together = Together("together")
+    return [ClassicMember(story, together, at, at % 2 == 1) for at in range(MEMBERS)]
+
+
+async def be_static(story: Story, name: str) -> None:
+    """A static member of KIP-848's protocol, which leaves for now and comes back with another
+    member id: it gets what it had."""
+    session, chance = story.session(name), Random(f"static {name} {story.world.seed}")
+    made, group, lives, epoch = ConsumerGroupHeartbeatRequest, f"s-{name}", 0, 0
+    while not story.over:
+        await asyncio.sleep(chance.expovariate(0.3 / story.pace))
+        member, chosen = f"{name}-{lives}", chance.random()
+        leaves = epoch > 0 and chosen < 0.15
+        try:
+            answer = await session.call(made(
+                group_id=group, member_id=member, member_epoch=-2 if leaves else epoch,
+                instance_id=name, rebalance_timeout_ms=300_000 if epoch == 0 else -1,
+                subscribed_topic_names=["a", "b"] if epoch == 0 else None,
+                topic_partitions=[] if epoch == 0 else None,
+            ), 1)
+        except Broken:
+            continue
+        code = ErrorCode(answer.error_code)
+        if leaves and code is ErrorCode.NONE:
+            lives, epoch = lives + (chosen < 0.1), 0
+        elif code is ErrorCode.NONE:
+            epoch = answer.member_epoch
+        elif code in (*AWAY, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID):
+            epoch = 0
+        elif code not in AGAIN and code not in GONE:
+            raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")

@@ -1,0 +1,74 @@
+"""Bounds that a run makes small, so that rare branches are taken: what fits into a batch, a turn, a
+read, a request.
+
+They are constants of modules that bound work, and promise nothing by their size. Half of the seeds
+make some of them small; which ones is drawn apart, so that other seeds are the runs that they were.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ottla.broker.api import partitions as partitions_api
+from ottla.broker.cluster import controller, directory_reports, isr_changes
+from ottla.broker.coordination import log_coordinator, marker_sender
+from ottla.groups import shard_runtime, sweeps
+from ottla.groups.transactions import markers, shard
+from ottla.log.recovery import rebuild, trust
+from ottla.log.storage import move_transfer
+from ottla.replication import cluster_store
+from ottla.replication.controller import adoption, brokers, configs
+
+SHARE = 0.5
+"""How many seeds make some of them small."""
+
+
+class Bound(NamedTuple):
+    """One bound: its name, the modules that have it, and the small values."""
+
+    name: str
+    owners: tuple[Any, ...]
+    values: tuple[float, ...]
+
+
+BOUNDS = (
+    Bound("PARTITIONS_AT_A_TIME", (brokers, adoption, configs, controller, partitions_api), (1, 2)),
+    Bound("PARTITIONS_MAX", (isr_changes,), (1,)),
+    Bound("PARTITIONS_MAX", (directory_reports,), (1,)),
+    Bound("PARTITIONS_MAX", (marker_sender,), (1,)),
+    Bound("DELETED_AT_A_TIME", (cluster_store,), (1, 3)),
+    Bound("READ_AHEAD", (cluster_store,), (1, 2)),
+    Bound("SNAPSHOT_AFTER_ENTRIES", (cluster_store,), (3, 10, 30)),
+    Bound("SNAPSHOT_LOOK_SECONDS", (controller,), (0.3, 1.0)),
+    Bound("AT_ONCE_MAX", (markers,), (1, 2)),
+    Bound("LOOKS_MAX", (shard,), (1,)),
+    Bound("LOOKS_MAX", (sweeps,), (1, 3)),
+    Bound("LOOKS_MAX", (trust,), (1, 2)),
+    Bound("GATHERED_RECORDS_MAX", (shard_runtime,), (1, 2)),
+    Bound("FIRE_SECONDS_MAX", (shard_runtime,), (0.0,)),
+    Bound("CHANGE_SECONDS_MAX", (shard_runtime,), (0.0,)),
+    Bound("LOAD_BYTES", (log_coordinator,), (100, 1000)),
+    Bound("REREAD_MAX", (rebuild,), (0, 300)),
+    Bound("COPY_BYTES", (rebuild,), (100, 1000)),
+    Bound("STEP_BYTES", (move_transfer,), (300, 2000)),
+    Bound("CHUNK_BYTES", (move_transfer,), (100, 1000)),
+)
+
+
+def drawn(seed: int) -> Iterator[tuple[Bound, float]]:
+    """The bounds that a seed makes small, and how small: none of them, or half of them."""
+    chance = random.Random(f"small bounds {seed}")
+    if chance.random() >= SHARE:
+        return
+    for bound in BOUNDS:
+        if chance.random() < 0.5:
+            yield bound, chance.choice(bound.values)
+
+
+def make_small(seed: int, put: Callable[[Any, str, Any], None]) -> None:
+    """Replace the bounds of a seed by `put(module, name, value)`."""
+    for bound, value in drawn(seed):
+        for owner in bound.owners:
+            put(owner, bound.name, value)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MEMBERS = 3
 SESSION_MS, REBALANCE_MS = 6000, 3000
 SILENT_SECONDS = 8.0
+RETENTION = "offsets.retention.minutes"
 PROTOCOLS = ("range", "roundrobin")
 EMPTY = b"\0\1\0\0\0\0\0\0\0\0"
 """A subscription to nothing."""
@@ -41,8 +42,9 @@ STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 class Together:
     """A classic group: by generation, who has led it and what was assigned to whom."""
 
-    def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+    def __init__(self, group_id: str, forgotten: bool) -> None:
+        """`forgotten`: the group expires while it is empty, and begins again with generation 1."""
+        self.group_id, self.forgotten = group_id, forgotten
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
 
@@ -52,6 +54,8 @@ class Together:
         leader, _, member = assignment.partition(b" ")
         if member.decode() not in ids:
             raise Violation(f"{name} was assigned {assignment!r}, its ids were {sorted(ids)}")
+        if self.forgotten:
+            return
         if self.led_by.setdefault(generation, leader) != leader:
             raise Violation(
                 f"generation {generation} of {self.group_id} has assignments of two leaders"
@@ -146,7 +150,7 @@ class ClassicMember:
 
 def classic_members(story: Story) -> list[ClassicMember]:
     """The members of one group; every second one is static."""
-    together = Together("together")
+    together = Together("together", RETENTION in story.options.settings)
     return [ClassicMember(story, together, at, at % 2 == 1) for at in range(MEMBERS)]
 
 

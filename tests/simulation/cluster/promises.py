@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from ottla.log.producers import Producers
+from ottla.log.files.producers import Producers
 
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition

@@ -10,7 +10,6 @@ import random
 from typing import TYPE_CHECKING
 
 from ottla.log.files.producers import Producers
-
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
 from ottla.wire.batch import batches

@@ -198,7 +198,6 @@ class ShardRuntime(Generic[S]):
         shard.loaded(result)
         self._perform(live, result)
         for operation in self._asked_of_all.pop(shard.partition, ()):
-            reached("an operation on all shards waited for one that was loaded")
             self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:
@@ -210,9 +209,8 @@ class ShardRuntime(Generic[S]):
         if live is None:
             return
         error = NotCoordinator("the coordinator has moved to another broker")
-        if live.open_appends:
-            reached("a coordinator moved with records that are not committed")
         for each in live.open_appends:
+            reached("a coordinator moved with records that are not committed")
             each.tell(error)
         live.open_appends.clear()
         if live.gathered is not None:
@@ -248,7 +246,6 @@ class ShardRuntime(Generic[S]):
         live = self._live.get(partition)
         if live is None:
             if partition in self._loading:
-                reached("a request came while its coordinator was loaded")
                 raise CoordinatorLoadInProgress("the coordinator is being loaded from the log")
             raise NotCoordinator("this broker is not the coordinator")
         return live
@@ -314,13 +311,11 @@ class ShardRuntime(Generic[S]):
         try:
             gathered.encode(self.encode)
         except Exception as error:
-            reached("a record could not be encoded")
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
             reply = _told(error).kept()
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
-            reached("more commits came in one turn than one batch takes")
             self._append_gathered(live)
         elif is_first:
             self._later(lambda: self._append_gathered(live))
@@ -356,7 +351,6 @@ class ShardRuntime(Generic[S]):
             if self._live.get(live.shard.partition) is live:
                 self._change_one(live, operation)
             if lives and self._clock.monotonic() > ends_at:
-                reached("an operation on all shards took more than one turn")
                 self._later(lambda: self._change_some(lives, operation))
                 return
 
@@ -491,7 +485,6 @@ class ShardRuntime(Generic[S]):
             self._append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _told(error).kept()
-            reached("an append of a coordinator was refused")
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop().tell(told)
@@ -532,7 +525,6 @@ class ShardRuntime(Generic[S]):
             answer(reply if told is None else told)
         if error is not None:
             # What was replayed is not in the log: the shard has to be loaded again.
-            reached("an append of a coordinator was lost after its replay")
             self.unload(live.shard.partition)
             self.lost(live.shard.partition)
 
@@ -549,6 +541,7 @@ def _confirm(shard: AnyShard, key: str, error: ProtocolError, result: Result) ->
 
 def _told(error: Exception) -> ProtocolError:
     """The error sent to clients for a refused append."""
+    reached("an append of a coordinator was refused, or lost after its replay")
     if not isinstance(error, ProtocolError):
         return ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR)
     if error.code in (

@@ -131,7 +131,7 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # %% [markdown]
 # ## Windows: departures and delays by day and carrier
 #
-# The windows are of event time. The *watermark* is the newest time that has been read, less a delay:
+# The windows are of event time. The *watermark* is the newest time that was read, less a delay:
 # records that are older are late and are left out. Partitions are read beside each other, so a run
 # may read December in one before January in another: with a delay above a year no record is late.
 #

@@ -199,7 +199,9 @@ class Server:
                 self.broker, member, isr_changes, self.network,
                 lambda: self.security[config.inter_broker_listener()], loop,
             )
-            following.append(role.reports.follow)
+            history = self.broker.histories.partitions
+            isr_changes.removal_asked = history.asks_for_removal
+            following += [history.follow, role.reports.follow]
         self.broker.security = self.security
         self._authorize()
         if config.delegation_token_secret_key is not None:
@@ -223,10 +225,6 @@ class Server:
         for quotas in (self.broker.quotas, self.broker.connection_rates):
             quotas.follow(MetadataImage.empty(), image)
             self.metadata_log.subscribe(quotas.follow)
-        if isr_changes is not None:
-            history = self.broker.histories.partitions
-            isr_changes.removal_asked = history.asks_for_removal
-            self.metadata_log.subscribe(history.follow)
         for follow in following:
             self.metadata_log.subscribe(follow)
         try:

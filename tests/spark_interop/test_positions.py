@@ -81,6 +81,7 @@ def test_a_topic_is_created_once_a_broker_knows_it(monkeypatch: pytest.MonkeyPat
         list_topics=lambda **_: SimpleNamespace(topics=listings.pop(0)),
     )
     monkeypatch.setattr(Cluster, "admin", lambda _: admin)
+    monkeypatch.setattr(Cluster, "topic_ids", lambda *_: {"t": None})
     monkeypatch.setattr("ottla.spark_interop.cluster.time.sleep", lambda _: None)
     assert CLUSTER.create("t", 2)
     assert not listings

@@ -20,10 +20,10 @@ COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
     "cluster accept-backup", "cluster create", "cluster restart-broker", "cluster start",
     "server stop", "server dev",
-    "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
+    "server connections", "completion", "console", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
-"""Those that connect to no broker, to one of their own, or need a terminal."""
+"""Those that connect to no broker, to one of their own, need a terminal or serve."""
 REMOTE = [words for words in EXAMPLES if words not in LOCAL]
 CREATE = {"topic create", "kafka-topics", "kafka-e2e-latency"}
 WAIT_FOR_IT = {"kafka-console-consumer", "kafka-verifiable-consumer"}

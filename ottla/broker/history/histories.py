@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ottla.broker.history.lag_samples import LagSamples
-from ottla.broker.history.partition_history import PartitionHistory
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.history.partition_history import PartitionHistory
 
 
 class Histories:
@@ -16,4 +17,11 @@ class Histories:
 
     def __init__(self, broker: BrokerContext) -> None:
         self.samples = LagSamples()
-        self.partitions = PartitionHistory(broker.node_id, broker.clock)
+        self._node_id, self._clock = broker.node_id, broker.clock
+
+    @cached_property
+    def partitions(self) -> PartitionHistory:
+        """What happened to partitions. A broker that is alone imports this once somebody asks."""
+        from ottla.broker.history.partition_history import PartitionHistory
+
+        return PartitionHistory(self._node_id, self._clock)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.log.files.checkpoints import Partition
     from ottla.log.files.clock import Clock
     from ottla.log.files.disk import Disk
+    from ottla.log.storage.log_directory import LogDirectory
 
 NAME_BYTES_MAX = 255
 
@@ -57,6 +58,14 @@ class Deletions:
         """Schedule the removal of a directory that belongs to no topic, where those expire."""
         if self.stray_retention_ms >= 0:
             self.add(path, self.stray_retention_ms)
+
+    def put_aside(self, home: LogDirectory, name: str) -> None:
+        """Rename a partition's directory to a stray one."""
+        stray = home.file(self.unique_name(name, "stray"))
+        self.disk.rename(home.file(name), stray)
+        self.disk.sync_directory(home.path)
+        self.add_stray(stray)
+        reached("a directory of an older topic was put aside")
 
     def add_files(self, paths: Iterable[str], delay_ms: int) -> None:
         """Schedule the removal of removed segments' files in `delay_ms`: file.delete.delay.ms."""

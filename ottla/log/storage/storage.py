@@ -305,12 +305,7 @@ class Storage:
 
     def put_aside(self, key: Partition, home: LogDirectory) -> None:
         """Renames a directory that belongs to an older topic of this name."""
-        name = f"{key[0]}-{key[1]}"
-        stray = home.file(self.deletions.unique_name(name, "stray"))
-        self.disk.rename(home.file(name), stray)
-        self.disk.sync_directory(home.path)
-        self.deletions.add_stray(stray)
-        reached("a directory of an older topic was put aside")
+        self.deletions.put_aside(home, f"{key[0]}-{key[1]}")
         if self.homes.get(key) is home:
             self.forget(key)
         else:

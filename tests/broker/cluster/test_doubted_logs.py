@@ -170,7 +170,7 @@ def test_a_coordinator_believes_no_damaged_offsets_and_hands_over(
     # The follower leads first: for a moment only, which this may not see.
     gone = (follower, first, -1)
     cluster.until(lambda: state(cluster, OFFSETS).leader not in gone, "handed over")
-    assert "does not have its checksum" in caplog.text
+    assert "does not match its checksum" in caplog.text
     repaired(cluster, follower, OFFSETS)
     with cluster.client(state(cluster, OFFSETS).leader) as client:
         until(lambda: committed(client) != NOT_YET, "it is loaded")

@@ -38,7 +38,7 @@ def test_a_group_without_members_says_so_and_how_much_waits(broker: RunningBroke
         topics.create(cluster, "t", partitions=2)
         now_ms = broker.server.clock.now_ms()
         for _ in range(3):
-            SingleSender(cluster).send("t", Record(-1, now_ms, None, bytes(1000), ()), 0)
+            SingleSender(cluster).send("t", Record(-1, now_ms - 5000, None, bytes(1000), ()), 0)
         groups.commit(cluster, "a/b c", {("t", 0): 1})
     code, found = get(broker, "/api/v1/groups/a%2Fb%20c/why")
     assert (code, found["group"], found["state"], found["members"]) == (200, "a/b c", "Empty", 0)

@@ -20,7 +20,7 @@ READS = {
     "quota list", "acl list", "user list", "perf consume", "server status", "server connections",
     "server config", "completion",
 }
-APART = {"server dev", "cluster start", "kcat"}     # brokers of their own; kcat's own flags
+APART = {"server dev", "cluster start", "console", "kcat"}   # servers; kcat's own flags
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,8 +19,8 @@ EXAMPLES = {
 COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
     "cluster accept-backup", "cluster create", "cluster restart-broker", "cluster start",
-    "server stop", "server dev",
-    "server connections", "completion", "console", "install-kafka-scripts", "topic browse", "kafka-storage",
+    "server stop", "server dev", "console",
+    "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
 """Those that connect to no broker, to one of their own, need a terminal or serve."""

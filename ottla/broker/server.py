@@ -36,7 +36,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.partition.loading import forget_cuts
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.storage import Storage
-from ottla.log.storage.strays import expire_strays, put_strays_aside
+from ottla.log.storage.strays import expire_strays, forget_other_topics, put_strays_aside
 from ottla.replication.controller.elections import NONE
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
@@ -425,6 +425,8 @@ class Server:
         """Set aside partitions unknown to the metadata: a crash interrupted their deletion."""
         retention_ms = self.config.ottla_stray_retention_ms
         expire_strays(self.storage, retention_ms)
+        topics = {topic.name: topic.topic_id for topic in image.topics.values()}
+        forget_other_topics(self.storage, topics)
         try:
             unclaimed = self.storage.unclaimed()
             wanted = {key for key, _, _ in self.replicas.wanted(image)} if unclaimed else set()

@@ -1,7 +1,7 @@
 """One of the directories in `log.dirs`: its owner, how it was closed, and what it contains."""
 
 from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import chain
 from typing import Any
 
@@ -148,10 +148,17 @@ class LogDirectory:
         if topic_id is None and topic in self.topic_ids:
             return                      # without an id there is no other topic of that name
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
-            for offsets in self.checkpointed():
-                for key in [key for key in offsets if key[0] == topic]:
-                    del offsets[key]
+            self.forget_topics({topic})
         self.topic_ids[topic] = topic_id
+
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Forgets the checkpoints' entries of these topics, and their ids."""
+        for offsets in self.checkpointed():
+            for key in [key for key in offsets if key[0] in topics]:
+                del offsets[key]
+        self.topic_ids = {
+            topic: topic_id for topic, topic_id in self.topic_ids.items() if topic not in topics
+        }
 
     def checkpointed(self) -> tuple[dict[Partition, Any], ...]:
         """The entries of each checkpoint file."""

@@ -9,7 +9,7 @@ operator may find that they are needed.
 """
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from ottla.log.files.checkpoints import Partition
 from ottla.log.files.disk import Disk
@@ -50,6 +50,18 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
     for path in changed:
         storage.disk.sync_directory(path)
     return aside
+
+
+def forget_other_topics(storage: Storage, topics: Mapping[str, bytes]) -> None:
+    """Forgets what checkpoints have of topics other than these: a crash kept entries of a topic
+    that was deleted. A topic of that name would take them for its own, and miss their records."""
+    for directory in storage.directories:
+        others = {
+            topic for topic, topic_id in directory.topic_ids.items()
+            if topic_id is not None and topics.get(topic) != topic_id
+        }
+        if others:
+            directory.forget_topics(others)
 
 
 def is_partition(disk: Disk, path: str) -> bool:

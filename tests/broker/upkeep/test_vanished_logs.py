@@ -78,11 +78,42 @@ def test_a_partition_whose_directory_is_gone_is_offline_until_it_is_back(
 def test_a_topic_whose_directory_is_gone_can_be_deleted_and_created_again(tmp_path: Path) -> None:
     shutil.rmtree(filled(tmp_path))
     with running(tmp_path) as broker, WireClient(broker.address) as client:
-        delete = DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000)
-        assert client.call(delete, 5).responses[0].error_code == 0
+        delete(client, "t")
         create(client, "t")
     with running(tmp_path) as broker, WireClient(broker.address) as client:
         assert produce(client, "t", batch(b"new")).base_offset == 0
+
+
+def delete(client: WireClient, topic: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000)
+    assert client.call(request, 5).responses[0].error_code == 0
+
+
+def test_what_a_crash_kept_of_a_deleted_topic_is_not_missed_in_the_next_of_that_name(
+    tmp_path: Path,
+) -> None:
+    """Seed 886: a checkpoint was older than the deletion, and the next topic had no partition in
+    that directory, which would have claimed the name."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    both = {"log_dirs": f"{first},{second}"}
+    with RunningBroker(first, **both) as broker, WireClient(broker.address) as client:
+        create(client, "t", 4)
+        for partition in range(4):
+            assert produce(client, "t", batch(b"old"), partition=partition).error_code == 0
+    assert (second / "t-2").is_dir()
+    kept = {path: path.read_bytes() for path in second.iterdir() if path.is_file()}
+    with RunningBroker(first, **both) as broker, WireClient(broker.address) as client:
+        delete(client, "t")
+        create(client, "filler")
+        create(client, "t")
+        assert broker.server.storage.homes["t", 0].path == str(first)
+    for path, content in kept.items():
+        path.write_bytes(content)
+    with RunningBroker(first, **both) as broker, WireClient(broker.address) as client:
+        delete(client, "t")
+        create(client, "t", 4)
+        for partition in range(4):
+            assert produce(client, "t", batch(b"new"), partition=partition).base_offset == 0
 
 
 @pytest.mark.parametrize("cleanly", [True, False])

@@ -24,6 +24,7 @@ from ottla.broker.settings.hazards import framed, hazards, unresolvable
 from ottla.broker.settings.sources import Sources
 from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
+from ottla.client.errors import reason_of
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import StorageFailed
 
@@ -157,7 +158,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        _complain(_plain(error))
+        _complain(reason_of(error))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)
@@ -173,7 +174,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
         _complain(str(error))
         return 2
     except (OSError, StorageRefused, StorageFailed) as error:
-        _complain(f"{_plain(error)}{_hint(config)}")
+        _complain(f"{reason_of(error)}{_hint(config)}")
         return 1
     return 0
 
@@ -184,13 +185,6 @@ def _complain(text: str) -> None:
         handler.flush()                 # the log is written by a thread
     with contextlib.suppress(OSError):
         print(shown(f"ottla: {text}", logging.ERROR), file=sys.stderr, flush=True)
-
-
-def _plain(error: Exception) -> str:
-    """An error without Python's "[Errno …]"."""
-    if not isinstance(error, OSError) or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _hint(config: BrokerConfig) -> str:

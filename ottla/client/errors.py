@@ -46,3 +46,11 @@ def check(code: int, message: str | None = None, what: str = "") -> None:
     """Raises Refused unless `code` is NONE. `what` names the item that was refused."""
     if code != ErrorCode.NONE:
         raise Refused(code, message, what)
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says; one of the operating system without its number: PATH: no such file."""
+    if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
+        return str(error)
+    text = error.strerror[:1].lower() + error.strerror[1:]
+    return text if error.filename is None else f"{error.filename}: {text}"

@@ -11,12 +11,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 
+from ottla.client.errors import reason_of
 from ottla.tools.adopted_files import adopt
 from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import ImportRefused, Report, size_text
 from ottla.tools.kraft_image import UnreadableKraft
-from ottla.tools.printable import reason_of
 from ottla.wire.errors import StorageFailed
 
 

@@ -17,14 +17,6 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def reason_of(error: BaseException) -> str:
-    """What an error says; one of the operating system without its number: PATH: no such file."""
-    if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
-        return str(error)
-    text = error.strerror[:1].lower() + error.strerror[1:]
-    return text if error.filename is None else f"{error.filename}: {text}"
-
-
 class SafeTerminal:
     """Standard output on a terminal: of all control sequences only bold text gets there."""
 

@@ -10,6 +10,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 
+from ottla.client.errors import reason_of
 from ottla.tools.check_directory import (
     DirectoryLocked,
     bytes_in,
@@ -21,7 +22,6 @@ from ottla.tools.check_directory import (
 )
 from ottla.tools.check_partition import SEGMENT, check_partition
 from ottla.tools.findings import Report, size_text
-from ottla.tools.printable import reason_of
 
 
 def add_arguments(parser: ArgumentParser) -> None:

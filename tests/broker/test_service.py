@@ -233,4 +233,4 @@ def test_a_missing_file_of_settings_is_named(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True,
     )
     assert done.returncode == 2
-    assert done.stderr == "ottla: no.properties: No such file or directory\n"
+    assert done.stderr == "ottla: no.properties: no such file or directory\n"

@@ -15,13 +15,12 @@ from pathlib import Path
 from ottla.broker.cluster.metadata_checkpoint import MARK, mark_in, remove_mark
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, reason_of
 from ottla.log.files.checkpoints import decode_properties
 from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import IN_ZOOKEEPER, META, MODE
 from ottla.tools.check_directory import DirectoryLocked, held
 from ottla.tools.cli.output import confirm, done, show
-from ottla.tools.printable import reason_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
-from ottla.tools.printable import printable, reason_of
+from ottla.tools.printable import printable
 from ottla.tools.usage import Parser, WrongUsage
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ def not_installed(missing: ModuleNotFoundError) -> str:
 
 def one_line(failed: Exception) -> str:
     """What an error says, without what would control a terminal: it may quote a broker's text."""
+    from ottla.client.errors import reason_of
+
     return printable(" ".join(reason_of(failed).split()))
 
 

@@ -7,14 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.errors import ClientError, Refused, reason_of
 from ottla.tools.admin import groups, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names.common import padded
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of, message_of
-from ottla.tools.printable import reason_of
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from importlib import import_module
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
 from ottla.tools.kafka_names.grammar import UsageError, parse
-from ottla.tools.printable import printable, reason_of
+from ottla.tools.printable import printable
 
 KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools these imitate."""
@@ -75,7 +75,7 @@ def main(name: str, arguments: list[str] | None = None) -> int:
 
 def guarded(name: str, command: table.Command, given: list[str]) -> int:
     """Runs a tool; any error becomes one line on stderr and an exit status."""
-    from ottla.client.errors import ClientError
+    from ottla.client.errors import ClientError, reason_of
 
     try:
         with interruptible():

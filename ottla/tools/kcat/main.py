@@ -10,7 +10,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.tools.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
-from ottla.tools.printable import printable, reason_of
+from ottla.tools.printable import printable
 
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
 USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
@@ -30,7 +30,7 @@ Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 
 def main(arguments: list[str]) -> int:
     """`ottla kcat …`; exit status 0, or 1 for whatever went wrong."""
-    from ottla.client.errors import ClientError
+    from ottla.client.errors import ClientError, reason_of
 
     given = arguments[1:]
     if given in (["-h"], ["--help"], []):

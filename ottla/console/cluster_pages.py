@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.console.broker_reports import read_all
 from ottla.console.picture import Memory, Picture, attempt
 from ottla.tools.admin import configs, partitions
-from ottla.tools.admin.topics import Topic, leaders
+from ottla.tools.admin.topics import Topic, leaders, names
 from ottla.tools.admin.transactions import producers
 from ottla.tools.admin.uuids import show_uuid
 
@@ -34,7 +34,7 @@ def overview(
         "partitions": sum(len(topic.partitions) for topic in picture.topics),
         "records": sum(picture.ends.values()) - sum(picture.starts.values()),
         "bytes": sum(picture.sizes.values()) if picture.directories else None,
-        "bytes_of_replicas": sum(one.size for one in picture.directories) or None,
+        "bytes_of_replicas": picture.shown_bytes or None,
         "records_per_second": round(sum(picture.rates.values()), 1),
         "groups": len(groups),
         "lag": sum(one["lag"] or 0 for one in groups),
@@ -273,11 +273,16 @@ def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
 
 
 def connection_rows(cluster: Cluster, memory: Memory) -> list[Row]:
-    """The connections of all brokers that report them."""
+    """The connections of all brokers that report them, with the topics that the user may see."""
+    found = read_all(cluster, memory, "/api/v1/connections")
+    shown = set(names(cluster)) if found else set()
     return [
-        {"id": f"{broker}/{one['listener']}/{one['peer']}", "broker": broker, **one}
-        for broker, found in read_all(cluster, memory, "/api/v1/connections").items()
-        for one in found
+        {
+            "id": f"{broker}/{one['listener']}/{one['peer']}", "broker": broker, **one,
+            **{field: [topic for topic in one.get(field, ()) if topic in shown]
+               for field in ("produces_to", "fetches_from")},
+        }
+        for broker, connections in found.items() for one in connections
     ]
 
 

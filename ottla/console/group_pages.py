@@ -60,16 +60,19 @@ def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
         report = reports.get(one.id, {})
         lags = lags_of(kept.by_group.get(one.id, {}), ends)
         read = one.id in kept.by_group
+        topics = sorted({topic for topic, _ in kept.by_group.get(one.id, {})})
+        # Brokers report sums of all topics of a group, those too that the user may not see.
+        whole = set(report.get("topics", ())) <= set(topics)
         rows.append({
             "group": one.id,
             "type": one.type,
             "protocol": one.protocol_type,
             "state": one.state,
             "members": report.get("members"),
-            "topics": sorted({topic for topic, _ in kept.by_group.get(one.id, {})}),
+            "topics": topics,
             "lag": sum(lags.values()) if read else None,
-            "lag_bytes": report.get("lag_bytes"),
-            "lag_seconds": report.get("lag_seconds"),
+            "lag_bytes": report.get("lag_bytes") if whole else None,
+            "lag_seconds": report.get("lag_seconds") if whole else None,
             "offset": sum(kept.by_group[one.id].values()) if read else None,
         })
     memory["group lags"] = {name: lags_of(known, ends) for name, known in kept.by_group.items()}
@@ -146,8 +149,11 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
     }
     places = sorted({*committed, *owners})
     ends = ends_of(cluster, places)
-    report = reported(cluster, memory).get(name, {})
-    details = partition_reports(cluster, memory, name)
+    reports = partition_reports(cluster, memory, name)
+    details = {place: row for place, row in reports.items() if place in ends}
+    happened = why(cluster, memory, "groups", name)
+    if len(details) < len(reports):         # it is about topics too that the user may not see
+        happened["now"] = [one for one in happened["now"] if one.get("kind") != "lag"]
     rows = []
     for place in places:
         offset = committed[place][0] if place in committed else None
@@ -174,9 +180,10 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
         "epoch": group.epoch,
         "coordinator": coordinator_of(cluster, name),
         "lag": sum(row["lag"] or 0 for row in rows),
-        "lag_bytes": report.get("lag_bytes"),
-        "lag_seconds": report.get("lag_seconds"),
-        "why": why(cluster, memory, "groups", name),
+        "lag_bytes": sum(row["lag_bytes"] or 0 for row in rows) if details else None,
+        "lag_seconds": max((row["lag_seconds"] or 0.0 for row in rows), default=None)
+        if details else None,
+        "why": happened,
         "members": [
             {
                 "member": one.id, "client": one.client_id, "host": one.host.lstrip("/"),

@@ -46,6 +46,9 @@ class Picture:
     fenced: set[int]
     directories: list[Directory] = field(default_factory=list)
     sizes: dict[Place, int] = field(default_factory=dict)
+    """Of the largest replica of each partition."""
+    shown_bytes: int = 0
+    """Of all replicas of the topics that the user may see."""
     starts: dict[Place, int] = field(default_factory=dict)
     ends: dict[Place, int] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
@@ -65,6 +68,7 @@ def take(cluster: Cluster, memory: Memory) -> Picture:
         {one.broker_id for one in described.brokers if getattr(one, "is_fenced", False)},
         notes=notes,
     )
+    shown = {topic.name for topic in topics}
     places = [
         (topic.name, part.index) for topic in topics for part in topic.partitions
         if part.leader >= 0
@@ -73,7 +77,8 @@ def take(cluster: Cluster, memory: Memory) -> Picture:
     picture.ends = attempt(notes, "offsets", lambda: known(cluster, places, LATEST), {})
     for one in picture.brokers:
         if one.broker_id not in picture.fenced:
-            attempt(notes, f"disks of broker {one.broker_id}", disks(cluster, picture, one), None)
+            read = disks(cluster, picture, one, shown)
+            attempt(notes, f"disks of broker {one.broker_id}", read, None)
     picture.rates = rates(memory.get("picture"), picture)
     memory["picture"] = picture
     return picture
@@ -106,8 +111,11 @@ def known(cluster: Cluster, places: list[Place], which: int) -> dict[Place, int]
     return {place: one.offset for place, one in found.items() if not one.error}
 
 
-def disks(cluster: Cluster, picture: Picture, broker: Any) -> Callable[[], None]:
-    """What reads the log directories of a broker into a picture."""
+def disks(
+    cluster: Cluster, picture: Picture, broker: Any, shown: set[str]
+) -> Callable[[], None]:
+    """What reads the log directories of a broker into a picture: whole, and the sizes of the topics
+    that the user may see. Who may describe the cluster is told those of all topics."""
 
     def read() -> None:
         for found in partitions.log_dirs(cluster, broker.broker_id):
@@ -116,10 +124,12 @@ def disks(cluster: Cluster, picture: Picture, broker: Any) -> Callable[[], None]
             size = count = 0
             for topic in found.topics:
                 for part in topic.partitions:
-                    place = (topic.name, part.partition_index)
-                    picture.sizes[place] = max(picture.sizes.get(place, 0), part.partition_size)
                     size += part.partition_size
                     count += 1
+                    if topic.name in shown:
+                        place = (topic.name, part.partition_index)
+                        picture.shown_bytes += part.partition_size
+                        picture.sizes[place] = max(picture.sizes.get(place, 0), part.partition_size)
             error = f"error {found.error_code}" if found.error_code else None
             picture.directories.append(Directory(
                 broker.broker_id, found.log_dir, error, total if total >= 0 else None,

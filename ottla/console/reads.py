@@ -11,6 +11,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused
 from ottla.console import access_pages, cluster_pages, group_pages, picture
 from ottla.console.filters import Filters
+from ottla.console.recorder import series_of
 from ottla.console.requests import Asked, BadRequest
 from ottla.console.search import (
     BYTES_MAX,
@@ -177,21 +178,23 @@ async def tokens(asked: Asked) -> Row:
 async def history(asked: Asked) -> Row:
     """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
     kind, name = asked.query("kind") or "total", asked.query("name") or ""
+    topics = {one.name for one in (await asked.view(picture.take)).topics}
+    known = topics if kind == "topic" else {""}
     if kind == "group":
         known = {one["group"] for one in await asked.view(group_pages.group_rows)}
-    elif kind == "topic":
-        known = {one.name for one in (await asked.view(picture.take)).topics}
-    else:
-        known = {""}
-        await asked.view(picture.take)
     if name not in known:
         raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
     measure = asked.query("measure") or "lag"
     seconds = asked.number("seconds", 3600, 7 * 86400)
-    watched = asked.service.history
+    watched, sessions = asked.service.history, asked.service.sessions
+    recorder = asked.visitor
+    if sessions.recorder is not None:
+        whole = {one.name for one in (await sessions.recorder.views.get(picture.take)).topics}
+        recorder = sessions.recorder if whole <= topics else asked.visitor
+    series = series_of(kind, recorder)
     return {
         "kind": kind, "name": name, "measure": measure,
-        "points": await asyncio.to_thread(watched.points, kind, name, measure, seconds),
+        "points": await asyncio.to_thread(watched.points, series, name, measure, seconds),
     }
 
 

@@ -1,7 +1,8 @@
 """Writes the history: every ten seconds the totals, and each topic and group.
 
-It reads the views that pages read too, as the console's own user or as somebody who is logged in.
-Where nobody is, nothing is recorded: the console has no rights of its own.
+It reads the views that pages read too, as the console's own user and as each user who is logged in.
+Where there is none, nothing is recorded: the console has no rights of its own. A total and the lag
+of a group cover the topics that a user may see, so each user has series of their own for them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ottla.console.history import LEVELS, Sample
 
 if TYPE_CHECKING:
     from ottla.console.history import History
-    from ottla.console.sessions import Sessions
+    from ottla.console.sessions import Sessions, Visitor
 
 log = logging.getLogger("ottla.console")
 
@@ -37,19 +38,28 @@ async def record(history: History, sessions: Sessions) -> None:
             if time.monotonic() - trimmed > TRIM_SECONDS:
                 await asyncio.to_thread(history.trim)
                 trimmed = time.monotonic()
-        except ClientError as failed:
-            log.info("nothing is recorded: %s", failed)
         except Exception:
             log.exception("recording the history failed")
         await asyncio.sleep(LEVELS[0][0])
 
 
 async def once(history: History, sessions: Sessions) -> None:
-    """Write one point of everything. Raises ClientError."""
+    """Write one point of everything."""
     sessions.expire()
-    visitor = sessions.observer()
-    if visitor is None:
-        return
+    for visitor in sessions.observers():
+        try:
+            await record_view(history, visitor)
+        except ClientError as failed:
+            log.info("nothing is recorded for %s: %s", visitor.name or "the console", failed)
+
+
+def series_of(kind: str, visitor: Visitor) -> str:
+    """The kind of the series that a visitor's total or group has in the history."""
+    return kind if kind == "topic" or visitor.name is None else f"{kind} seen by {visitor.name}"
+
+
+async def record_view(history: History, visitor: Visitor) -> None:
+    """Write one point of everything that a visitor sees. Raises ClientError."""
     taken = await visitor.views.get(picture.take)
     groups: list[dict[str, Any]] = []
     try:
@@ -58,7 +68,9 @@ async def once(history: History, sessions: Sessions) -> None:
         pass                                # a user who may not see groups
     topics = cluster_pages.topic_rows(taken, {})
     history.begin(taken.cluster_id or "")
-    samples = list(samples_of(taken, topics, groups))
+    samples = [
+        one._replace(kind=series_of(one.kind, visitor)) for one in samples_of(taken, topics, groups)
+    ]
     await asyncio.to_thread(history.write, samples)
 
 

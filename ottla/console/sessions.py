@@ -27,6 +27,8 @@ FAILURES_MAX = 10
 FAILURE_SECONDS = 60.0
 """So many failed logins are allowed in so many seconds, for each user name."""
 FAILED_NAMES_MAX = 1000
+OBSERVERS_MAX = 5
+"""Users who are logged in and for whom the history is recorded."""
 
 
 class LoginRefused(ClientError):
@@ -134,12 +136,14 @@ class Sessions:
                 del self.by_hash[key]
                 session.visitor.close()
 
-    def observer(self) -> Visitor | None:
-        """Whose requests the history records: the console's own user, else who logged in last."""
-        if self.recorder is not None:
-            return self.recorder
-        alive = [one for one in self.by_hash.values() if not self._expired(one)]
-        return alive[-1].visitor if alive else None
+    def observers(self) -> list[Visitor]:
+        """Whose views the history records: the console's own user, then those who are logged in,
+        the newest sessions first. Each sees other topics, so each has totals of their own."""
+        users: dict[str | None, Visitor] = {}
+        for session in reversed(self.by_hash.values()):
+            if len(users) < OBSERVERS_MAX and not self._expired(session):
+                users.setdefault(session.visitor.name, session.visitor)
+        return [*filter(None, [self.recorder]), *users.values()]
 
     def _expired(self, session: Session) -> bool:
         now = self.clock()

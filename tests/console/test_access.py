@@ -17,6 +17,7 @@ from ottla.console.guard import Guard
 from ottla.console.sessions import FAILURES_MAX, LIFE_SECONDS, LoginRefused, Sessions
 from tests.broker.service import Service
 from tests.console.consoles import Console, free_port
+from tests.waiting import until
 
 USERS = 'required user_root="r" user_ann="a" user_bob="b"'
 SECURED = {
@@ -79,6 +80,49 @@ def test_a_user_sees_and_changes_what_the_broker_allows(secured: Console) -> Non
     assert (refused.status, refused.json["error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
     assert secured.ask("/history?kind=topic&name=secrets&measure=offset",
                        headers=ann).status == 404
+
+
+def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
+    root = secured.log_in("root", "r")
+    for kind, name, operation in (
+        ("TOPIC", "orders", "DESCRIBE"), ("GROUP", "mixed", "DESCRIBE"),
+        ("CLUSTER", "kafka-cluster", "DESCRIBE"), ("CLUSTER", "kafka-cluster", "DESCRIBE_CONFIGS"),
+    ):
+        rule = {"resource": kind, "name": name, "principal": "User:bob", "operation": operation,
+                "permission": "ALLOW"}
+        assert secured.ask("/acls", "POST", rule, root).status == 200
+    for topic, count in (("orders", 2), ("secrets", 5)):
+        for _ in range(count):
+            sent = {"value": "x" * 100, "partition": 0}
+            assert secured.ask(f"/topics/{topic}/records", "POST", sent, root).status == 200
+    first = [{"topic": topic, "partition": 0, "offset": 0} for topic in ("orders", "secrets")]
+    committed = {"offsets": first, "dry_run": False, "confirm": "mixed"}
+    assert secured.ask("/groups/mixed/reset", "POST", committed, root).status == 200
+
+    bob = secured.log_in("bob", "b")
+    every, some = secured.get("/overview", **root), secured.get("/overview", **bob)
+    assert (every["topics"], every["lag"]) == (2, 7) and every["records"] >= 7
+    assert (some["topics"], some["records"], some["lag"]) == (1, 2, 2)
+    assert some["bytes"] == some["bytes_of_replicas"] == secured.get("/topics", **bob)["rows"][0][
+        "bytes"] < every["bytes"]
+    [group] = secured.get("/groups", **bob)["rows"]
+    assert (group["lag"], group["topics"], group["lag_bytes"]) == (2, ["orders"], None)
+    [whole] = secured.get("/groups", **root)["rows"]
+    page, page_of_root = (secured.get("/groups/mixed", **one) for one in (bob, root))
+    assert [row["topic"] for row in page["rows"]] == ["orders"]
+    assert 0 < page["lag_bytes"] < page_of_root["lag_bytes"] == whole["lag_bytes"]
+    assert [one["kind"] for one in page_of_root["why"]["now"]] == ["no_members", "lag"]
+    assert [one["kind"] for one in page["why"]["now"]] == ["no_members"]
+    seen = {topic for row in secured.get("/connections", **bob)["rows"]
+            for topic in row["produces_to"] + row["fetches_from"]}
+    assert "secrets" not in seen
+
+    def graphs() -> list[Any]:
+        paths = [f"/history?measure=lag&kind={kind}" for kind in ("total", "group&name=mixed")]
+        found = [secured.get(path, **user)["points"] for user in (root, bob) for path in paths]
+        return [points and points[-1][1] for points in found]
+
+    until(lambda: graphs() == [7, 7, 2, 2], "each has graphs of their own", between=0.2)
 
 
 def test_a_session_ends_with_the_logout(secured: Console) -> None:

@@ -107,6 +107,7 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
                 "group": group_id,
                 "state": group.state_name,
                 "members": len(group.members),
+                "topics": sorted({lag.topic for lag in lags}),
                 "lag": sum(lag.records for lag in lags),
                 "lag_bytes": sum(lag.size for lag in lags),
                 "lag_seconds": max((lag.seconds or 0.0 for lag in lags), default=0.0),

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ottla.broker.api.records.fetch cimport Fetching
-from ottla.broker.api.records.produce cimport Producing
+from ottla.broker.api.records.fetch cimport FetchHandler
+from ottla.broker.api.records.produce cimport ProduceHandler
 from ottla.broker.network.counts cimport Counts
 from ottla.broker.request_context cimport RequestContext
 from ottla.broker.network.inbox cimport Inbox
@@ -32,8 +32,8 @@ cdef class Connection(Pollable):
     cdef readonly bint closed
     cdef readonly double active_at      # loop time since when we wait for the client
     cdef Transport transport
-    cdef Producing producing
-    cdef Fetching fetching
+    cdef ProduceHandler produce_handler
+    cdef FetchHandler fetch_handler
     cdef Inbox inbox                    # bytes received but not handled yet
 
     cdef ReplyQueue queue               # replies, in order

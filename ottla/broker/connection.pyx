@@ -58,7 +58,8 @@ cdef class Connection:
     ):
         self.loop, self.listener, self.client = loop, listener, client
         self.broker = listener.broker
-        self.producing, self.fetching = listener.producing, listener.fetching
+        self.produce_handler = listener.produce_handler
+        self.fetch_handler = listener.fetch_handler
         self.inbox = Inbox(listener.frame_size_max)
         if security is not None:
             self.session = security.session(self.broker, self)
@@ -227,11 +228,11 @@ cdef class Connection:
             self.queue.in_hand = self.poller.clock.monotonic()
         if header.api_key == PRODUCE and 0 <= header.version <= 13:
             return self.hold(serve_produce(
-                self.producing, request, header.version, header.correlation_id, self.client,
+                self.produce_handler, request, header.version, header.correlation_id, self.client,
                 self.queue, self))
         if header.api_key == FETCH and 0 <= header.version <= 18:
             return self.hold(serve_fetch(
-                self.fetching, request, header.version, header.correlation_id, self.client,
+                self.fetch_handler, request, header.version, header.correlation_id, self.client,
                 self.queue, self))
         return self.handle_other(request, header)
 

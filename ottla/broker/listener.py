@@ -20,8 +20,8 @@ from ottla.broker.settings.addresses import canonical_host
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla.broker.api.records.fetch import Fetching
-    from ottla.broker.api.records.produce import Producing
+    from ottla.broker.api.records.fetch import FetchHandler
+    from ottla.broker.api.records.produce import ProduceHandler
     from ottla.broker.connection_limits import ConnectionLimits
     from ottla.broker.context import BrokerContext
     from ottla.broker.network.poller import BrokerLoop
@@ -54,8 +54,8 @@ class Listener:
         host: str,
         port: int,
         broker: BrokerContext,
-        producing: Producing,
-        fetching: Fetching,
+        produce_handler: ProduceHandler,
+        fetch_handler: FetchHandler,
         limits: ConnectionLimits,
         loop: BrokerLoop,
         security: ListenerSecurity | None = None,
@@ -67,7 +67,7 @@ class Listener:
         self.paused: asyncio.TimerHandle | None = None
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """Clients of addresses above their quota, until they are closed."""
-        self.producing, self.fetching = producing, fetching
+        self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
         self.idle_seconds = config.connections_max_idle_ms / 1000

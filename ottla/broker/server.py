@@ -443,24 +443,26 @@ class Server:
             )
 
     def _listen(self, loop: BrokerLoop) -> None:
-        from ottla.broker.api.records.fetch import Fetching
-        from ottla.broker.api.records.produce import Producing
+        from ottla.broker.api.records.fetch import FetchHandler
+        from ottla.broker.api.records.produce import ProduceHandler
         from ottla.broker.api.records.transaction_gate import TransactionGate
 
         coordinators = self.coordinators
         gate = TransactionGate(
             self.broker, coordinators.check_batch, coordinators.add_batches, coordinators.verifier
         )
-        producing = Producing(self.broker, gate)
+        produce_handler = ProduceHandler(self.broker, gate)
         limits = ConnectionLimits(self.config, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        fetching = Fetching(self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1))
+        fetch_handler = FetchHandler(
+            self.broker, lambda: random.SystemRandom().randint(1, 2**31 - 1)
+        )
         self._renew_security(self.metadata_log.image)
         self.security.introduce()
         for endpoint in self.config.endpoints():
             self.listeners.append(
                 Listener(
                     endpoint.name, endpoint.host, endpoint.port,
-                    self.broker, producing, fetching, limits, loop,
+                    self.broker, produce_handler, fetch_handler, limits, loop,
                     self.security[endpoint.name],
                 )
             )

@@ -200,7 +200,7 @@ def _work(monitor: Monitor) -> Iterator[str]:
     for name in ("kafka_network_socketserver_networkprocessoravgidle_percent",
                  "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"):
         yield from gauge(name, "The share of time in which the loop was idle.", monitor.idle)
-    sessions = monitor.listeners[0].fetching.sessions
+    sessions = monitor.listeners[0].fetch_handler.sessions
     name = "kafka_server_fetchsessioncache_"
     yield from gauge(f"{name}numincrementalfetchsessions", "Fetch sessions.", len(sessions))
     yield from counter(

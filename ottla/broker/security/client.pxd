@@ -11,7 +11,7 @@ cdef class Client:
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
     cdef object rules                       # the decisions from which these two come
-    cdef set writable, readable             # kept here by Producing and Fetching, see `allowed`
+    cdef set writable, readable             # kept by the handlers, see `allowed`
     cdef public bint samples_writes, samples_reads  # the next request of the kind is to be noted
     cdef int sample_number
     cdef readonly dict written, read        # topic name or id -> number of the newest sample

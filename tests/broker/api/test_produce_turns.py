@@ -24,14 +24,14 @@ VERSION = 9
 def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
     """Workers that the test releases; a turn of producing ends at the first reading of the
     clock."""
-    producings = {listener.producing for listener in broker.server.listeners}
-    for producing in producings:
-        assert producing.turn_seconds == TURN_SECONDS
-        producing.turn_seconds = -1.0
+    handlers = {listener.produce_handler for listener in broker.server.listeners}
+    for handler in handlers:
+        assert handler.turn_seconds == TURN_SECONDS
+        handler.turn_seconds = -1.0
     with held_workers(broker) as workers:
         yield workers
-    for producing in producings:
-        producing.turn_seconds = TURN_SECONDS
+    for handler in handlers:
+        handler.turn_seconds = TURN_SECONDS
 
 
 def to_all(topic: str, acks: int, value: bytes) -> ProduceRequest:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ottla.broker.api.records.fetch import Fetching
+from ottla.broker.api.records.fetch import FetchHandler
 from ottla.broker.connection import Connection
 from ottla.broker.coordination.commits import when_committed
 from ottla.broker.network.counts import Counts
@@ -244,7 +244,7 @@ class Node:
         self.storage.started = True
         self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
-            image=self.image, replicas=self.replicas, authorizer=None,
+            image=self.image, metadata_log=self, replicas=self.replicas, authorizer=None,
             role=SimpleNamespace(leader_throttle=self.leader_throttle), request_elements_max=50_000,
             doubt=lambda *_: None, clock=self.loop.poller.clock, counts=Counts(),
             quotas=Quotas(self.loop.poller.clock),
@@ -254,9 +254,9 @@ class Node:
             ),
         )
         self.sessions, self.broker = 0, broker
-        fetching = Fetching(broker, self.session_id)
+        handler = FetchHandler(broker, self.session_id)
         self.listener = SimpleNamespace(
-            broker=broker, producing=None, fetching=fetching, frame_size_max=1 << 20,
+            broker=broker, produce_handler=None, fetch_handler=handler, frame_size_max=1 << 20,
             closed=lambda connection: None, refused=self.refused,
         )
         self.fetchers: dict[int, Fetcher] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from ottla.broker.api.records.produce import Producing
+from ottla.broker.api.records.produce import ProduceHandler
 from ottla.broker.api.records.transaction_gate import TransactionGate
 from ottla.wire.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, response_header_size
@@ -27,7 +27,7 @@ class Sender:
         self.node, self.held, self.transactional_id = node, b"", transactional_id
         node.broker.flusher = SimpleNamespace(loop=node.loop, want=lambda partition: None)
         gate = TransactionGate(node.broker, check, None)
-        node.listener.producing = Producing(node.broker, gate)
+        node.listener.produce_handler = ProduceHandler(node.broker, gate)
         self.near, self.connection = connected(node, "sender")
         node.links.append(self)
 

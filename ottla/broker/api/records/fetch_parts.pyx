@@ -4,7 +4,7 @@
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.broker.api.records.legacy_fetch cimport LEGACY_BELOW, share_conversion
+from ottla.broker.api.records.reader cimport CONSUMER, FINAL_EPOCH, NO_SESSION, Fetch
 from ottla.wire.codec cimport Cursor
 
 from ottla.wire.errors import ErrorCode, MalformedMessage
@@ -14,14 +14,9 @@ cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef enum:
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    ANYWHERE_SINCE = 11                 # these clients know that a follower may answer (KIP-392)
     HIGH_WATERMARK_SINCE = 18           # a replica sends its high watermark (KIP-1166)
 
 cdef int64_t NOT_TOLD = 0x7fffffffffffffff
-
-
-cdef class Fetch:
-    pass
 
 
 cdef Fetch read_fetch(Cursor request, int version, int32_t size_max):
@@ -51,15 +46,10 @@ cdef Fetch read_fetch(Cursor request, int version, int32_t size_max):
     read_topics(fetch, request)
     if version >= 7:
         read_forgotten(fetch, request)
-    if version >= ANYWHERE_SINCE:
+    if version >= ANY_REPLICA_SINCE:
         fetch.rack = request.read_string(flexible) or None
     if flexible:
         read_tags(fetch, request)
-    fetch.by_replica = fetch.replica_id >= 0
-    # As in Kafka, -2 is a consumer too: kafka-replica-verification compares all replicas with it.
-    fetch.from_any = version >= ANYWHERE_SINCE and not fetch.by_replica
-    if version < LEGACY_BELOW:
-        share_conversion(fetch.items)
     return fetch
 
 

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.fetch cimport Fetching
-from ottla.broker.api.records.fetch_parts cimport Fetch
+from ottla.broker.api.records.fetch cimport FetchHandler
+from ottla.broker.api.records.reader cimport Fetch
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
@@ -11,7 +11,7 @@ from ottla.wire.codec cimport Cursor
 
 
 cdef class FetchRequest(Held):
-    cdef Fetching fetching
+    cdef FetchHandler handler
     cdef Fetch fetch
     cdef Wait wait
     cdef ReplyQueue queue
@@ -22,8 +22,8 @@ cdef class FetchRequest(Held):
 
 
 cdef bint try_fetch(
-    Fetching fetching, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final
+    FetchHandler handler, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final
 ) except -1
 cdef Held serve_fetch(
-    Fetching fetching, Cursor request, int version, int32_t correlation_id, Client client,
+    FetchHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver)

@@ -3,10 +3,10 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from ottla.broker.api.records.fetch cimport Fetching
-from ottla.broker.api.records.fetch_parts cimport Fetch
+from ottla.broker.api.records.conversions cimport Conversion
+from ottla.broker.api.records.fetch cimport FetchHandler
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.broker.api.records.legacy_fetch cimport Conversion, ZSTD_SINCE, forget_conversions
+from ottla.broker.api.records.reader cimport Fetch
 from ottla.broker.network.promises cimport Held, Wait
 from ottla.broker.network.reply cimport Reply
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -22,27 +22,27 @@ cdef enum:
 
 
 cdef Held serve_fetch(
-    Fetching fetching, Cursor request, int version, int32_t correlation_id, Client client,
+    FetchHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
     """Serve a request; returns what holds later frames, None if the request is finished."""
-    cdef Fetch fetch = fetching.read(request, version)
+    cdef Fetch fetch = handler.read(request, version)
     cdef FetchRequest waiting
     fetch.client = client
-    if queue.quotas.active and fetch.replica_id < 0:
+    if queue.quotas.active and fetch.reader.consumer:
         fetch.size_max = <int32_t>min(
             <int64_t>fetch.size_max, queue.quotas.fetch_size_max(client))
         fetch.size_min = min(fetch.size_min, fetch.size_max)
-    fetching.begin(fetch, queue.clock.monotonic())
+    handler.begin(fetch, queue.clock.monotonic())
     if client.samples_reads:
         sample(client, fetch)
-    if fetch.version < ZSTD_SINCE and fetch.session is not None:
-        # An abandoned request of this session may have left some.
-        forget_conversions(list(fetch.session.items.values()))
-    if try_fetch(fetching, fetch, correlation_id, queue, False):
+    if fetch.session is not None:
+        # An abandoned request of this session may have left conversions.
+        fetch.format.forget(fetch)
+    if try_fetch(handler, fetch, correlation_id, queue, False):
         return None
     waiting = FetchRequest.__new__(FetchRequest)
-    waiting.fetching, waiting.fetch, waiting.queue = fetching, fetch, queue
+    waiting.handler, waiting.fetch, waiting.queue = handler, fetch, queue
     waiting.correlation_id, waiting.receiver = correlation_id, receiver
     waiting.wait = Wait(queue.wait_timer, waiting.moved)
     watch(fetch, waiting.wait)
@@ -64,29 +64,29 @@ cdef int sample(Client client, Fetch fetch) except -1:
 
 
 cdef bint try_fetch(
-    Fetching fetching, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final
+    FetchHandler handler, Fetch fetch, int32_t correlation_id, ReplyQueue queue, bint final
 ) except -1:
     """Write the reply if it is due."""
     cdef Reply out = queue.out
     cdef Py_ssize_t start = out.size, ranges = len(out.ranges), file_bytes = out.file_bytes
     cdef Py_ssize_t body_at, size
     cdef int32_t throttle_ms = 0
-    if not fetching.look(fetch, final):
+    if not handler.look(fetch, final):
         return False
-    if queue.quotas.active and fetch.replica_id < 0:
+    if queue.quotas.active and fetch.reader.consumer:
         throttle_ms = queue.quotas.would_throttle(
             queue.client, reply_size(fetch), queue.clock.monotonic())
         if throttle_ms > 0:
-            put_off(fetching, fetch)
+            put_off(handler, fetch)
     try:
         out.write_int32(0)
         write_response_header(out, FETCH, fetch.version, correlation_id)
         body_at = out.size
-        fetching.write(fetch, out)
+        handler.writer.write(fetch, out)
     except BaseException:
         out.cut(start, ranges)
         raise
-    if queue.quotas.active and fetch.replica_id < 0:
+    if queue.quotas.active and fetch.reader.consumer:
         size = 0 if throttle_ms > 0 else out.size - start + out.file_bytes - file_bytes
         throttle_ms = max(throttle_ms, queue.charge(FETCH, size))
         if throttle_ms > 0:
@@ -109,7 +109,7 @@ cdef Py_ssize_t reply_size(Fetch fetch) except -1:
     return size
 
 
-cdef int put_off(Fetching fetching, Fetch fetch) except -1:
+cdef int put_off(FetchHandler handler, Fetch fetch) except -1:
     """Answer without any partition: the client is throttled and asks again afterwards.
 
     No new session begins with this answer, since the client has not learned anything.
@@ -117,7 +117,7 @@ cdef int put_off(Fetching fetching, Fetch fetch) except -1:
     fetch.told = []
     if fetch.session is not None and not fetch.incremental:
         fetch.session.wait, fetch.watching = None, False
-        fetching.sessions.remove(fetch.session.id)
+        handler.sessions.remove(fetch.session.id)
         fetch.session = None
     return 0
 
@@ -132,7 +132,7 @@ cdef class FetchRequest(Held):
 
     cdef Held go_on(self):
         if not try_fetch(
-                self.fetching, self.fetch, self.correlation_id, self.queue, self.wait.over):
+                self.handler, self.fetch, self.correlation_id, self.queue, self.wait.over):
             self.convert()
             return self
         self.abandon()
@@ -140,7 +140,7 @@ cdef class FetchRequest(Held):
 
     cdef int next_is_here(self) except -1:
         """A new request of a replica brings news, as after a change of leadership: answer now."""
-        if self.fetch.by_replica and not self.over:
+        if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
         return 0
 
@@ -150,11 +150,11 @@ cdef class FetchRequest(Held):
         cdef Conversion conversion = self.fetch.converting
         if self.fetch.waits and self.fetch.rebuild is not self.rebuild:
             self.rebuild = self.fetch.rebuild
-            work = self.fetching.broker.workers.renew(self.rebuild)
+            work = self.handler.broker.workers.renew(self.rebuild)
             work.add_done_callback(self.converted)
         if conversion is not None and not conversion.started:
             conversion.started = True
-            work = self.fetching.broker.workers.run(conversion.run)
+            work = self.handler.broker.workers.run(conversion.run)
             work.add_done_callback(self.converted)
         return 0
 
@@ -184,10 +184,7 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
         for item in fetch.items:
             if (<FetchItem>item).partition is None:
                 continue
-            if fetch.by_replica:
-                (<FetchItem>item).partition.watch_appends(wait)
-            else:
-                (<FetchItem>item).partition.watch(wait)
+            fetch.reader.watch((<FetchItem>item).partition, wait)
     return 0
 
 

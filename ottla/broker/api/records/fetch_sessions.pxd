@@ -24,7 +24,7 @@ cdef class FetchItem:
     cdef int64_t told_log_start
     # The answer that the last look found.
     cdef int16_t error
-    cdef bint unserved                  # it could not be served when the request came
+    cdef bint absent                    # it could not be served when the request came
     cdef int64_t high_watermark, last_stable_offset, log_start
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch

@@ -3,10 +3,18 @@
 from libc.stdint cimport int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.broker.security.client cimport Client
+from ottla.broker.api.records.reader cimport Fetch, Reader
 from ottla.replication.partition cimport Partition
 
 
-cdef bint check_reader(FetchItem item, bint at_once) except -1
+cdef class AnyReplicaReader(Reader):
+    pass
+
+
+cdef class RackReader(AnyReplicaReader):
+    cdef object metadata                # its image has the brokers' racks
+
+    cdef int closest(self, Fetch fetch, FetchItem item) except -2
+
+
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept
-cdef bint redirect(FetchItem item, str rack, object broker, Client client) except -1

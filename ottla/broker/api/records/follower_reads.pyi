@@ -1,1 +1,1 @@
-"""Consumers that read from the closest replica (KIP-392). Used from Cython only."""
+"""No Python interface: used from Cython only."""

@@ -10,21 +10,12 @@ records that others have read: then consumers wait.
 from libc.stdint cimport int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
-from ottla.broker.security.client cimport Client
+from ottla.broker.api.records.reader cimport (
+    MAY_NOT_YET, MAY_READ, REDIRECTED, Fetch, Reader,
+)
 from ottla.replication.partition cimport Partition
 
 from ottla.wire.errors import NotLeaderOrFollower
-
-
-cdef bint check_reader(FetchItem item, bint at_once) except -1:
-    """Raise unless this broker is a follower from which a consumer of the item's leader epoch may
-    read. Returns whether there is nothing to read yet; a consumer that waits no longer goes back to
-    the leader, from which this broker may be cut off."""
-    cdef Partition partition = item.partition
-    partition.check_follower(max(item.current_leader_epoch, -1))
-    if at_once and not partition.in_step:
-        raise NotLeaderOrFollower(f"{partition!r} has not heard from broker {partition.leader_id}")
-    return not partition.in_step
 
 
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
@@ -34,23 +25,51 @@ cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
     return partition.in_step and end < partition.high_watermark
 
 
-cdef bint redirect(FetchItem item, str rack, object broker, Client client) except -1:
-    """Find the replica in the rack of a consumer, if this broker leads the partition and is in
-    another one; what the reply says besides is as for a fetch that finds nothing."""
-    cdef Partition partition = item.partition
-    if partition.followers is None or len(partition.isr) < 2:
-        return False
-    brokers, near = broker.image.brokers, []
-    for node_id in partition.isr:
-        known = brokers.get(node_id)
-        if known is not None and known.rack == rack and known.endpoint(client.listener):
-            near.append(node_id)
-    if not near:
-        return False
-    item.preferred = partition.followers.closest(near, item.fetch_offset)
-    if item.preferred < 0:
-        return False
-    item.high_watermark = partition.high_watermark
-    item.last_stable_offset = partition.readable_end(True)
-    item.log_start = partition.log.log_start_offset
-    return True
+cdef class AnyReplicaReader(Reader):
+    """A consumer that knows that followers may answer: Fetch 11 and above."""
+
+    cdef int admit(self, Fetch fetch, FetchItem item) except -1:
+        """Raise unless this broker leads the partition, or is a follower from which a consumer of
+        the item's leader epoch may read. A follower may have nothing to read yet; a consumer that
+        waits no longer goes back to the leader, from which this broker may be cut off."""
+        cdef Partition partition = item.partition
+        if partition.led_here:
+            return Reader.admit(self, fetch, item)
+        partition.check_follower(max(item.current_leader_epoch, -1))
+        if partition.in_step:
+            return MAY_READ
+        if fetch.at_once:
+            raise NotLeaderOrFollower(
+                f"{partition!r} has not heard from broker {partition.leader_id}")
+        return MAY_NOT_YET
+
+
+cdef class RackReader(AnyReplicaReader):
+    """One that is in another rack than this broker, which may send it to a replica in its own."""
+
+    def __init__(self, metadata):
+        self.metadata = metadata
+
+    cdef int admit(self, Fetch fetch, FetchItem item) except -1:
+        cdef int admitted = AnyReplicaReader.admit(self, fetch, item)
+        item.preferred = self.closest(fetch, item)
+        if item.preferred < 0:
+            return admitted
+        # What the reply says besides is as for a fetch that finds nothing.
+        item.high_watermark = item.partition.high_watermark
+        item.last_stable_offset = item.partition.readable_end(True)
+        item.log_start = item.partition.log.log_start_offset
+        return REDIRECTED
+
+    cdef int closest(self, Fetch fetch, FetchItem item) except -2:
+        """The replica in the consumer's rack, if this broker leads the partition; otherwise -1."""
+        cdef Partition partition = item.partition
+        if partition.followers is None or len(partition.isr) < 2:
+            return -1
+        brokers, near = self.metadata.image.brokers, []
+        for node_id in partition.isr:
+            known = brokers.get(node_id)
+            if known is not None and known.rack == fetch.rack and known.endpoint(
+                    fetch.client.listener):
+                near.append(node_id)
+        return partition.followers.closest(near, item.fetch_offset) if near else -1

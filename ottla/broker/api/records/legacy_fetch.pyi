@@ -1,1 +1,1 @@
-"""No Python interface: Fetch calls `read_converted` from Cython."""
+"""No Python interface: used from Cython only."""

@@ -17,7 +17,7 @@ class TopicLimits:
     def __init__(self, config: LogConfig) -> None: ...
 
 class Preparation:
-    """One partition's records while a thread prepares them; created by Producing only."""
+    """One partition's records while a thread prepares them; created by ProduceHandler only."""
 
     @property
     def stored(self) -> bytearray | None: ...

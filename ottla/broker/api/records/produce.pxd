@@ -12,7 +12,7 @@ from ottla.replication.partition cimport Partition
 from ottla.wire.codec cimport Writer
 
 
-cdef class Producing:
+cdef class ProduceHandler:
     """Serves Produce: one for each listener, holding what every request needs."""
     cdef object broker, flusher, by_name, by_id
     cdef object authorizer              # None: all clients may write everywhere

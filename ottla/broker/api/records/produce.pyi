@@ -8,6 +8,6 @@ TURN_SECONDS: float
 
 def produce(request: Any, context: Any) -> Any: ...
 
-class Producing:
+class ProduceHandler:
     turn_seconds: float
     def __init__(self, broker: BrokerContext, gate: TransactionGate) -> None: ...

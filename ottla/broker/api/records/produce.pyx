@@ -74,11 +74,11 @@ cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 @handles(ApiKey.PRODUCE, versions=range(0, 14), access=by_item)
 def produce(request, context):
-    """Served by the connection, through Producing; this registers the versions."""
+    """Served by the connection, through ProduceHandler; this registers the versions."""
     raise AssertionError("Produce does not pass through dispatch")
 
 
-cdef class Producing:
+cdef class ProduceHandler:
     def __init__(self, broker, TransactionGate gate not None):
         self.broker, self.gate, self.clock = broker, gate, broker.clock
         self.flusher = broker.flusher

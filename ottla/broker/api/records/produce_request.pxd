@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.produce cimport Producing
+from ottla.broker.api.records.produce cimport ProduceHandler
 from ottla.broker.api.records.produce_parts cimport Serving
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -11,7 +11,7 @@ from ottla.wire.codec cimport Cursor
 
 
 cdef class ProduceRequest(Serving):
-    cdef Producing producing
+    cdef ProduceHandler handler
     cdef ReplyQueue queue
     cdef int32_t correlation_id
     cdef object work                    # the future that it waits for
@@ -24,5 +24,5 @@ cdef class ProduceRequest(Serving):
 
 
 cdef Held serve_produce(
-    Producing producing, Cursor request, int version, int32_t correlation_id, Client client,
+    ProduceHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver)

@@ -9,7 +9,7 @@ Its promises (acks=all) do not hold the connection: the reply is queued with the
 
 from libc.stdint cimport int32_t
 
-from ottla.broker.api.records.produce cimport Producing
+from ottla.broker.api.records.produce cimport ProduceHandler
 from ottla.broker.api.records.produce_parts cimport Serving
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
@@ -26,17 +26,17 @@ cdef enum:
 
 
 cdef Held serve_produce(
-    Producing producing, Cursor request, int version, int32_t correlation_id, Client client,
+    ProduceHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
     """Serve a request; returns what holds later frames, None if the request is finished."""
     cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
-    produce.producing, produce.queue, produce.receiver = producing, queue, receiver
+    produce.handler, produce.queue, produce.receiver = handler, queue, receiver
     produce.version, produce.correlation_id, produce.client = version, correlation_id, client
     produce.read(request)
     if produce.transactional_id is not None and (
-            version >= IMPLICIT_TRANSACTION or producing.gate.verifier is not None):
-        waiting = producing.gate.admission(produce)
+            version >= IMPLICIT_TRANSACTION or handler.gate.verifier is not None):
+        waiting = handler.gate.admission(produce)
         if waiting is not None:
             produce.keep(0)
             produce.asks = True
@@ -56,8 +56,8 @@ cdef class ProduceRequest(Serving):
         cdef Py_ssize_t start = reply.size
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, self.version, self.correlation_id)
-        self.producing.begin(self, reply)
-        if not self.producing.go_on(self):
+        self.handler.begin(self, reply)
+        if not self.handler.go_on(self):
             return self.prepare(start)
         self.finish(start)
         return None
@@ -67,11 +67,11 @@ cdef class ProduceRequest(Serving):
         meanwhile: the end of the stream must not be handled before the bytes sent earlier are
         appended."""
         cdef Writer reply = self.reply
-        self.producing.suspend(self, start)
+        self.handler.suspend(self, start)
         if reply is self.queue.out:                     # an incomplete reply must not be sent
             self.queue.out.cut(start, len(self.queue.out.ranges))
         self.stops_reading = True
-        workers = self.producing.broker.workers
+        workers = self.handler.broker.workers
         rebuild = self.preparation.rebuild
         self.wait_for(
             workers.run(self.preparation.run) if rebuild is None else workers.renew(rebuild))
@@ -89,8 +89,8 @@ cdef class ProduceRequest(Serving):
 
     cdef Held go_on(self):
         if not self.asks:
-            self.producing.resume(self)
-            if not self.producing.go_on(self):
+            self.handler.resume(self)
+            if not self.handler.go_on(self):
                 return self.prepare(0)
             self.finish(0)
             return None

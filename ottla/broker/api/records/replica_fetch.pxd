@@ -1,11 +1,11 @@
-# What differs if the client of a Fetch is a replica; see replica_fetch.pyx.
-
-from libc.stdint cimport int32_t, int64_t
+# Fetches by replicas; see replica_fetch.pyx.
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
+from ottla.broker.api.records.reader cimport Reader
 
 
-cdef int check_replica(FetchItem item, int32_t replica_id, object throttle) except -1
-cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch) except -1
-cdef int count_sent(FetchItem item, Py_ssize_t size, bint by_replica, object throttle) except -1
+cdef class ReplicaReader(Reader):
+    cdef object throttle                # of replicas that are not in sync (KIP-73), or None
+
+
 cdef int check_divergence(FetchItem item) except -1

@@ -1,1 +1,1 @@
-"""What differs if the client of a Fetch is a replica."""
+"""No Python interface: used from Cython only."""

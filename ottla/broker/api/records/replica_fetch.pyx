@@ -1,65 +1,90 @@
 # cython: boundscheck=False, wraparound=False
-"""What differs if the client of a Fetch is a replica: it reads to the end of the log, and its fetch
-offset moves the high watermark.
+"""Fetches by replicas: they read to the end of the log, and their fetch offsets move the high
+watermark.
 
 Only a fetch that passed the checks of leader epoch and divergence counts, from a replica in the
 assignment, with the broker epoch in the image (KIP-903). Any other fetch is served but does not
 move the high watermark.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from ottla.broker.api.records.fetch_sessions cimport FetchItem
 from ottla.broker.api.records.follower_reads cimport shows_divergence
-from ottla.broker.api.records.legacy_fetch cimport count_converted
+from ottla.broker.api.records.reader cimport MAY_NOT_YET, MAY_READ, Fetch, Reader
+from ottla.broker.network.promises cimport Wait
 from ottla.replication.partition cimport Partition
 
 from ottla.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, UnknownLeaderEpoch
 
 
-cdef int check_replica(FetchItem item, int32_t replica_id, object throttle) except -1:
-    """Raise unless the client may be a replica of this partition; note where its log diverges.
-    Returns whether it gets no records for now, since replication is throttled (KIP-73)."""
-    cdef Partition partition = item.partition
-    if not partition.replicated or replica_id not in partition.replicas:
-        # One of the two brokers may have an older image than the other.
-        if item.current_leader_epoch >= 0:
-            raise UnknownLeaderEpoch(f"{replica_id} is no replica of {partition!r} yet")
-        raise NotLeaderOrFollower(f"{replica_id} is no replica of {partition!r}")
-    # A response for an offset below the log start contains the log start.
-    item.log_start = partition.log.log_start_offset
-    if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
-        # The replica has more records than its leader, in the same or an unknown epoch.
-        item.diverging_epoch = partition.log.latest_epoch
-        item.diverging_end = partition.log.log_end_offset
-        if 0 <= item.last_fetched_epoch < item.diverging_epoch:
-            item.diverging_epoch = -1               # check_divergence finds an earlier offset
-    return throttle is not None and throttle.wait_for(partition, replica_id) > 0
+cdef class ReplicaReader(Reader):
+    """A broker that has a replica of each partition that it fetches."""
 
+    def __init__(self, throttle):
+        self.consumer, self.throttle = False, throttle
 
-cdef int count_replica(FetchItem item, int32_t replica_id, int64_t replica_epoch) except -1:
-    """Note that the replica has all records below its fetch offset."""
-    # If it does not count now, it may once the image has the replica's broker epoch.
-    item.uncounted = not item.partition.replica_fetched(
-        replica_id, replica_epoch, item.fetch_offset, item.follower_start)
-    return 0
+    cdef int admit(self, Fetch fetch, FetchItem item) except -1:
+        """Raise unless the client may be a replica of this partition; note where its log diverges.
+        It gets no records for now if replication is throttled (KIP-73)."""
+        cdef Partition partition = item.partition
+        Reader.admit(self, fetch, item)
+        if not partition.replicated or fetch.replica_id not in partition.replicas:
+            # One of the two brokers may have an older image than the other.
+            if item.current_leader_epoch >= 0:
+                raise UnknownLeaderEpoch(f"{fetch.replica_id} is no replica of {partition!r} yet")
+            raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+        # A response for an offset below the log start contains the log start.
+        item.log_start = partition.log.log_start_offset
+        if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
+            # The replica has more records than its leader, in the same or an unknown epoch.
+            item.diverging_epoch = partition.log.latest_epoch
+            item.diverging_end = partition.log.log_end_offset
+            if 0 <= item.last_fetched_epoch < item.diverging_epoch:
+                item.diverging_epoch = -1           # check_divergence finds an earlier offset
+        if self.throttle is not None and self.throttle.wait_for(partition, fetch.replica_id) > 0:
+            return MAY_NOT_YET
+        return MAY_READ
 
+    cdef object topic_to_check(self, FetchItem item):
+        """It reads all topics, as brokers of the cluster may."""
+        return None
 
-cdef int count_sent(
-    FetchItem item, Py_ssize_t size, bint by_replica, object throttle
-) except -1:
-    """Count what an answer has of a partition: what replicas are sent is not for consumers."""
-    cdef Partition partition = item.partition
-    partition.fetches += 1
-    if item.converted is not None:
-        partition.bytes_out += count_converted(item)
-    elif not by_replica:
-        partition.bytes_out += size
-    else:
+    cdef int64_t end(self, Fetch fetch, Partition partition) except -1:
+        return partition.log.log_end_offset
+
+    cdef int64_t end_found(self, Fetch fetch, FetchItem item) noexcept:
+        if item.partition is None:
+            return Reader.end_found(self, fetch, item)
+        return item.partition.log.log_end_offset
+
+    cdef int has_read(self, Fetch fetch, FetchItem item) except -1:
+        """Note that the replica has all records below its fetch offset."""
+        if item.uncounted:
+            # If it does not count now, it may once the image has the replica's broker epoch.
+            item.uncounted = not item.partition.replica_fetched(
+                fetch.replica_id, fetch.replica_epoch, item.fetch_offset, item.follower_start)
+        return 0
+
+    cdef bint hurries(self, Fetch fetch, FetchItem item) noexcept:
+        """Whether consumers may wait at the replica for the high watermark that it learns."""
+        return fetch.session is not None and fetch.session.hurries and (
+            item.told_high_watermark < min(item.high_watermark, item.fetch_offset))
+
+    cdef int watch(self, Partition partition, Wait wait) except -1:
+        partition.watch_appends(wait)
+        return 0
+
+    cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1:
+        """What replicas are sent is not for consumers, except that old formats are counted so."""
+        cdef Partition partition = item.partition
+        if item.converted is not None:
+            return Reader.count_sent(self, item, size)
+        partition.fetches += 1
         partition.replicated_out += size
-        if throttle is not None:
-            throttle.record(partition.topic, item.index, size)
-    return 0
+        if self.throttle is not None:
+            self.throttle.record(partition.topic, item.index, size)
+        return 0
 
 
 cdef int check_divergence(FetchItem item) except -1:

@@ -1,0 +1,1 @@
+"""No Python interface: used from Cython only."""

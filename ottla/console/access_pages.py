@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, check
+from ottla.client.errors import ClientError, Refused, check
+from ottla.console.broker_reports import read_all
 from ottla.console.picture import Memory
+from ottla.console.requests import BadRequest
+from ottla.console.sweeps import Sweep
 from ottla.tools.admin import acls, configs, transactions
+from ottla.tools.admin import cluster as clusters
 from ottla.tools.admin.transactions import Listed
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DescribeDelegationTokenRequest
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.tools.admin.offsets import Place
 
 Row = dict[str, Any]
 DESCRIBED_MAX = 500
 HANGING_MINUTES = 15
+HANGING_SECONDS = 5.0
 
 
 def acl_rows(cluster: Cluster, memory: Memory) -> list[Row]:
@@ -107,12 +114,23 @@ def is_open(one: Listed) -> bool:
     return one.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-def hanging_rows(cluster: Cluster, memory: Memory) -> list[Row]:
-    """Transactions of partitions that no coordinator knows: readers wait behind them for ever."""
-    places = [
-        (topic.name, part.partition_index) for topic in cluster.metadata().topics
-        for part in topic.partitions if part.leader_id >= 0
-    ]
+def hanging_rows(cluster: Cluster, memory: Memory, minutes: int) -> Row:
+    """Transactions of partitions that no coordinator knows: readers wait behind them for ever. And
+    how many topics were not looked at yet."""
+    places: dict[str, list[Place]] = {}
+    for topic in cluster.metadata().topics:
+        for part in topic.partitions:
+            if part.leader_id >= 0:
+                places.setdefault(topic.name, []).append((topic.name, part.partition_index))
+    sweep: Sweep[list[Row]] = memory.setdefault(("hanging", minutes), Sweep())
+    found = sweep.look(places, lambda name: hanging_of(cluster, places[name], minutes),
+                       HANGING_SECONDS)
+    return {"rows": [row for name in sorted(found) for row in found[name]],
+            "left": sweep.left, "of": len(places)}
+
+
+def hanging_of(cluster: Cluster, places: list[Place], minutes: int) -> list[Row]:
+    """The hanging transactions of some partitions. Raises ClientError."""
     return [
         {
             "id": f"{one.place[0]}-{one.place[1]}/{one.producer.producer_id}",
@@ -121,5 +139,32 @@ def hanging_rows(cluster: Cluster, memory: Memory) -> list[Row]:
             "coordinator_epoch": one.producer.coordinator_epoch,
             "first_offset": one.producer.current_txn_start_offset, "minutes": one.minutes,
         }
-        for one in transactions.hanging(cluster, places, HANGING_MINUTES)
+        for one in transactions.hanging(cluster, places, minutes)
     ]
+
+
+def abort_hanging(
+    cluster: Cluster, topic: str, partition: int, first_offset: int, minutes: int
+) -> None:
+    """End a transaction with a marker, if no coordinator knows it. Raises ClientError."""
+    for one in transactions.hanging(cluster, [(topic, partition)], minutes):
+        if one.producer.current_txn_start_offset == first_offset:
+            transactions.abort(cluster, one.place, one.producer.producer_id,
+                               one.producer.producer_epoch, one.producer.coordinator_epoch)
+            return
+    raise BadRequest(
+        f"{topic}-{partition} has no hanging transaction from offset {first_offset} on, open for "
+        f"{minutes} minutes or longer", 404)
+
+
+def audit_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The newest lines of the brokers' audit logs, the newest first. They name everything that
+    others have changed: only who may alter the cluster sees them. Raises Refused."""
+    if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                      "the audit log is for users who may ALTER the cluster")
+    rows = [
+        {"id": f"{broker}/{one['number']}/{one['at_ms']}", "broker": broker, **one}
+        for broker, found in read_all(cluster, memory, "/api/v1/audit").items() for one in found
+    ]
+    return sorted(rows, key=lambda row: row["at_ms"], reverse=True)

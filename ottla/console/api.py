@@ -31,6 +31,7 @@ SEARCH = {
     "max_seconds": "budget: how long the search may take",
     "isolation": "read_uncommitted or read_committed",
 }
+HANGING = {"minutes": "how long a transaction has to be open at least"}
 HISTORY = {
     "kind": "total, topic or group", "name": "the name of the topic or group",
     "measure": "lag, lag_bytes, lag_seconds, offset, bytes, records_per_second",
@@ -63,6 +64,7 @@ TABLE = (
     get("/topics/{topic}", reads.topic),
     get("/topics/{topic}/config", reads.topic_config),
     get("/topics/{topic}/producers", reads.topic_producers),
+    get("/topics/{topic}/clients", reads.topic_clients),
     get("/topics/{topic}/why", reads.topic_why),
     get("/topics/{topic}/records", reads.records, SEARCH),
     get("/groups", reads.groups),
@@ -70,7 +72,9 @@ TABLE = (
     get("/clean-up", reads.clean_up),
     get("/connections", reads.connections),
     get("/transactions", reads.transactions),
-    get("/transactions-hanging", reads.hanging),
+    get("/transactions-hanging", reads.hanging, HANGING),
+    get("/client-metrics", reads.client_metrics),
+    get("/audit", reads.audit),
     get("/reassignments", reads.reassignments),
     get("/acls", reads.acls),
     get("/users", reads.users),
@@ -102,9 +106,16 @@ TABLE = (
     Entry("DELETE", "/users/{user}", changes.delete_user, {}, ("mechanism", "confirm")),
     Entry("PATCH", "/quotas", changes.change_quota, {}, ("entity", "set", "reset")),
     Entry("DELETE", "/transactions/{id}", changes.end_transaction, {}, ("confirm",)),
+    Entry("DELETE", "/transactions-hanging", changes.end_hanging, {},
+          ("topic", "partition", "first_offset", "minutes", "confirm")),
+    Entry("POST", "/reassignments", changes.reassign, {}, ("topic", "replicas")),
+    Entry("DELETE", "/reassignments", changes.cancel_reassignment, {}, ("topic", "partition")),
 )
 KINDS: dict[str, dict[str, Any]] = {
     "partitions": {"type": "integer"}, "replication_factor": {"type": "integer"},
+    "first_offset": {"type": "integer"}, "minutes": {"type": "integer"},
+    "replicas": {"type": "object", "additionalProperties": {
+        "type": "array", "items": {"type": "integer"}}},
     "count": {"type": "integer"}, "partition": {"type": "integer"},
     "configs": {"type": "object", "additionalProperties": {"type": "string"}},
     "set": {"type": "object"}, "entity": {"type": "object"}, "dry_run": {"type": "boolean"},

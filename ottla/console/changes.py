@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError, check
+from ottla.console.access_pages import HANGING_MINUTES, abort_hanging
 from ottla.console.requests import Asked, BadRequest
 from ottla.tools.admin import acls as rules
 from ottla.tools.admin import configs, offsets, partitions
@@ -21,6 +22,7 @@ from ottla.tools.admin import transactions as transaction_admin
 from ottla.tools.admin.acls import Pattern, Rule
 from ottla.tools.admin.resets import clamp
 from ottla.tools.cli.group import planned
+from ottla.tools.cli.reassign import refuse
 from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 
 if TYPE_CHECKING:
@@ -340,4 +342,39 @@ async def end_transaction(asked: Asked) -> Row:
     await asked.confirmed(name)
     await asked.visitor.connections.run(transaction_admin.describe, name)
     await asked.visitor.connections.run(transaction_admin.terminate, name)
+    return DONE
+
+
+async def end_hanging(asked: Asked) -> Row:
+    """Abort an open transaction that no coordinator knows: a marker in the partition ends it.
+    `confirm` repeats the topic."""
+    topic = await asked.field("topic", str)
+    await asked.confirmed(topic)
+    await asked.visitor.connections.run(
+        abort_hanging, topic, await asked.field("partition", int),
+        await asked.field("first_offset", int),
+        await asked.field("minutes", int, HANGING_MINUTES))
+    return DONE
+
+
+async def reassign(asked: Asked) -> Row:
+    """Move partitions of a topic to other brokers: `replicas` has the brokers of each partition,
+    the preferred leader first."""
+    topic, wanted = await asked.field("topic", str), await asked.field("replicas", dict)
+    plan: dict[tuple[str, int], list[int] | None] = {}
+    for index, brokers in wanted.items():
+        known = isinstance(brokers, list) and brokers and all(type(one) is int for one in brokers)
+        if not index.isdecimal() or not known:
+            raise BadRequest('replicas: expected brokers for each partition, as {"0": [1, 2, 3]}')
+        plan[topic, int(index)] = brokers
+    if not plan:
+        raise BadRequest("replicas: expected at least one partition")
+    refuse(await asked.visitor.connections.run(partitions.reassign, plan))
+    return {"partitions": len(plan)}
+
+
+async def cancel_reassignment(asked: Asked) -> Row:
+    """Stop moving a partition: it stays where it was."""
+    place = (await asked.field("topic", str), await asked.field("partition", int))
+    refuse(await asked.visitor.connections.run(partitions.reassign, {place: None}))
     return DONE

@@ -286,6 +286,15 @@ def connection_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     ]
 
 
+def client_metric_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+    """The clients of all brokers that push metrics (KIP-714)."""
+    return [
+        {"id": f"{broker}/{one.get('client_instance_id')}", "broker": broker, **one}
+        for broker, found in read_all(cluster, memory, "/api/v1/telemetry").items()
+        for one in found
+    ]
+
+
 def status_reports(cluster: Cluster, memory: Memory) -> dict[int, Row]:
     """The state that each broker reports."""
     return read_all(cluster, memory, "/api/v1/status")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.errors import Refused
 from ottla.console.broker_reports import of_name, read_all
 from ottla.console.picture import Memory, Picture
+from ottla.console.sweeps import Sweep
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import Place
-from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -20,47 +20,24 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
 """How long reading the groups' offsets may take for one view; the rest come with later views."""
-DEAD_DAYS = 7
+CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
-
-
-class GroupOffsets:
-    """Committed offsets of groups, as they were read last: reading all of thousands takes long."""
-
-    def __init__(self) -> None:
-        self.by_group: dict[str, dict[Place, int]] = {}
-        self.read_at: dict[str, float] = {}
-
-    def read(self, cluster: Cluster, names: list[str]) -> None:
-        """Read those that were read longest ago, as many as the time allows."""
-        for gone in self.read_at.keys() - set(names):
-            self.by_group.pop(gone, None)
-            del self.read_at[gone]
-        until = time.monotonic() + LAG_SECONDS
-        for name in sorted(names, key=lambda one: self.read_at.get(one, 0.0)):
-            if time.monotonic() > until:
-                break
-            try:
-                found = groups.committed(cluster, name)
-                self.by_group[name] = {place: offset for place, (offset, _) in found.items()}
-            except ClientError:
-                self.by_group.pop(name, None)
-            self.read_at[name] = time.monotonic()
 
 
 def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     """A row for each group; lag in bytes and seconds where brokers report it."""
     listed = groups.list_groups(cluster)
     reports = reported(cluster, memory)
-    kept: GroupOffsets = memory.setdefault("group offsets", GroupOffsets())
-    kept.read(cluster, [one.id for one in listed if one.type in KNOWN_TYPES])
-    ends = ends_of(cluster, {place for known in kept.by_group.values() for place in known})
+    sweep: Sweep[dict[Place, int]] = memory.setdefault("group offsets", Sweep())
+    names = [one.id for one in listed if one.type in KNOWN_TYPES]
+    kept = sweep.look(names, partial(committed_offsets, cluster), LAG_SECONDS)
+    ends = ends_of(cluster, {place for known in kept.values() for place in known})
     rows = []
     for one in listed:
         report = reports.get(one.id, {})
-        lags = lags_of(kept.by_group.get(one.id, {}), ends)
-        read = one.id in kept.by_group
-        topics = sorted({topic for topic, _ in kept.by_group.get(one.id, {})})
+        lags = lags_of(kept.get(one.id, {}), ends)
+        read = one.id in kept
+        topics = sorted({topic for topic, _ in kept.get(one.id, {})})
         # Brokers report sums of all topics of a group, those too that the user may not see.
         whole = set(report.get("topics", ())) <= set(topics)
         rows.append({
@@ -73,10 +50,15 @@ def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
             "lag": sum(lags.values()) if read else None,
             "lag_bytes": report.get("lag_bytes") if whole else None,
             "lag_seconds": report.get("lag_seconds") if whole else None,
-            "offset": sum(kept.by_group[one.id].values()) if read else None,
+            "offset": sum(kept[one.id].values()) if read else None,
         })
-    memory["group lags"] = {name: lags_of(known, ends) for name, known in kept.by_group.items()}
+    memory["group lags"] = {name: lags_of(known, ends) for name, known in kept.items()}
     return rows
+
+
+def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
+    """A group's offsets. Raises ClientError."""
+    return {place: offset for place, (offset, _) in groups.committed(cluster, name).items()}
 
 
 def slowest(memory: Memory) -> dict[str, tuple[str, int]]:
@@ -223,23 +205,17 @@ def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, lis
     return found
 
 
-def clean_up(
-    cluster: Cluster, memory: Memory, now: Callable[[], float] = time.time
-) -> list[Row]:
+def clean_up(cluster: Cluster, memory: Memory) -> Row:
     """What may be removed, with the reason: dead groups, offsets of topics that are gone, members
-    without partitions."""
+    without partitions; and how many groups were not looked at yet."""
     picture: Picture | None = memory.get("picture")
     existing = {topic.name for topic in picture.topics} if picture else set()
-    rows: list[Row] = []
-    for one in groups.list_groups(cluster):
-        if one.type not in KNOWN_TYPES:
-            continue
-        try:
-            rows += of_group(cluster, one, existing)
-        except Refused as refused:
-            if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
-                raise
-    return rows
+    listed = {one.id: one for one in groups.list_groups(cluster) if one.type in KNOWN_TYPES}
+    sweep: Sweep[list[Row]] = memory.setdefault("clean up", Sweep())
+    found = sweep.look(
+        listed, lambda name: of_group(cluster, listed[name], existing), CLEAN_UP_SECONDS)
+    return {"rows": [row for name in sorted(found) for row in found[name]],
+            "left": sweep.left, "of": len(listed)}
 
 
 def of_group(cluster: Cluster, group: groups.Listed, existing: set[str]) -> list[Row]:

@@ -132,12 +132,32 @@ async def group(asked: Asked) -> Row:
 async def clean_up(asked: Asked) -> Row:
     """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
     await asked.view(picture.take)
-    return {"key": "id", "rows": await asked.view(group_pages.clean_up)}
+    return {"key": "id", **await asked.view(group_pages.clean_up)}
+
+
+async def topic_clients(asked: Asked) -> Row:
+    """The clients that write to a topic or read it, as the brokers have seen them lately."""
+    name = asked.path("topic")
+    rows = await asked.view(cluster_pages.connection_rows)
+    return {"key": "id", "rows": [
+        {**row, "writes": name in row["produces_to"], "reads": name in row["fetches_from"]}
+        for row in rows if name in row["produces_to"] or name in row["fetches_from"]
+    ]}
 
 
 async def connections(asked: Asked) -> Row:
     """Who is connected to the brokers: client id, software, address, user, rates."""
     return {"key": "id", "rows": await asked.view(cluster_pages.connection_rows)}
+
+
+async def client_metrics(asked: Asked) -> Row:
+    """The clients that push metrics of their own, and what each is asked for."""
+    return {"key": "id", "rows": await asked.view(cluster_pages.client_metric_rows)}
+
+
+async def audit(asked: Asked) -> Row:
+    """The newest lines of the brokers' audit logs, for users who may alter the cluster."""
+    return {"key": "id", "rows": await asked.view(access_pages.audit_rows)}
 
 
 async def transactions(asked: Asked) -> Row:
@@ -146,8 +166,10 @@ async def transactions(asked: Asked) -> Row:
 
 
 async def hanging(asked: Asked) -> Row:
-    """Open transactions that no coordinator knows."""
-    return {"key": "id", "rows": await asked.view(access_pages.hanging_rows)}
+    """Open transactions that no coordinator knows. Of many topics each answer has looked at more;
+    `left` were not looked at yet."""
+    minutes = asked.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
+    return {"key": "id", **await asked.view(access_pages.hanging_rows, minutes)}
 
 
 async def reassignments(asked: Asked) -> Row:

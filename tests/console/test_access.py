@@ -113,6 +113,11 @@ def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
     assert 0 < page["lag_bytes"] < page_of_root["lag_bytes"] == whole["lag_bytes"]
     assert [one["kind"] for one in page_of_root["why"]["now"]] == ["no_members", "lag"]
     assert [one["kind"] for one in page["why"]["now"]] == ["no_members"]
+    assert secured.ask("/audit", headers=bob).status == 403
+    [rule] = [row for row in secured.get("/audit", **root)["rows"]
+              if row["api"] == "CreateTopics" and row["what"].startswith("secrets")]
+    assert (rule["principal"], rule["outcome"], rule["client_id"]) == (
+        "User:root", "done", "ottla-console")
     seen = {topic for row in secured.get("/connections", **bob)["rows"]
             for topic in row["produces_to"] + row["fetches_from"]}
     assert "secrets" not in seen
@@ -133,6 +138,23 @@ def test_a_session_ends_with_the_logout(secured: Console) -> None:
     assert secured.ask("/topics", headers=other).status == 200
     made_up = {"Cookie": "ottla=" + "x" * 43}
     assert secured.ask("/topics", headers=made_up).status == 401
+
+
+def test_a_cookie_has_the_rights_of_its_user_wherever_it_is_sent_from(
+    secured: Console, tmp_path: Path
+) -> None:
+    root, ann = secured.log_in("root", "r"), secured.log_in("ann", "a")
+    names = [{row["topic"] for row in secured.get("/topics", **cookie)["rows"]}
+             for cookie in (ann, root, ann)]
+    assert names[0] == names[2] == {"orders"} < names[1], "views are not shared between users"
+    both = {"Cookie": f"{ann['Cookie']}; user=root; session={root['Cookie'].partition('=')[2]}"}
+    assert secured.get("/session", **both)["user"] == "ann"
+    folder = tmp_path / "another"
+    folder.mkdir()
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    with Console("localhost:1", folder, "--command-config", str(config)) as another:
+        assert another.ask("/topics", headers=root).status == 401, "another console's cookie"
 
 
 def test_a_cookie_is_for_this_console_alone(secured: Console) -> None:

@@ -93,6 +93,34 @@ def test_topics_are_created_changed_trimmed_and_deleted(console: Console) -> Non
     assert console.ask("/topics/made").status == 404
 
 
+def test_who_writes_to_a_topic_and_who_reads_it_is_known(
+    console: Console, bootstrap: str
+) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "shop", "linger.ms": 0})
+
+    def seen() -> bool:
+        producer.produce("old", b"x")
+        producer.flush(10)
+        return bool([row for row in console.get("/topics/old/clients")["rows"]
+                     if row["client_id"] == "shop" and row["writes"] and not row["reads"]])
+
+    until(seen, "the broker's next sample", between=0.5)
+    assert "shop" not in {row["client_id"] for row in console.get("/topics/orders/clients")["rows"]}
+
+
+def test_a_move_of_replicas_is_asked_of_the_broker(console: Console) -> None:
+    same = {"topic": "orders", "replicas": {"0": [console.get("/brokers")["rows"][0]["broker"]]}}
+    assert console.ask("/reassignments", "POST", same).json == {"partitions": 1}
+    for replicas, says in (({"0": []}, "expected brokers"), ({"0": [True]}, "expected brokers"),
+                           ({}, "at least one"), ({"0": [99]}, "99"), ({"77": [0]}, "77")):
+        wrong = console.ask("/reassignments", "POST", {"topic": "orders", "replicas": replicas})
+        assert 400 <= wrong.status < 500 and says in wrong.json["message"], wrong
+    idle = console.ask("/reassignments", "DELETE", {"topic": "orders", "partition": 0})
+    assert idle.json["error"] == "NO_REASSIGNMENT_IN_PROGRESS"
+
+
 def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
     wanted = {"mechanism": "SCRAM-SHA-512", "password": "p"}
     assert console.ask("/users/ann", "POST", wanted).status == 200

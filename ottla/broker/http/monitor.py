@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.http.audit_lines import AuditLines
 from ottla.broker.http.lag import Lags
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Monitor:
         self.started_seconds = time.time()
         self.lag = LoopLag(loop)
         self.lags = Lags(broker)
+        self.audit = AuditLines()
         self._asked_lags, self._round_at = Lags(broker), loop.time()
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
         """The image's topics when they were counted last: partitions, those without a leader, with
@@ -118,5 +120,6 @@ class Monitor:
     def close(self) -> None:
         """Stop measuring."""
         self.lag.timer.cancel()
+        self.audit.close()
         self._timer.cancel()
         self.broker.counts.timing = False

@@ -44,6 +44,7 @@ JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/clients": status.clients,
     "/api/v1/groups": status.groups,
     "/api/v1/telemetry": status.telemetry,
+    "/api/v1/audit": status.audit,
 }
 
 

@@ -1,4 +1,4 @@
-"""The JSON of /api/v1: the broker, connections, groups, and clients that push metrics."""
+"""The JSON of /api/v1: the broker, connections, groups, clients that push metrics, audit log."""
 
 from __future__ import annotations
 
@@ -135,3 +135,8 @@ def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
         }
         for instance in instances
     ][:LISTED_MAX]
+
+
+def audit(monitor: Monitor) -> list[dict[str, Any]]:
+    """The newest lines of the audit log, the newest first."""
+    return list(reversed(monitor.audit.rows))

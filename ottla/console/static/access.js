@@ -1,23 +1,71 @@
 // Connections, transactions, access rules, users, quotas, tokens.
-import { html, bytes, count, duration, part, time, useLive, useState, ask } from "./base.js";
-import { Act, Export, Page, Problem, State, Table, Tabs, say } from "./parts.js";
+import { html, bytes, count, duration, param, part, setParams, time, useLive, visible, ask } from "./base.js";
+import { Act, Export, Left, Page, Problem, State, Table, Tabs } from "./parts.js";
 
-const role = (row) => ({ Produce: "produces", Fetch: "consumes", Heartbeat: "consumes", ConsumerGroupHeartbeat: "consumes", OffsetCommit: "consumes" }[row.newest_request] ?? "–");
+const role = (row) => {
+  const does = [row.produces_to.length && "produces", row.fetches_from.length && "consumes"].filter(Boolean);
+  return does.join(", ") || ({ Produce: "produces", Fetch: "consumes", Heartbeat: "consumes", ConsumerGroupHeartbeat: "consumes", OffsetCommit: "consumes" }[row.newest_request] ?? "–");
+};
+const topicsOf = (row) => [...new Set([...row.produces_to, ...row.fetches_from])];
 const CONNECTIONS = [
   { key: "client_id", label: "Client id", width: "18%" }, { key: "role", label: "Does", width: "86px" },
   { key: "software", label: "Software", show: (row) => [row.software, row.software_version].filter(Boolean).join(" ") || "–" },
   { key: "peer", label: "Address", width: "156px", mono: true }, { key: "principal", label: "User", width: "136px" },
   { key: "broker", label: "Broker", width: "64px", number: true },
   { key: "newest_request", label: "Asks for", width: "104px" },
+  { key: "topics", label: "Topics", width: "14%", show: (row) => visible(row.topics.join(", ")) || "–", title: (row) => visible(row.topics.join(", ")) },
   { key: "received_bytes_per_second", label: "In", width: "88px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
   { key: "sent_bytes_per_second", label: "Out", width: "88px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
   { key: "connected_seconds", label: "Connected", width: "104px", number: true, show: (row) => duration(row.connected_seconds) },
 ];
 
+// Who writes to a topic, and who reads it.
+const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key));
+CLIENTS.splice(1, 0, { key: "does", label: "Does", width: "120px" });
+export function TopicClients({ base }) {
+  const found = useLive(`${base}/clients`);
+  const rows = found?.rows?.map((row) => ({ ...row, does: [row.writes && "writes", row.reads && "reads"].filter(Boolean).join(", ") }));
+  return html`<${Problem} of=${found} /><p class="soft">Clients that brokers have seen writing to this topic, or reading it, within two minutes.</p>
+    <${Table} rows=${rows} columns=${CLIENTS} id="id" label="Clients" name="c-" tools=${html`<${Export} rows=${rows} name="clients" />`} />`;
+}
+
+const Of = () => html`<${Tabs} tabs=${[["Connections", "/connections"], ["Client metrics", "/connections/metrics"]]} />`;
+const METRICS = [
+  { key: "client_id", label: "Client id", width: "16%" }, { key: "client_instance_id", label: "Instance", mono: true },
+  { key: "client_software_name", label: "Software", show: (row) => [row.client_software_name, row.client_software_version].filter(Boolean).join(" ") || "–" },
+  { key: "client_source_address", label: "Address", width: "130px", mono: true }, { key: "broker", label: "Broker", width: "70px", number: true },
+  { key: "requested_metrics", label: "Asked for", show: (row) => visible(row.requested_metrics.join(", ")) || "nothing", title: (row) => visible(row.requested_metrics.join(", ")) },
+  { key: "push_interval_ms", label: "Every", width: "90px", number: true, show: (row) => duration(row.push_interval_ms / 1000) },
+  { key: "pushes", label: "Pushes", width: "90px", number: true, show: (row) => count(row.pushes) }, { key: "values", label: "Values", width: "90px", number: true, show: (row) => count(row.values) },
+  { key: "seconds_since_request", label: "Last seen", width: "100px", number: true, show: (row) => `${duration(row.seconds_since_request)} ago` },
+];
+
+export function ClientMetrics() {
+  const found = useLive("/client-metrics");
+  return html`<${Page} title="Client metrics"><${Of} /><${Problem} of=${found} />
+    <p class="soft">Clients that offer metrics of their own (KIP-714). Which ones they are asked for, kafka-client-metrics sets; /metrics has the values.</p>
+    <${Table} rows=${found?.rows} columns=${METRICS} id="id" label="Clients with metrics" tools=${html`<${Export} rows=${found?.rows} name="client-metrics" />`} /><//>`;
+}
+
+const AUDIT = [
+  { key: "at_ms", label: "Time", width: "196px", mono: true, show: (row) => time(row.at_ms) },
+  { key: "principal", label: "Who", width: "14%" }, { key: "address", label: "From", width: "120px" }, { key: "client_id", label: "Client id", width: "120px" },
+  { key: "api", label: "Request", width: "190px" }, { key: "what", label: "What" },
+  { key: "outcome", label: "Outcome", width: "18%", show: (row) => html`<${State} value=${visible(row.outcome)} good=${["done"]} bad=${[row.refused && visible(row.outcome)]} />` },
+  { key: "broker", label: "Broker", width: "70px", number: true },
+];
+
+export function Audit() {
+  const found = useLive("/audit");
+  return html`<${Page} title="Audit log"><${Problem} of=${found} />
+    <p class="soft">The newest administrative requests of each broker, and what access rules have refused; the broker’s log has all of them.</p>
+    <${Table} rows=${found?.rows} columns=${AUDIT} id="id" label="Audit log" sort="-at_ms" tools=${html`<${Export} rows=${found?.rows} name="audit" />`} /><//>`;
+}
+
 export function Connections() {
   const found = useLive("/connections");
-  const rows = found?.rows?.map((row) => ({ ...row, role: role(row) }));
-  return html`<${Page} title="Connections"><${Problem} of=${found} />
+  const rows = found?.rows?.map((row) => ({ ...row, role: role(row), topics: topicsOf(row) }));
+  return html`<${Page} title="Connections"><${Of} /><${Problem} of=${found} />
     ${rows && !rows.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}
     <${Table} rows=${rows} columns=${CONNECTIONS} id="id" label="Connections" tools=${html`<${Export} rows=${rows} name="connections" />`} /><//>`;
 }
@@ -37,16 +85,31 @@ const HANGING = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true }, { key: "producer", label: "Producer", width: "110px", number: true },
   { key: "epoch", label: "Epoch", width: "80px", number: true }, { key: "first_offset", label: "From offset", width: "120px", number: true, show: (row) => count(row.first_offset) },
   { key: "minutes", label: "Minutes", width: "90px", number: true },
+  { key: "end", label: "Action", width: "70px", sort: false, show: (row) => html`<${Act} plain danger label="abort" title=${`Abort the transaction in ${row.topic}-${row.partition}`}
+    text="No coordinator knows it: a marker in the partition ends it, and what it has written there is discarded." verb="Abort" confirm=${row.topic}
+    send=${async () => {
+      await ask("/transactions-hanging", "DELETE", { topic: row.topic, partition: row.partition, first_offset: row.first_offset, minutes: Number(param("minutes", "15")), confirm: row.topic });
+      return "The transaction is aborted.";
+    }} />` },
 ];
 
-export function Transactions() {
+function Hanging() {
+  const minutes = param("minutes", "15"), found = useLive(`/transactions-hanging?minutes=${encodeURIComponent(minutes)}`);
+  return html`<${Problem} of=${found} /><div class="bar"><label>Open for at least <input type="number" min="0" value=${minutes}
+      onChange=${(event) => setParams({ minutes: event.target.value })} /> minutes, and unknown to every coordinator</label></div>
+    <${Left} of=${found} what="topics" />
+    <${Table} rows=${found?.rows} columns=${HANGING} id="id" label="Hanging transactions" tools=${html`<${Export} rows=${found?.rows} name="hanging" />`} />`;
+}
+
+export function Transactions({ tab }) {
+  return html`<${Page} title="Transactions"><${Tabs} tabs=${[["Transactional ids", "/transactions"], ["Hanging", "/transactions/hanging"]]} />
+    ${tab === "hanging" ? html`<${Hanging} />` : html`<${Known} />`}<//>`;
+}
+
+function Known() {
   const found = useLive("/transactions");
-  const [hanging, setHanging] = useState(null);
-  const look = () => ask("/transactions-hanging").then((answer) => setHanging(answer.rows), (failed) => say(failed.message, true));
-  return html`<${Page} title="Transactions" actions=${html`<button onClick=${look}>Look for hanging ones</button>`}>
-    <${Problem} of=${found} />
-    ${hanging && html`<h2>Hanging: open for 15 minutes, and no coordinator knows them</h2><${Table} rows=${hanging} columns=${HANGING} id="id" label="Hanging transactions" search=${false} name="h-" /><h2>Transactional ids</h2>`}
-    <${Table} rows=${found?.rows} columns=${TRANSACTIONS} id="id" label="Transactions" tools=${html`<${Export} rows=${found?.rows} name="transactions" />`} /><//>`;
+  return html`<${Problem} of=${found} />
+    <${Table} rows=${found?.rows} columns=${TRANSACTIONS} id="id" label="Transactions" tools=${html`<${Export} rows=${found?.rows} name="transactions" />`} />`;
 }
 
 const RULE = ["resource", "name", "pattern", "principal", "host", "operation", "permission"];
@@ -102,5 +165,5 @@ export function Access({ tab }) {
   return html`<${Page} title="Access" actions=${ADD[tab] && html`<${Act} ...${ADD[tab]} />`}>
     <${Tabs} tabs=${[["Rules", "/access/acls"], ["Users", "/access/users"], ["Quotas", "/access/quotas"], ["Tokens", "/access/tokens"]]} />
     <${Problem} of=${found} />
-    <${Table} key=${path} rows=${found?.error ? [] : found?.rows} columns=${columns} id="id" label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
+    <${Table} key=${path} rows=${found?.rows} columns=${columns} id="id" label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
 }

@@ -4,11 +4,11 @@ import { Dialogs, Toast, applyTheme, closeDialog, say, themeChosen, useTheme, sh
 import { Overview, Brokers, Broker } from "./cluster.js";
 import { Topics, Topic } from "./topics.js";
 import { Groups, Group, CleanUp } from "./groups.js";
-import { Connections, Transactions, Access } from "./access.js";
+import { Access, Audit, ClientMetrics, Connections, Transactions } from "./access.js";
 
 const PAGES = [
   ["Overview", "/", "o"], ["Topics", "/topics", "t"], ["Groups", "/groups", "g"], ["Connections", "/connections", "c"],
-  ["Transactions", "/transactions", "x"], ["Brokers", "/brokers", "b"], ["Access", "/access/acls", "a"], ["Clean up", "/clean-up", "u"],
+  ["Transactions", "/transactions", "x"], ["Brokers", "/brokers", "b"], ["Access", "/access/acls", "a"], ["Audit log", "/audit", "l"], ["Clean up", "/clean-up", "u"],
 ];
 
 function page(path) {
@@ -17,10 +17,11 @@ function page(path) {
     case "": return html`<${Overview} />`;
     case "topics": return name ? html`<${Topic} key=${name} name=${nameOf(name)} tab=${tab ?? ""} />` : html`<${Topics} />`;
     case "groups": return name ? html`<${Group} key=${name} name=${nameOf(name)} tab=${tab ?? ""} />` : html`<${Groups} />`;
-    case "connections": return html`<${Connections} />`;
-    case "transactions": return html`<${Transactions} />`;
+    case "connections": return name === "metrics" ? html`<${ClientMetrics} />` : html`<${Connections} />`;
+    case "transactions": return html`<${Transactions} tab=${name ?? ""} />`;
     case "brokers": return name && /^\d+$/.test(name) ? html`<${Broker} key=${name} id=${name} />` : html`<${Brokers} tab=${name ?? ""} />`;
     case "access": return html`<${Access} tab=${name ?? "acls"} />`;
+    case "audit": return html`<${Audit} />`;
     case "clean-up": return html`<${CleanUp} />`;
     default: return html`<h1>There is no such page</h1><p><a href="/">Overview</a></p>`;
   }

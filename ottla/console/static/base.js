@@ -85,7 +85,7 @@ export function valueOf(path) {
 
 function apply({ path, value, changed, removed }) {
   const kept = valueOf(path);
-  if (!changed) { kept.value = value; return; }
+  if (!changed) { kept.value = value.error ? { ...value, rows: [] } : value; return; }     // a list ends to be awaited
   const key = value.key;
   const news = new Map(changed.map((row) => [row[key], row]));
   const gone = new Set(removed);

@@ -58,7 +58,11 @@ const DIRECTORIES = [
 const MOVES = [
   { key: "topic", label: "Topic", href: (row) => `/topics/${part(row.topic)}` }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "adding", label: "To brokers", show: (row) => row.adding.join(", ") }, { key: "removing", label: "From brokers", show: (row) => row.removing.join(", ") },
-  { key: "bytes_copied", label: "Copied", number: true, show: (row) => `${bytes(row.bytes_copied)} of ${bytes(row.bytes)}` },
+  { key: "bytes_copied", label: "Copied", number: true, width: "190px", show: (row) => `${bytes(row.bytes_copied)} of ${bytes(row.bytes)}`,
+    title: (row) => `${count(row.bytes_copied)} of ${count(row.bytes)} bytes` },
+  { key: "share", label: "Done", number: true, width: "80px", show: (row) => `${row.share} %` },
+  { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="cancel" title=${`Stop moving ${row.topic}-${row.partition}`} verb="Stop"
+    text="The partition stays on the brokers where it was." send=${async () => { await ask("/reassignments", "DELETE", { topic: row.topic, partition: row.partition }); return "The move is stopped."; }} />` },
 ];
 
 export function Brokers({ tab }) {
@@ -71,7 +75,7 @@ export function Brokers({ tab }) {
       send=${async () => `${(await ask("/elect", "POST", {})).rows.length} partitions have another leader.`} />`}>
     <${Tabs} tabs=${[["Brokers", "/brokers"], ["Log directories", "/brokers/log-directories"], ["Reassignments", "/brokers/reassignments"]]} />
     <${Problem} of=${found} />
-    <${Table} key=${path} rows=${found?.rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
+    <${Table} key=${path} rows=${tab === "reassignments" ? found?.rows?.map((row) => ({ ...row, share: row.bytes ? Math.min(Math.floor(100 * row.bytes_copied / row.bytes), 100) : 100 })) : found?.rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
 }
 
 export function Broker({ id }) {
@@ -92,7 +96,7 @@ export function Settings({ rows, path }) {
     { key: "value", label: "Value", mono: true, show: (row) => (row.sensitive ? "hidden" : visible(row.value ?? "–")) },
     { key: "source", label: "Source", width: "230px", show: (row) => row.source.toLowerCase().replaceAll("_", " ") },
     { key: "default", label: "Otherwise", width: "130px", mono: true },
-    { key: "edit", label: "Action", width: "110px", sort: false, show: (row) => (row.read_only ? "" : html`<${Edit} row=${row} path=${path} />`) },
+    { key: "edit", label: "Action", width: "136px", sort: false, show: (row) => (row.read_only ? "" : html`<${Edit} row=${row} path=${path} />`) },
   ];
   return html`<${Table} rows=${shown} columns=${columns} id="setting" label="Settings" tools=${html`
     <label><input type="checkbox" checked=${all} onChange=${(event) => setParams({ all: event.target.checked ? "1" : "" })} /> with defaults</label>

@@ -1,6 +1,6 @@
 // Groups, one group, and what could be cleaned up.
 import { html, bytes, count, duration, go, param, part, setParams, short, time, useLive, visible, ask } from "./base.js";
-import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
+import { Act, Export, Graph, Left, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const STATE = { good: ["Stable"], bad: ["Dead"] };
 const GROUPS = [
@@ -125,6 +125,6 @@ function Clean({ row }) {
 export function CleanUp() {
   const found = useLive("/clean-up");
   return html`<${Page} title="Clean up"><p class="soft">Dead groups, offsets of topics that are gone or that nobody reads, members without partitions.</p>
-    <${Problem} of=${found} />
+    <${Problem} of=${found} /><${Left} of=${found} what="groups" />
     <${Table} rows=${found?.rows} columns=${CANDIDATES} id="id" label="What could be removed" tools=${html`<${Export} rows=${found?.rows} name="clean-up" />`} /><//>`;
 }

@@ -272,6 +272,9 @@ const quoted = (value) => {
 };
 export const csv = (rows, columns) => [columns.join(","), ...rows.map((row) => columns.map((name) => quoted(row[name])).join(","))].join("\r\n") + "\r\n";
 
+// Of a list that is looked through a part at a time: how much is left.
+export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">Looked at ${of.of - of.left} of ${of.of} ${what} so far; the others follow.</p>` : null);
+
 export const Export = ({ rows, name }) => (rows?.length ? html`
   <button class="plain push" onClick=${() => save(`${name}.csv`, csv(rows, Object.keys(rows[0])), "text/csv")}>CSV</button>
   <button class="plain" onClick=${() => save(`${name}.jsonl`, rows.map((row) => JSON.stringify(row)).join("\n") + "\n", "application/jsonl")}>JSON Lines</button>` : null);

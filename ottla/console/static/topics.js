@@ -1,6 +1,7 @@
 // Topics, and one topic with its partitions, settings, groups, producers.
 import { html, bytes, count, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
+import { TopicClients } from "./access.js";
 import { Settings } from "./cluster.js";
 import { Events, Now } from "./groups.js";
 import { Records } from "./records.js";
@@ -64,13 +65,14 @@ export function Topic({ name, tab }) {
   const one = found?.error ? null : found;
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} one=${one} base=${base} />`}>
     <${Problem} of=${found} />
-    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Producers", `${base}/producers`], ["Events", `${base}/events`]]} />
+    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Clients", `${base}/clients`], ["Producers", `${base}/producers`], ["Events", `${base}/events`]]} />
     ${one?.problems?.map((each) => html`<p class="note">${each.why}</p>`)}
     ${tab === "" && html`<${Partitions} name=${name} one=${one} />`}
     ${tab === "records" && one && html`<${Records} name=${name} partitions=${one.rows.length} />`}
     ${tab === "settings" && html`<${TopicSettings} base=${base} />`}
     ${tab === "groups" && html`<${Table} rows=${one?.groups} columns=${GROUPS} id="group" label="Groups" />`}
     ${tab === "events" && html`<${TopicEvents} base=${base} />`}
+    ${tab === "clients" && html`<${TopicClients} base=${base} />`}
     ${tab === "producers" && html`<${Producers} base=${base} />`}<//>`;
 }
 
@@ -95,7 +97,7 @@ function TopicEvents({ base }) {
 
 function Producers({ base }) {
   const found = useLive(`${base}/producers`);
-  return html`<${Problem} of=${found} /><p class="soft">Idempotent producers that the leaders remember. Whose they are is on the page Connections.</p>
+  return html`<${Problem} of=${found} /><p class="soft">Idempotent producers that the leaders remember. Who writes now is under Clients.</p>
     <${Table} rows=${found?.rows} columns=${PRODUCERS} id="id" label="Producers" />`;
 }
 
@@ -103,6 +105,16 @@ const Actions = ({ name, one, base }) => html`
   <${Act} label="Add partitions" title=${`Add partitions to ${name}`} verb="Add" text="Keys go to other partitions from then on."
     fields=${[{ name: "count", label: "How many it has in the end", kind: "number", value: (one?.rows.length ?? 0) + 1 }]}
     send=${async ({ count: wanted }) => { await ask(`${base}/grow`, "POST", { count: Number(wanted) }); return "The partitions are added."; }} />
+  <${Act} label="Move" title=${`Move replicas of ${name}`} verb="Move" text="Of all partitions each begins with the next broker. The page Brokers, Reassignments shows how far it is."
+    fields=${[{ name: "brokers", label: "Brokers with commas, the preferred leader first", value: one?.rows[0]?.replicas.join(", ") ?? "" },
+      { name: "partition", label: "Partition; empty for all", kind: "number" }]}
+    send=${async (values) => {
+      const chosen = values.partition === "" ? one.rows.map((row) => row.partition) : [Number(values.partition)];
+      const brokers = values.brokers.split(",").map((text) => text.trim()).filter(Boolean).map(Number);
+      const turned = (by) => [...brokers.slice(by % brokers.length), ...brokers.slice(0, by % brokers.length)];
+      const done = await ask("/reassignments", "POST", { topic: name, replicas: Object.fromEntries(chosen.map((index, place) => [index, turned(place)])) });
+      return `${done.partitions} partitions are being moved.`;
+    }} />
   <${Act} label="Elect" title="Elect preferred leaders" verb="Elect" text=${`The first replica of each partition of ${name} becomes its leader again.`}
     send=${async () => { await ask("/elect", "POST", { topic: name }); return "Leaders are elected."; }} />
   <${Act} label="Trim" danger title=${`Trim ${name}`} verb="Delete records" confirm=${name} text="Deletes the first records of each partition."

@@ -40,6 +40,14 @@ def brokers(cluster: Cluster, *, fenced: bool = False) -> Any:
     return response
 
 
+def may(cluster: Cluster, operation: int) -> bool:
+    """Whether the user has the right to do this to the cluster. Raises ClientError."""
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    response = cluster.any().call(request)
+    check(response.error_code, response.error_message)
+    return bool(response.cluster_authorized_operations & (1 << operation))
+
+
 def unregister(cluster: Cluster, broker_id: int) -> None:
     """Unregisters a broker that no longer exists. Any broker takes the request: the metadata may
     still name as the controller the broker that has just been stopped."""

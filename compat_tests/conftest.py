@@ -12,12 +12,13 @@ import pytest
 
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker, RunningBroker
 from compat_tests.kafka_tools import KafkaTools
-from compat_tests.requirements import java
+from compat_tests.requirements import java, program
 from compat_tests.scheduling import FilesOnWorkers, PieceTimes, turn_of
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
     from xdist.remote import Producer
 
@@ -171,6 +172,18 @@ def spark() -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(
+            executable_path=program("chromium"), args=["--no-sandbox"])
+        yield made
+        made.close()
 
 
 @pytest.fixture

@@ -1,0 +1,287 @@
+"""The console as a person uses it, in Chromium: its pages, what axe-core says of them, its actions.
+
+A story is something that a person does: it clicks and types, and looks at what has come of it. It
+works on any cluster whose users may change things.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from compat_tests.requirements import built
+from tests.console.consoles import Console
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+RECORDS = 300
+PAGES = {
+    "overview": "/?range=900",
+    "topics": "/topics",
+    "topic": "/topics/orders",
+    "records": "/topics/orders/records?json=%24.order+%3E+7&record=0/9&from=oldest&partition=0",
+    "settings": "/topics/orders/settings?all=1",
+    "topic-groups": "/topics/orders/groups",
+    "clients": "/topics/orders/clients",
+    "producers": "/topics/orders/producers",
+    "topic-events": "/topics/orders/events",
+    "groups": "/groups",
+    "group": "/groups/billing?range=900",
+    "members": "/groups/billing/members",
+    "events": "/groups/billing/events",
+    "connections": "/connections",
+    "client-metrics": "/connections/metrics",
+    "transactions": "/transactions",
+    "hanging": "/transactions/hanging?minutes=0",
+    "audit": "/audit",
+    "brokers": "/brokers",
+    "broker": "/brokers/1",
+    "directories": "/brokers/log-directories",
+    "reassignments": "/brokers/reassignments",
+    "rules": "/access/acls",
+    "users": "/access/users",
+    "quotas": "/access/quotas",
+    "tokens": "/access/tokens",
+    "clean-up": "/clean-up",
+}
+
+
+@contextmanager
+def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]:
+    """Topics with records, a group that has read half of them, an open transaction; what writes and
+    what reads."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topics = [NewTopic(name, 2, replicas) for name in ("orders", "clicks")]
+    admin = AdminClient(client)
+    for made in admin.create_topics(topics).values():
+        made.result(60)
+    producer = Producer({**client, "client.id": "shop", "enable.idempotence": True})
+    for number in range(RECORDS):
+        order = {"order": number, "customer": f"c{number % 17}", "amount": number * 1.5,
+                 "note": "<script>window.hit = 1</script>" if number == 8 else "as usual"}
+        producer.produce("orders", json.dumps(order), f"c{number % 17}", number % 2,
+                         headers={"trace": f"t{number}"})
+    assert producer.flush(60) == 0
+    payments = Producer({**client, "transactional.id": "slow-payment", "client.id": "payments",
+                         "transaction.timeout.ms": 900_000})
+    payments.init_transactions(60)
+    payments.begin_transaction()
+    payments.produce("clicks", "never committed", partition=1)
+    payments.flush(60)
+    consumer = Consumer({
+        **client, "group.id": "billing", "client.id": "billing-1",
+        "auto.offset.reset": "earliest", "enable.auto.commit": False,
+    })
+    consumer.subscribe(["orders"])
+    read = 0
+    while read < RECORDS // 2:
+        message = consumer.poll(30)
+        assert message is not None
+        read += message.error() is None
+    consumer.commit(asynchronous=False)
+    consumer.commit(offsets=[TopicPartition("clicks", 0, 0)], asynchronous=False)
+    yield producer, consumer
+    consumer.close()
+
+
+def watched(browser: Browser, **context: Any) -> Iterator[Page]:
+    """A page of a context of its own; errors and refused requests are faults."""
+    made = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
+    found = made.new_page()
+    found.set_default_timeout(30_000)
+    faults: list[str] = []
+    found.on("pageerror", lambda error: faults.append(str(error)))
+    found.on("console", lambda said: faults.append(said.text)
+             if said.type == "error" and "status of 4" not in said.text
+             and "status of 5" not in said.text else None)
+    yield found
+    made.close()
+    assert not faults, faults
+
+
+def shown(page: Page, url: str) -> None:
+    """Go there, and wait for what the page shows."""
+    page.goto(url)
+    page.wait_for_selector("h1")
+    page.wait_for_function("() => !document.querySelector('main').innerText.includes('Loading …')")
+
+
+def faults_of(page: Page) -> list[Any]:
+    """What axe-core finds: the rule that is broken, and the first element that breaks it."""
+    axe = built("node/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+    found: list[Any] = page.evaluate(
+        axe + "; axe.run().then(found => found.violations.map("
+        "one => [one.id, one.nodes[0].html]))")
+    return found
+
+
+def log_in(page: Page, url: str, user: str, password: str) -> None:
+    """Log in as a user of the brokers."""
+    page.goto(url)
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+
+
+def fill(page: Page, **fields: str) -> None:
+    """Fill the fields of the open dialog."""
+    for name, value in fields.items():
+        field = page.locator(f"dialog [name={name}]")
+        if field.evaluate("element => element.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            field.fill(value)
+
+
+def act(page: Page, verb: str, said: str, confirm: str = "") -> None:
+    """Press the dialog's button, and wait for what is said then."""
+    button = page.locator("dialog").get_by_role("button", name=verb, exact=True)
+    if confirm:
+        assert button.is_disabled(), f"{verb} asks to type a name"
+        page.get_by_label("To confirm").fill(confirm)
+    button.click()
+    page.get_by_text(said).wait_for()
+
+
+def row(page: Page, text: str) -> Any:
+    """The row of a table that has this text."""
+    return page.locator("tbody tr.row").filter(has_text=text)
+
+
+def topic_made_filled_and_deleted(page: Page, served: Console) -> None:
+    """Create a topic, watch a record arrive, change it in every way, delete it."""
+    shown(page, f"{served.url}/topics")
+    page.get_by_role("button", name="Create a topic").click()
+    fill(page, topic="made", partitions="1", configs="retention.ms=86400000")
+    act(page, "Create", "Topic made is created.")
+    page.get_by_role("link", name="made").click()
+    page.get_by_role("link", name="Records").click()
+    page.get_by_label("live").check()
+    page.get_by_text("Live: 0 of 0").wait_for()
+    page.get_by_role("button", name="Produce").click()
+    fill(page, value="hello from a page", headers="trace: 1")
+    act(page, "Send", "Written to partition 0 at offset 0.")
+    row(page, "hello from a page").click()
+    page.get_by_role("button", name="Send again").click()
+    act(page, "Send", "Written to partition 0 at offset 1.")
+    page.get_by_role("button", name="Add partitions").click()
+    fill(page, count="2")
+    act(page, "Add", "The partitions are added.")
+    page.get_by_role("button", name="Trim").click()
+    fill(page, before="1", partition="0")
+    act(page, "Delete records", "The records are deleted.", "made")
+    page.get_by_role("button", name="Elect").click()
+    act(page, "Elect", "Leaders are elected.")
+    page.get_by_role("link", name="Settings").click()
+    row(page, "retention.ms").get_by_role("button", name="change").click()
+    fill(page, value="90000000")
+    act(page, "Change", "retention.ms is changed.")
+    row(page, "90000000").get_by_role("button", name="reset").click()
+    act(page, "Reset", "retention.ms is reset.")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    act(page, "Delete the topic", "Topic made is deleted.", "made")
+    page.wait_for_url("**/topics")
+
+
+def group_set_back_and_deleted(page: Page, served: Console) -> None:
+    """Set a group back after looking at what that changes, forget a topic, delete the group."""
+    offsets = [{"topic": topic, "partition": 0, "offset": offset}
+               for topic, offset in (("orders", 100), ("clicks", 0))]
+    cookie = "; ".join(f"{one['name']}={one['value']}" for one in page.context.cookies())
+    given = {"offsets": offsets, "dry_run": False, "confirm": "resting"}
+    assert served.ask("/groups/resting/reset", "POST", given, {"Cookie": cookie}).status == 200
+    shown(page, f"{served.url}/groups/resting")
+    page.get_by_role("button", name="Reset offsets").click()
+    fill(page, to="by records", value="-30", topics="orders")
+    page.get_by_role("button", name="Show what will change").click()
+    change = page.get_by_label("What will change").locator("tbody tr.row")
+    change.wait_for()
+    assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
+    act(page, "Reset", "1 offsets are set.", "resting")
+    page.get_by_role("button", name="Forget a topic").click()
+    fill(page, topic="clicks")
+    act(page, "Delete the offsets", "The offsets for clicks are deleted.", "resting")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    act(page, "Delete the group", "Group resting is deleted.", "resting")
+    page.wait_for_url("**/groups")
+
+
+def leftovers_cleaned_up(page: Page, served: Console) -> None:
+    """Delete the offsets that nobody reads, from the list that says why."""
+    shown(page, f"{served.url}/clean-up")
+    row(page, "No member of the group reads this topic.").get_by_role(
+        "button", name="delete offsets").click()
+    act(page, "Delete", "It is deleted.", "billing")
+
+
+def users_and_their_rights_changed(page: Page, served: Console) -> None:
+    """Give a user a password and a quota, and take both away."""
+    shown(page, f"{served.url}/access/users")
+    page.get_by_role("button", name="Set a password").click()
+    fill(page, user="zoe", password="z-secret")
+    act(page, "Set", "The password is set.")
+    row(page, "zoe").get_by_role("button", name="delete").click()
+    act(page, "Delete", "The credential is deleted.", "zoe")
+    page.get_by_role("link", name="Quotas").click()
+    page.get_by_role("button", name="Set a quota").click()
+    fill(page, name="zoe", value="1000000")
+    act(page, "Set", "The quota is set.")
+    row(page, "zoe").get_by_role("button", name="remove").click()
+    act(page, "Remove", "The quota is removed.")
+
+
+def rules_changed(page: Page, served: Console) -> None:
+    """Add an access rule and remove it."""
+    shown(page, f"{served.url}/access/acls")
+    page.get_by_role("button", name="Add a rule").click()
+    fill(page, principal="User:zoe", name="zoe-topic")
+    act(page, "Add", "The rule is added.")
+    row(page, "zoe-topic").get_by_role("button", name="remove").click()
+    act(page, "Remove", "The rule is removed.", "User:zoe")
+
+
+def broker_set_and_leaders_elected(page: Page, served: Console) -> None:
+    """Change a setting of a broker, and elect preferred leaders everywhere."""
+    shown(page, f"{served.url}/brokers/1?all=1")
+    page.get_by_role("searchbox").fill("log.cleaner.threads")
+    row(page, "log.cleaner.threads").get_by_role("button", name="change").click()
+    fill(page, value="2")
+    act(page, "Change", "log.cleaner.threads is changed.")
+    row(page, "dynamic broker config").get_by_role("button", name="reset").click()
+    act(page, "Reset", "log.cleaner.threads is reset.")
+    page.get_by_role("link", name="Brokers").click()
+    page.get_by_role("button", name="Elect preferred leaders").click()
+    act(page, "Elect", "partitions have another leader.")
+
+
+def open_transaction_aborted(page: Page, served: Console) -> None:
+    """Abort the transaction that a producer has left open."""
+    shown(page, f"{served.url}/transactions")
+    row(page, "slow-payment").get_by_role("button", name="abort").click()
+    act(page, "Abort", "The transaction is aborted.", "slow-payment")
+
+
+STORIES = (
+    topic_made_filled_and_deleted, group_set_back_and_deleted, leftovers_cleaned_up,
+    users_and_their_rights_changed, broker_set_and_leaders_elected, open_transaction_aborted,
+)
+
+
+def replicas_moved(page: Page, served: Console) -> None:
+    """Move a partition to two brokers, and see it there."""
+    shown(page, f"{served.url}/topics/clicks")
+    page.get_by_role("button", name="Move", exact=True).click()
+    fill(page, brokers="3, 1", partition="0")
+    act(page, "Move", "1 partitions are being moved.")
+    page.locator("tbody tr.row").nth(0).get_by_text("3, 1", exact=True).first.wait_for()
+
+
+CLUSTER_STORIES = (rules_changed, replicas_moved)
+"""What needs several brokers, or an authorizer."""

@@ -52,6 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt as ended:      # also while the command is still being imported
+        from ottla.tools.interrupts import status_of
+
+        return status_of(ended)
 
 
 def run(given: list[str]) -> int:

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 
+from ottla.tools.interrupts import interruptible
 from ottla.tools.usage import Parser
 
 ACTIONS = {
@@ -26,8 +27,9 @@ def main(arguments: list[str]) -> int:
             import_module(module).add_arguments(action)
     options = root.parse_args(arguments[1:])
     try:
-        status: int = import_module(ACTIONS[options.action][0]).run(options)
-        sys.stdout.flush()
+        with interruptible():
+            status: int = import_module(ACTIONS[options.action][0]).run(options)
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader of the output has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -44,3 +45,21 @@ def test_json_looks_as_kafka_prints_it() -> None:
     value = {"a": None, "b": [True, 1, "é\n\x1b\\u00ab"], "c": {}}
     assert text_of(value) == '{"a":null,"b":[true,1,"é\\n\\u001B\\\\u00ab"],"c":{}}'
     assert kafka_name("transaction_start_timestamp_ms") == "transactionStartTimestampMs"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_log_tools_in_order(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.tools.verify.run", lambda _: signal.raise_signal(number))
+    assert main(["log", "verify", "."]) == status
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ottla.tools.command.import_module", interrupted)
+    assert main(["topic", "list"]) == 130

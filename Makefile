@@ -8,7 +8,7 @@ HTTP_PORT ?= 9308
 CONSOLE_PORT ?= 9309
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
@@ -132,6 +132,11 @@ MINUTES ?= 10
 SEED_OF_CHAOS ?= 1
 chaos: .venv/.compat
 	$(PY) -m compat_tests.chaos --minutes $(MINUTES) --seed $(SEED_OF_CHAOS)
+
+# Our commands and stock clients as processes that are killed, as are their brokers and the readers of their pipes:
+# the seeds from SEED_OF_CHAOS on, for MINUTES; compat_tests/tool_chaos/README.md. BROKERS=3 is a cluster.
+chaos-tools: .venv/.compat
+	$(PY) -m compat_tests.tool_chaos --seeds $(SEED_OF_CHAOS) --brokers $(BROKERS) --minutes $(MINUTES)
 
 .venv/.fuzz: .venv/.test pyproject.toml
 	$(call extra,fuzz)

@@ -84,9 +84,11 @@ def read_flights(count: int | None = None) -> list[Event]:
     return sorted(events, key=lambda event: event.timestamp_ms)[:count]
 
 
-def line(partition: int, offset: int, timestamp_ms: int, key: bytes, value: bytes) -> bytes:
+def line(
+    partition: int, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None
+) -> bytes:
     """A record as one line."""
-    return b"%d\t%d\t%d\t%b\t%b" % (partition, offset, timestamp_ms, key, value)
+    return b"%d\t%d\t%d\t%b\t%b" % (partition, offset, timestamp_ms, key or b"", value or b"")
 
 
 def without_timestamps(lines: Lines) -> Lines:

@@ -1,0 +1,1 @@
+"""Our commands and stock clients amid kills: README.md."""

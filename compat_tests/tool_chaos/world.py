@@ -1,0 +1,193 @@
+"""The brokers of a run: one, or three with a ZooKeeper; and one more, to which mirrors copy."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import cached_property
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.brokers import OttlaBroker
+from compat_tests.waiting import wait_until
+from ottla.tools.cli.local_cluster import LocalCluster
+
+SOURCE, PARTITIONS, EACH = "source", 3, 12_000
+"""The topic that is read, and how many records each of its partitions has."""
+RECORD_BYTES = 100
+SETTINGS = [
+    "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
+    "group.min.session.timeout.ms=1000", "group.initial.rebalance.delay.ms=0",
+    "log.segment.bytes=1048576",
+]  # fmt: skip
+TARGET = 0
+"""The node that mirrors copy to; the others are numbered from 1."""
+
+
+def text(*words: object) -> bytes:
+    """A record that says what it is, as long as all others."""
+    return " ".join(map(str, words)).encode().ljust(RECORD_BYTES, b".")
+
+
+class World:
+    """The processes. Nodes are numbers; all of them run between two seeds."""
+
+    def __init__(self, directory: Path, brokers: int) -> None:
+        self.directory = directory
+        self.target = OttlaBroker(directory / "target", SETTINGS)
+        self.cluster: LocalCluster | None = None
+        self.alone: OttlaBroker | None = None
+        if brokers == 1:
+            self.alone = OttlaBroker(directory / "alone", SETTINGS)
+        else:
+            self.cluster = LocalCluster(directory / "cluster", brokers, settings=SETTINGS)
+        self.nodes = [*range(1, brokers + 1)]
+
+    def __enter__(self) -> World:
+        try:
+            self.target.start()
+            if self.alone is not None:
+                self.alone.start()
+            if self.cluster is not None:
+                self.cluster.start()
+            self._fill()
+        except BaseException:
+            self.kill_everything()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.target.stop()
+            if self.alone is not None:
+                self.alone.stop()
+            if self.cluster is not None:
+                self.cluster.stop()
+        except BaseException:
+            self.kill_everything()
+            raise
+
+    def kill_everything(self) -> None:
+        """After a failure: no process stays behind."""
+        for broker in (self.target, self.alone):
+            if broker is not None and broker.pid:
+                broker.kill()
+        if self.cluster is not None:
+            self.cluster.kill()
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers that are killed."""
+        if self.alone is not None:
+            return self.alone.bootstrap
+        assert self.cluster is not None
+        return self.cluster.bootstrap
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas a topic gets."""
+        return min(3, len(self.nodes))
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """A stock client of them."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def logs(self) -> Path:
+        """The log directory of one broker."""
+        if self.alone is not None:
+            return self.alone.directory / "data"
+        assert self.cluster is not None
+        return self.cluster.directory / "broker-1"
+
+    # What happens to a node
+
+    def pid(self, node: int) -> int:
+        """The process of a node."""
+        if node == TARGET:
+            return self.target.pid
+        if self.alone is not None:
+            return self.alone.pid
+        assert self.cluster is not None
+        process = self.cluster.brokers[node].process
+        assert process is not None
+        return process.pid
+
+    def kill(self, node: int) -> None:
+        """kill -9."""
+        if node == TARGET:
+            self.target.kill()
+        elif self.alone is not None:
+            self.alone.kill()
+        else:
+            assert self.cluster is not None
+            self.cluster.brokers[node].kill()
+
+    def stop(self, node: int) -> None:
+        """A clean stop."""
+        if node == TARGET:
+            self.target.stop()
+        elif self.alone is not None:
+            self.alone.stop()
+        else:
+            assert self.cluster is not None
+            self.cluster.brokers[node].stop()
+
+    def start(self, nodes: list[int]) -> None:
+        """Start these again, all at once, and wait until they serve."""
+        for node in nodes:
+            if node == TARGET:
+                self.target.start()
+            elif self.alone is not None:
+                self.alone.start()
+            else:
+                assert self.cluster is not None
+                self.cluster.brokers[node].start()
+        if self.cluster is not None:
+            for node in nodes:
+                if node != TARGET:
+                    self.cluster.brokers[node].wait_ready()
+
+    def pause(self, node: int, on: bool) -> None:
+        """SIGSTOP, or its end."""
+        os.kill(self.pid(node), signal.SIGSTOP if on else signal.SIGCONT)
+
+    def until_in_sync(self) -> None:
+        """Wait until all replicas are in sync, so that the next kill takes one at most."""
+
+        def in_sync() -> bool:
+            try:
+                topics = self.admin.list_topics(timeout=5).topics.values()
+            except Exception:
+                return False
+            parts = [part for topic in topics for part in topic.partitions.values()]
+            return all(
+                part.leader >= 0 and set(part.isrs) == set(part.replicas) for part in parts)
+
+        wait_until(in_sync, "all replicas are in sync", 120)
+
+    # What seeds begin with
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """A topic."""
+        [made] = self.admin.create_topics([NewTopic(topic, partitions, self.replicas)]).values()
+        made.result(60)
+
+    def send(self, topic: str, partitions: int, each: int) -> None:
+        """Records that name their partition and their offset."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
+        failed: list[object] = []
+        for offset in range(each):
+            for partition in range(partitions):
+                producer.produce(
+                    topic, text(partition, offset), b"k%d" % (offset % 7), partition,
+                    on_delivery=lambda error, _: error and failed.append(error))
+            producer.poll(0)
+        assert producer.flush(60) == 0 and not failed, failed
+
+    def _fill(self) -> None:
+        self.create(SOURCE, PARTITIONS)
+        self.until_in_sync()
+        self.send(SOURCE, PARTITIONS, EACH)

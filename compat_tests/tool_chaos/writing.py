@@ -1,0 +1,111 @@
+"""Scenes of commands that write: nothing is lost that was reported, nothing is written twice."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from compat_tests.flights import Lines
+from compat_tests.readers import read_with_confluent_kafka
+from compat_tests.tool_chaos.reading import commit_at, committed_at
+from compat_tests.tool_chaos.running import PROGRAM, Outcome
+from compat_tests.tool_chaos.seed import ALL, Seed
+from compat_tests.tool_chaos.world import EACH, PARTITIONS, SOURCE, TARGET, text
+
+COUNT = 20_000
+SENT = re.compile(r"(\d+) records? sent")
+
+
+def values(lines: Lines) -> dict[int, list[bytes]]:
+    """The values of each partition, of lines as flights.py has them."""
+    return {at: [one.split(b"\t")[-1] for one in found] for at, found in lines.items()}
+
+
+def check_in_order(written: list[bytes], given: list[bytes], outcome: Outcome) -> None:
+    """A subset of what was given, each once, in order; with status 0 all of it. Where nothing went
+    wrong with a broker it is the beginning."""
+    number = {value: at for at, value in enumerate(given)}
+    at = [number[value] for value in written]
+    assert len(set(at)) == len(at), f"{len(at) - len(set(at))} records were written twice"
+    assert at == sorted(at), "records are out of order"
+    told = SENT.search(outcome.err)
+    if told is not None:
+        assert len(at) >= int(told[1]), f"{len(at)} are there, it said {told[0]}"
+    quiet = outcome.status == 0 and not outcome.err.strip()
+    if quiet:
+        assert len(at) == len(given), f"status 0, and {len(given) - len(at)} records are missing"
+    elif outcome.status in (143, 130, -9, -15, -2):
+        assert at == list(range(len(at))), "records are missing in the middle"
+
+
+def lines(seed: Seed) -> None:
+    """Lines of standard input, to one partition."""
+    topic = seed.name("lines")
+    seed.world.create(topic)
+    given = [text(n) for n in range(COUNT)]
+    words = seed.chance.choice([
+        ["produce", topic], ["produce", topic, "--compression", "lz4"],
+        ["kafka-console-producer", "--topic", topic, "--bootstrap-server", seed.world.bootstrap],
+        ["kcat", "-P", "-t", topic, "-b", seed.world.bootstrap],
+    ])  # fmt: skip
+    data = b"".join(one + b"\n" for one in given)
+    outcome = seed.run(words, seed.event(ALL, len(data)), data)
+    found = values(read_with_confluent_kafka(seed.world.bootstrap, topic)).get(0, [])
+    check_in_order(found, given, outcome)
+
+
+def pipeline(seed: Seed) -> None:
+    """`consume | produce` of all partitions."""
+    topic = seed.name("copy")
+    seed.world.create(topic, PARTITIONS)
+    ottla = shlex.join(PROGRAM)
+    line = (f"{ottla} consume {SOURCE} --exit --output jsonl |"
+            f" {ottla} produce {topic} --input jsonl")  # fmt: skip
+    outcome = seed.run(["bash", "-o", "pipefail", "-c", line], seed.event())
+    found = values(read_with_confluent_kafka(seed.world.bootstrap, topic))
+    for partition in range(PARTITIONS):
+        given = [text(partition, offset) for offset in range(EACH)]
+        check_in_order(found.get(partition, []), given, outcome)
+
+
+def performance(seed: Seed) -> None:
+    """`perf`: status 0 says that so many records were written, or read."""
+    topic, count = seed.name("perf"), seed.chance.choice((500, 20_000))
+    seed.world.create(topic, 2)
+    words = ["perf", "produce", topic, "--records", str(count), "--size", "200"]
+    if seed.chance.random() < 0.4:
+        words = ["kafka-producer-perf-test", "--topic", topic, "--num-records", str(count),
+                 "--record-size", "200", "--throughput", "-1", "--bootstrap-server",
+                 seed.world.bootstrap]  # fmt: skip
+    outcome = seed.run(words, seed.event())
+    found = read_with_confluent_kafka(seed.world.bootstrap, topic)
+    there = sum(map(len, found.values()))
+    if outcome.status == 0 and not outcome.err.strip():
+        assert there >= count, f"status 0 with {there} of {count} records"
+    read = seed.run(["perf", "consume", topic, "--records", str(max(there, 1)), "-o", "json"],
+                    seed.event())  # fmt: skip
+    if read.status == 0 and there and "has only" not in read.err:
+        assert f'"records": {there}'.encode() in read.out, read.out
+
+
+def mirror(seed: Seed) -> None:
+    """A mirror that is killed, as are both clusters, copies everything once, with the groups."""
+    group, prefix = seed.name("pilots"), seed.name("m") + "-"
+    offset = seed.chance.randrange(1, EACH)
+    commit_at(seed.world.bootstrap, group, offset)
+    words = ["mirror", "--from", seed.world.bootstrap, "--to", seed.world.target.bootstrap,
+             "--topics", SOURCE, "--groups", group, "--prefix", prefix, "--once", "--report",
+             "0.5"]  # fmt: skip
+    for _ in range(seed.chance.randint(1, 3)):
+        seed.run(words, seed.event(also=(TARGET, TARGET)))
+    seed.run(words)
+    found = values(read_with_confluent_kafka(seed.world.target.bootstrap, prefix + SOURCE))
+    for partition in range(PARTITIONS):
+        given = [text(partition, one) for one in range(EACH)]
+        there = found.get(partition, [])
+        assert there == given, (
+            f"partition {partition}: {len(there)} records of {EACH}, {len(set(there))} different")
+    carried = committed_at(seed.world.target.bootstrap, group)
+    assert carried == dict.fromkeys(range(PARTITIONS), offset), carried
+
+

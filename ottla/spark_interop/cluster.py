@@ -22,9 +22,10 @@ ELECTION_SECONDS = 30
 AGAIN_SECONDS = 0.2
 ELECTION = {
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
-    "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "_TRANSPORT",
+    "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NOT_CONTROLLER",
+    "REQUEST_TIMED_OUT", "_TRANSPORT",
 }
-"""Errors of a leader that pass; librdkafka does not mark all of them as retriable."""
+"""Errors of leaders and controllers that pass; librdkafka does not mark all as retriable."""
 # librdkafka's names of what both clients need; the Java names follow from them.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
@@ -116,22 +117,39 @@ class Cluster:
 
     def admin(self) -> Any:
         """A confluent-kafka AdminClient; PipelineError for security properties that cannot be."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        return self._asked(lambda: AdminClient(self.client()), "a client")
+        try:
+            return AdminClient(self.client())
+        except KafkaException as error:
+            raise self._sentence(error.args[0], "a client") from error
 
-    def _asked(self, call: Callable[[], Any], what: str = "") -> Any:
-        """What a call of the admin client returns; its errors become one sentence."""
+    def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
+        """What `ask` gets from an admin client; its errors become one sentence.
+
+        It asks again where a leader or a controller is being elected, and where the broker that was
+        asked has ended and another one takes connections.
+        """
         from confluent_kafka import KafkaException
 
-        try:
-            return call()
-        except KafkaException as error:
-            code = error.args[0]
-            if code.name() in UNREACHABLE:
-                raise self._silent(code.str()) from error
-            about = f"{what} at {self.bootstrap}" if what else self.bootstrap
-            raise PipelineError(f"{about}: {code.name()}: {code.str()}") from error
+        deadline = time.monotonic() + ELECTION_SECONDS
+        while True:
+            admin = self.admin()
+            try:
+                return ask(admin)
+            except KafkaException as error:
+                code = error.args[0]
+                if not _passes(code) or time.monotonic() > deadline:
+                    raise self._sentence(code, what) from error
+            self.reach()
+            time.sleep(AGAIN_SECONDS)
+
+    def _sentence(self, code: Any, what: str) -> PipelineError:
+        if code.name() in UNREACHABLE:
+            return self._silent(code.str())
+        about = f"{what} at {self.bootstrap}" if what else self.bootstrap
+        return PipelineError(f"{about}: {code.name()}: {code.str()}")
 
     def _silent(self, why: str) -> NoBroker:
         return NoBroker(
@@ -141,9 +159,10 @@ class Cluster:
 
     def id(self) -> str:
         """The cluster's id, which identifies it whatever its addresses are."""
-        admin = self.admin()
-        asked = admin.describe_cluster(request_timeout=ANSWER_SECONDS)
-        return str(self._asked(asked.result).cluster_id)
+        def ask(admin: Any) -> Any:
+            return admin.describe_cluster(request_timeout=ANSWER_SECONDS).result().cluster_id
+
+        return str(self.asked(ask))
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic; PipelineError if it does not exist or no broker answers."""
@@ -165,26 +184,33 @@ class Cluster:
         """The ids of topics, None for one that does not exist."""
         from confluent_kafka import TopicCollection
 
-        admin, found = self.admin(), dict[str, str | None]()
-        names = TopicCollection(list(topics))
-        for name, answer in admin.describe_topics(names, request_timeout=ANSWER_SECONDS).items():
+        def id_of(name: str, answer: Any) -> str | None:
             if (error := answer.exception()) is not None:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                    self._asked(answer.result, f"topic {name}")
-                found[name] = None
-                continue
+                code = error.args[0]
+                if code.name() == "UNKNOWN_TOPIC_OR_PART":
+                    return None
+                raise error if _passes(code) else self._sentence(code, f"topic {name}")
             # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
             text = str(answer.result().topic_id)
-            found[name] = text.translate(str.maketrans("+/", "-_")).rstrip("=")
-        return found
+            return text.translate(str.maketrans("+/", "-_")).rstrip("=")
+
+        def ask(admin: Any) -> dict[str, str | None]:
+            answers = admin.describe_topics(names, request_timeout=ANSWER_SECONDS)
+            return {name: id_of(name, answer) for name, answer in answers.items()}
+
+        names = TopicCollection(list(topics))
+        return dict(self.asked(ask))
 
     def settings(self, topic: str) -> dict[str, Setting]:
         """The settings of a topic, by name; PipelineError if they cannot be read."""
         from confluent_kafka.admin import ConfigResource
 
-        admin, of = self.admin(), ConfigResource(ConfigResource.Type.TOPIC, topic)
-        asked = admin.describe_configs([of], request_timeout=ANSWER_SECONDS)[of]
-        found = self._asked(asked.result, f"the settings of topic {topic}")
+        of = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+        def ask(admin: Any) -> Any:
+            return admin.describe_configs([of], request_timeout=ANSWER_SECONDS)[of].result()
+
+        found = self.asked(ask, f"the settings of topic {topic}")
         return {name: Setting(entry.value, entry.source == TOPIC_SOURCE)
                 for name, entry in found.items()}  # fmt: skip
 
@@ -198,8 +224,7 @@ class Cluster:
         return topic in self._topics()
 
     def _topics(self) -> Any:
-        admin = self.admin()
-        return self._asked(lambda: admin.list_topics(timeout=ANSWER_SECONDS)).topics
+        return self.asked(lambda admin: admin.list_topics(timeout=ANSWER_SECONDS)).topics
 
     def _described(self, topic: str) -> dict[int, Any]:
         topics = self._topics()
@@ -233,11 +258,14 @@ class Cluster:
         """The operations that this client may do with a topic; empty if the broker does not say."""
         from confluent_kafka import TopicCollection
 
-        admin, names = self.admin(), TopicCollection([topic])
-        asked = admin.describe_topics(
-            names, include_authorized_operations=True, request_timeout=ANSWER_SECONDS
-        )[topic]
-        found = self._asked(asked.result, f"topic {topic}").authorized_operations
+        def ask(admin: Any) -> Any:
+            answers = admin.describe_topics(
+                TopicCollection([topic]), include_authorized_operations=True,
+                request_timeout=ANSWER_SECONDS,
+            )  # fmt: skip
+            return answers[topic].result()
+
+        found = self.asked(ask, f"topic {topic}").authorized_operations
         return {operation.name for operation in found or ()}
 
     def create(
@@ -257,19 +285,24 @@ class Cluster:
         from confluent_kafka.admin import NewTopic
 
         new = NewTopic(topic, partitions, -1, config=dict(config or {}))
-        admin = self.admin()  # kept alive until the answer has arrived
-        try:
-            admin.create_topics(
-                [new], operation_timeout=ANSWER_SECONDS, validate_only=check_only
-            )[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise PipelineError(
-                    f"topic {topic} was not created: {error.args[0].str()}"
-                ) from None
-            return False
-        if check_only:
+
+        def ask(admin: Any) -> bool:
+            try:
+                admin.create_topics(
+                    [new], operation_timeout=ANSWER_SECONDS, validate_only=check_only
+                )[topic].result()
+            except KafkaException as error:
+                code = error.args[0]
+                if code.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                if _passes(code):
+                    raise
+                raise PipelineError(f"topic {topic} was not created: {code.str()}") from None
             return True
+
+        made = bool(self.asked(ask, f"topic {topic}"))
+        if check_only or not made:
+            return made
         deadline = time.monotonic() + ANSWER_SECONDS
         while not self._knows(topic, partitions) and time.monotonic() < deadline:
             time.sleep(AGAIN_SECONDS)
@@ -290,25 +323,20 @@ class Cluster:
     ) -> dict[int, int]:
         """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none.
 
-        Leaders that are being elected are waited for. PipelineError where that does not help.
+        PipelineError where a leader that is being elected is waited for in vain.
         """
-        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka import IsolationLevel, TopicPartition
 
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         wanted = {TopicPartition(topic, p): spec for p in partitions or self.partitions(topic)}
-        admin, deadline = self.admin(), time.monotonic() + ELECTION_SECONDS
-        while True:
+
+        def ask(admin: Any) -> dict[int, int]:
             answers = admin.list_offsets(
                 wanted, isolation_level=level, request_timeout=ANSWER_SECONDS
             )
-            try:
-                return {at.partition: answer.result().offset for at, answer in answers.items()}
-            except KafkaException as error:
-                code = error.args[0]
-                passes = code.retriable() or code.name() in ELECTION
-                if not passes or time.monotonic() > deadline:
-                    raise PipelineError(f"{topic}: {code.name()}: {code.str()}") from error
-            time.sleep(AGAIN_SECONDS)
+            return {at.partition: answer.result().offset for at, answer in answers.items()}
+
+        return dict(self.asked(ask, f"topic {topic}"))
 
     def starts(self, topic: str) -> dict[int, int]:
         """The first available offset of each partition."""
@@ -331,6 +359,11 @@ class Cluster:
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self.ends(topic, committed=False)
         return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
+
+
+def _passes(code: Any) -> bool:
+    """Whether an error of a broker or a connection may be over soon."""
+    return bool(code.retriable()) or code.name() in ELECTION
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

@@ -68,8 +68,23 @@ def test_offsets_are_asked_for_again_while_a_leader_is_elected(code: str) -> Non
         assert Cluster(broker.bootstrap_servers).ends(topic) == {0: 0}
         assert fault.hits == 1
         broker.fail("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", count=None)
-        with pytest.raises(PipelineError, match="elected: TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(PipelineError, match=r"topic elected at .*: TOPIC_AUTHORIZATION_FAILED"):
             Cluster(broker.bootstrap_servers).ends(topic)
+
+
+@pytest.mark.parametrize(("api", "ask"), [
+    ("Metadata", lambda cluster, topic: cluster.partitions(topic)),
+    ("DescribeConfigs", lambda cluster, topic: cluster.settings(topic)),
+    ("CreateTopics", lambda cluster, topic: cluster.create(f"{topic}-new", 1)),
+])  # fmt: skip
+def test_a_question_that_lost_its_connection_is_asked_again(
+    api: str, ask: Callable[[Cluster, str], object]
+) -> None:
+    with Broker() as broker:
+        topic = broker.create_topic("asked")
+        fault = broker.drop(api, count=8)
+        assert ask(Cluster(broker.bootstrap_servers), topic)
+        assert fault.hits == 8          # more often than librdkafka asks by itself
 
 
 def test_a_topic_is_created_once_a_broker_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:

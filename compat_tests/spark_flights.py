@@ -7,13 +7,14 @@ import struct
 from typing import Any
 
 import fastavro
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from compat_tests.brokers import Broker
 from compat_tests.flights import LoadedTopic
 from ottla.spark_interop.cluster import Cluster
 
 FLIGHTS = 4_000
+PASSING = {"_TRANSPORT", "_ALL_BROKERS_DOWN"}
 AVRO_1 = {"type": "record", "name": "Flight", "fields": [
     {"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]}  # fmt: skip
 AVRO_2 = {"type": "record", "name": "Flight", "fields": [
@@ -31,8 +32,11 @@ def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, b
     found, ended = [], set()
     while len(ended) < len(partitions):
         for message in consumer.consume(1000, 0.2):
-            if message.error() is not None:
-                ended.add(message.partition())
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+                else:               # a broker that was killed
+                    assert error.name() in PASSING, error
             else:
                 time_ms = message.timestamp()[1]
                 found.append((message.partition(), time_ms, message.key(), message.value()))

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker
-from compat_tests.events.happenings import HAPPENINGS, NONE
+from compat_tests.events.happenings import ALONE, AWAY, HAPPENINGS, NONE, broker_away
 from compat_tests.events.scenes import PIPELINES, Scene
-from compat_tests.spark_session import local_session
+from compat_tests.spark_session import SHORT_RUN, local_session
 
+EVENTS = [*HAPPENINGS, AWAY]
+AT_ONCE = 3     # scenes: more than one waits most of the time
 SETTINGS = {
     "log.retention.check.interval.ms": "500", "log.cleaner.backoff.ms": "500",
     "log.segment.delete.delay.ms": "500", "group.initial.rebalance.delay.ms": "0",
@@ -31,21 +36,31 @@ AUTHORIZER = {
 
 def broker_of(kind: str, place: Path, kills: float) -> Broker:
     """The broker under test."""
-    settings = SETTINGS if kind == "cluster" else SETTINGS | AUTHORIZER
-    overrides = [f"{name}={value}" for name, value in settings.items()]
+    overrides = [f"{name}={value}" for name, value in (SETTINGS | AUTHORIZER).items()]
     if kind == "cluster":
         return ClusterBroker(place, overrides, kills)
     return (OttlaBroker if kind == "ottla" else KafkaBroker)(place, overrides)
 
 
-def outcome(scene: Scene, event: str) -> tuple[str, bool]:
-    """What came of it, and whether it was wrong."""
+def outcome(scene: Scene, event: str) -> str:
+    """What came of an event; begins with WRONG if that was wrong."""
+    begin = time.monotonic()
     try:
-        scene.make(scene.topic, scene.partitions)
-        return HAPPENINGS[event](scene), False
+        scene.begin()
+        said = HAPPENINGS[event](scene)
     except Exception as error:
-        print(traceback.format_exc(), file=sys.stderr, flush=True)
-        return f"WRONG: {type(error).__name__}: {str(error)[:600]}", True
+        print(f"{event}, {scene.pipeline}: {traceback.format_exc()}", file=sys.stderr, flush=True)
+        said = f"WRONG: {type(error).__name__}: {str(error)[:600]}"
+    return said if said == NONE else f"{said} ({time.monotonic() - begin:.0f} s)"
+
+
+def outcomes(scenes: list[Scene], event: str) -> Iterator[str]:
+    """What came of an event, scene by scene; some of them at once, where they do not meet."""
+    if event == AWAY:
+        yield from broker_away(scenes)
+    else:
+        with ThreadPoolExecutor(1 if event in ALONE else AT_ONCE) as pool:
+            yield from pool.map(outcome, scenes, itertools.repeat(event))
 
 
 def main() -> int:
@@ -53,25 +68,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--broker", choices=("ottla", "kafka", "cluster"), default="ottla")
     parser.add_argument("--kills", type=float, default=0.0, help="as in conftest.py")
-    parser.add_argument("--events", nargs="*", choices=HAPPENINGS, default=list(HAPPENINGS))
+    parser.add_argument("--events", nargs="*", choices=EVENTS, default=EVENTS)
     parser.add_argument("--pipelines", nargs="*", choices=PIPELINES, default=list(PIPELINES))
     options = parser.parse_args()
-    wrong, numbers = 0, itertools.count()
+    wrong = 0
     with tempfile.TemporaryDirectory(prefix="ottla-events-") as directory:
         broker = broker_of(options.broker, Path(directory) / "broker", options.kills)
         broker.start()
+        os.environ.update(SHORT_RUN)    # of many small queries
         spark = local_session("OFF")
         try:
-            for event, pipeline in itertools.product(options.events, options.pipelines):
-                place = Path(directory) / f"{next(numbers)}"
-                place.mkdir()
-                scene = Scene(spark, broker, pipeline, place, f"source-{place.name}")
-                begin = time.monotonic()
-                said, failed = outcome(scene, event)
-                wrong += failed
-                if said != NONE:
-                    seconds = time.monotonic() - begin
-                    print(f"{event} | {pipeline} | {said} ({seconds:.0f} s)", flush=True)
+            for number, event in enumerate(options.events):
+                scenes = [Scene(spark, broker, pipeline, Path(directory) / f"{number}-{n}",
+                                f"source-{number}-{n}")
+                          for n, pipeline in enumerate(options.pipelines)]  # fmt: skip
+                for scene, said in zip(scenes, outcomes(scenes, event), strict=True):
+                    wrong += said.startswith("WRONG")
+                    if said != NONE:
+                        print(f"{event} | {scene.pipeline} | {said}", flush=True)
         finally:
             spark.stop()
             broker.stop()

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -27,13 +26,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from compat_tests.brokers import ClusterBroker
 from compat_tests.events.killed import FILES, POINT, ROWS
 from compat_tests.events.scenes import KEEP_PARTITIONS, WRITE_TOPICS, Record, Scene, numbered
 from compat_tests.requirements import ROOT
 from compat_tests.spark_session import SHORT_RUN
 from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
-from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
 
 NONE = "-"      # an event that the pipeline cannot meet
@@ -92,8 +91,13 @@ def two_at_once(scene: Scene) -> str:
     scene.run()
     scene.send(numbered(40, 40))
     other = in_another_process(scene, {}, every="200 milliseconds")
+
+    def other_caught_up() -> bool:
+        assert other.poll() is None, (scene.place / "process.log").read_text()[-2000:]
+        return _caught_up(scene)
+
     try:
-        wait_until(lambda: _caught_up(scene, other), "the other process's batch", 300)
+        wait_until(other_caught_up, "the other process's batch", 300)
         said = []
         for n in range(3):      # meanwhile the other one writes, too
             scene.send(numbered(80 + 20 * n, 20))
@@ -110,9 +114,8 @@ def two_at_once(scene: Scene) -> str:
     return f"{what}{'; the first ends with an error' if ended else ''}; right"
 
 
-def _caught_up(scene: Scene, other: subprocess.Popen[bytes]) -> bool:
-    assert other.poll() is None, (scene.place / "process.log").read_text()[-2000:]
-    cluster = Cluster(scene.broker.bootstrap)
+def _caught_up(scene: Scene) -> bool:
+    """Whether what was sent is in a batch that Spark has committed."""
     place = scene.place / "archive" if scene.pipeline == "replay" else scene.path
     folder = place / ("" if scene.pipeline in ("mirror", "dead-letter") else "_ottla/checkpoint")
     commits = [int(f.name) for f in (folder / "commits").glob("[0-9]*")]
@@ -120,7 +123,7 @@ def _caught_up(scene: Scene, other: subprocess.Popen[bytes]) -> bool:
         return False
     text = (folder / "offsets" / str(max(commits))).read_text().splitlines()[-1]
     done = json.loads(text)[scene.topic]
-    return {int(p): o for p, o in done.items()} == cluster.ends(scene.topic)
+    return {int(p): o for p, o in done.items()} == scene.cluster.ends(scene.topic)
 
 
 def recreated(scene: Scene) -> str:
@@ -147,7 +150,7 @@ def grown(scene: Scene) -> str:
     scene.run()
     scene.send(numbered(40, 20))
     scene.grow(scene.topic, 4)
-    wait_until(lambda: len(Cluster(scene.broker.bootstrap).partitions(scene.topic)) == 4, "four")
+    wait_until(lambda: len(scene.cluster.partitions(scene.topic)) == 4, "four")
     scene.send(numbered(60, 60))        # of the same keys, which are in other partitions now
     said = scene.attempt()
     if said is not None:
@@ -178,23 +181,16 @@ def _lost(scene: Scene, lose: Callable[[], None]) -> str:
 def deleted_records(scene: Scene) -> str:
     """DeleteRecords before they were read."""
 
-    def lose() -> None:
-        ends = Cluster(scene.broker.bootstrap).ends(scene.topic)
-        wanted = [TopicPartition(scene.topic, p, end) for p, end in ends.items()]
-        for one in scene.admin.delete_records(wanted).values():
-            one.result(60)
-
-    return _lost(scene, lose)
+    return _lost(scene, lambda: scene.delete_records(scene.cluster.ends(scene.topic)))
 
 
 def expired(scene: Scene) -> str:
     """Retention takes records before they were read."""
 
     def lose() -> None:
-        cluster = Cluster(scene.broker.bootstrap)
-        ends = cluster.ends(scene.topic)
+        ends = scene.cluster.ends(scene.topic)
         scene.set(scene.topic, retention_ms="1")
-        wait_until(lambda: cluster.starts(scene.topic) == ends, "retention", 120)
+        wait_until(lambda: scene.cluster.starts(scene.topic) == ends, "retention", 120)
         scene.set(scene.topic, retention_ms="-1")
 
     return _lost(scene, lose)
@@ -217,11 +213,12 @@ def compacted(scene: Scene) -> str:
         scene.send(numbered(80 + 2 * n, 2))
         if n > 10 and len(readable(scene)) < count:
             break
+    scene.run()                         # compaction goes on meanwhile
     left = readable(scene)
     assert len(left) < len(scene.sent), "nothing was compacted"
-    scene.sent = done + [r for r in scene.sent[len(done):] if r.value in left]
-    scene.run()
-    scene.check()
+    if isinstance(scene.broker, ClusterBroker):     # another replica leads, with more or less left
+        left = set({r.key: r.value for r in scene.sent}.values())
+    scene.check(done + [r for r in scene.sent[len(done):] if r.value in left])
     return "right: what compaction left is there"
 
 
@@ -253,7 +250,7 @@ def target_deleted(scene: Scene) -> str:
         return f"{said}; once the whole path is deleted, made anew: right"
     for target in scene.targets:
         scene.delete(target)
-    wait_until(lambda: scene.to not in scene.admin.list_topics(timeout=10).topics, "it is gone")
+    wait_until(lambda: not scene.cluster.exists(scene.to), "it is gone")
     said = scene.attempt()
     if said is not None:
         scene.anew()
@@ -350,37 +347,60 @@ def disk_full(scene: Scene) -> str:
     return f"refused: {said}; with room right"
 
 
-def broker_away(scene: Scene) -> str:
-    """The broker is killed while a run goes on, and started again when that has ended."""
-    scene.send(numbered(0, 40))
-    scene.run()
-    scene.send(numbered(40, 40))
-    ended: list[str] = []
-
-    def go_on() -> None:
-        ended.append(scene.attempt(every="500 milliseconds") or "no error")
-
-    runner = threading.Thread(target=go_on)
-    runner.start()
-    time.sleep(15)                      # it has begun: what it does just now is left to chance
-    assert not ended, ended
-    begin = time.monotonic()
-    scene.broker.kill()
+def broker_away(scenes: list[Scene]) -> list[str]:
+    """The broker is killed while runs of all pipelines go on, and started again when they have
+    ended: then each begins once more."""
+    broker, ended = scenes[0].broker, dict[str, str]()
+    if isinstance(broker, ClusterBroker):
+        return [NONE] * len(scenes)     # one of three is away again and again
+    for scene in scenes:
+        scene.begin()
+        scene.send(numbered(0, 40))
+        scene.run()
+    runners = [threading.Thread(target=_until_it_ends, args=(s, ended)) for s in scenes]
+    for runner, scene in zip(runners, scenes, strict=True):
+        scene.send(numbered(40, 40))
+        runner.start()
     try:
-        runner.join(AWAY_SECONDS)
-        assert ended, f"it does not end within {AWAY_SECONDS} s"
-        seconds = time.monotonic() - begin
-        at_once = scene.attempt()
-        assert at_once is not None
+        wait_until(lambda: all(map(_caught_up, scenes)), "all of them run", 180)
+        assert not ended, ended
+        for scene in scenes:
+            scene.send(numbered(80, 20))
+        broker.kill()
+        deadline = time.monotonic() + AWAY_SECONDS
+        for runner in runners:
+            runner.join(max(deadline - time.monotonic(), 0))
+        late = [s.pipeline for s, r in zip(scenes, runners, strict=True) if r.is_alive()]
     finally:
-        for query in scene.spark.streams.active:
+        for query in scenes[0].spark.streams.active:
             query.stop()
-        scene.broker.start()
-        runner.join(60)
-    scene.run()
-    scene.check()
-    return (f"ends after {seconds:.0f} s: {ended[0]}; begun meanwhile: {at_once}; "
-            "once it is back right")  # fmt: skip
+        broker.start()
+        for runner in runners:
+            runner.join(60)
+    return [_back(scene, ended, scene.pipeline in late) for scene in scenes]
+
+
+def _until_it_ends(scene: Scene, ended: dict[str, str]) -> None:
+    """A run while the broker goes away, and a second one once that has ended."""
+    try:
+        first = scene.attempt(every="500 milliseconds")
+        begun = time.monotonic()
+        second = scene.attempt()
+        seconds = time.monotonic() - begun
+        ended[scene.pipeline] = f"{first}; begun meanwhile, after {seconds:.0f} s: {second}"
+    except Exception as error:
+        ended[scene.pipeline] = f"WRONG: {type(error).__name__}: {str(error)[:600]}"
+
+
+def _back(scene: Scene, ended: dict[str, str], late: bool) -> str:
+    if late:
+        return f"WRONG: not at its end within {AWAY_SECONDS} s"
+    try:
+        scene.run()
+        scene.check()
+    except Exception as error:
+        return f"WRONG: {type(error).__name__}: {str(error)[:600]}"
+    return f"{ended[scene.pipeline]}; once it is back right"
 
 
 HAPPENINGS: dict[str, Callable[[Scene], str]] = {
@@ -397,5 +417,8 @@ HAPPENINGS: dict[str, Callable[[Scene], str]] = {
     "schema does not fit": schema,
     "disk full": disk_full,
     "kill -9 at each commit": killed,
-    "broker away": broker_away,
 }
+AWAY = "broker away"    # for all pipelines at once: `broker_away`
+ALONE = ("two at once", "rights missing", "kill -9 at each commit")
+"""For one pipeline at a time: with other processes, or with rights of a topic that all of them
+write."""

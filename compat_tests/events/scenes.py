@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
@@ -18,6 +18,7 @@ from compat_tests.brokers import Broker
 from compat_tests.spark_flights import committed_lines
 from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
+from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 
 FIRST_MS = 1_000_000
@@ -59,9 +60,16 @@ class Scene:
     partitions: int = 2
     sent: list[Record] = field(default_factory=list)
     number: int = 0     # of the attempt from the beginning: its paths and names
+    deleted: set[str] = field(default_factory=set)      # ids of topics
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        self.cluster = Cluster(self.broker.bootstrap)
+
+    def begin(self) -> None:
+        """Makes the topic, and a directory for everything."""
+        self.place.mkdir()
+        self.make(self.topic, self.partitions)
 
     @property
     def path(self) -> Path:
@@ -81,35 +89,63 @@ class Scene:
         """A topic; one of this name may still be in deletion."""
         settings = {"retention.ms": "-1"} | {k.replace("_", "."): v for k, v in config.items()}
 
+        new = NewTopic(topic, partitions, -1, config=settings)
+
         def made() -> bool:
-            new = NewTopic(topic, partitions, -1, config=settings)
             try:
                 self.admin.create_topics([new])[topic].result(60)
-            except KafkaException:
-                return False
+            except KafkaException:      # the answer may be lost, and the topic there
+                return self.cluster.topic_ids([topic])[topic] not in {None, *self.deleted}
             return True
 
         wait_until(made, f"topic {topic}")
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(60)
+        self.deleted.add(self.cluster.topic_id(topic))
+        self._ask(lambda admin: admin.delete_topics([topic])[topic], "UNKNOWN_TOPIC_OR_PART")
 
     def grow(self, topic: str, partitions: int) -> None:
-        new = NewPartitions(topic, partitions)
-        self.admin.create_partitions([new])[topic].result(60)
+        if len(self.cluster.partitions(topic)) < partitions:
+            new = NewPartitions(topic, partitions)
+            self._ask(lambda admin: admin.create_partitions([new])[topic], "INVALID_PARTITIONS")
 
     def set(self, topic: str, **config: str) -> None:
         settings = {k.replace("_", "."): v for k, v in config.items()}
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config=settings)
-        self.admin.alter_configs([resource])[resource].result(60)
+        self._ask(lambda admin: admin.alter_configs([resource])[resource])
+
+    def delete_records(self, offsets: dict[int, int]) -> None:
+        """Those before these offsets of the scene's topic."""
+        for each in [TopicPartition(self.topic, p, offset) for p, offset in offsets.items()]:
+            self._ask(lambda admin: admin.delete_records([each])[each])  # noqa: B023
+
+    def _ask(self, ask: Callable[[AdminClient], Any], done: str | None = None) -> None:
+        """Has it done, by another broker where one was killed. `done` is the error of a second
+        attempt after the first one's answer was lost."""
+
+        def asked(admin: AdminClient) -> None:
+            try:
+                ask(admin).result(60)
+            except KafkaException as error:
+                if error.args[0].name() != done:
+                    raise
+
+        self.cluster.asked(asked)
 
     def send(self, records: list[Record]) -> None:
         """Records of one key are in one partition, as long as there are as many of these."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap,
-                             "partitioner": "murmur2_random", "acks": "all"})  # fmt: skip
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "acks": "all",
+                             "partitioner": "murmur2_random", "enable.idempotence": True})
         for each in records:
-            producer.produce(self.topic, each.value, each.key, timestamp=each.time_ms)
-        assert producer.flush(120) == 0
+            producer.produce(self.topic, each.value, each.key, timestamp=each.time_ms,
+                             on_delivery=delivered)  # fmt: skip
+        assert producer.flush(120) == 0 and not failed, failed
         self.sent += records
 
     def run(self, **more: Any) -> dict[str, Any]:
@@ -128,21 +164,24 @@ class Scene:
         """The next run begins from the beginning, with other paths and names."""
         self.number += 1
 
-    def check(self) -> None:
-        """AssertionError unless exactly what was sent came out."""
-        found, wanted = self._found(), self._wanted()
-        if isinstance(found, Counter) and isinstance(wanted, Counter):
-            missing, more = wanted - found, found - wanted
+    def check(self, surely: list[Record] | None = None) -> None:
+        """AssertionError unless exactly what was sent came out; where `surely` is given, at least
+        that."""
+        found, wanted = self._found(), self._wanted(self.sent)
+        if isinstance(found, Counter):
+            least = wanted if surely is None else self._wanted(surely)
+            missing, more = least - found, found - wanted
             assert not missing and not more, f"missing {dict(missing)}, too many {dict(more)}"
-        assert found == wanted, f"{found} is not {wanted}"
+        else:
+            assert found == wanted, f"{found} is not {wanted}"
 
-    def _wanted(self) -> Any:
+    def _wanted(self, records: list[Record]) -> Any:
         if self.pipeline == "latest":
-            return {r.key: r.value for r in self.sent}
+            return {r.key: r.value for r in records}
         if self.pipeline in ("windows", "windows --to"):
-            good = [r for r in self.sent if r.value.startswith(b'{"n"')]
+            good = [r for r in records if r.value.startswith(b'{"n"')]
             return Counter(r.time_ms // 1000 for r in good)
-        return Counter(r.value for r in self.sent)
+        return Counter(r.value for r in records)
 
     def _found(self) -> Any:
         spark, path = self.spark, self.path

@@ -44,6 +44,8 @@ from ottla.replication.controller.configs import (
     alter_configs,
     forget_eligible,
 )
+from ottla.replication.controller.elections import MIN_ISR
+from ottla.replication.controller.reassignment import complete_reassignments
 from ottla.replication.topic_names import require_legal_name
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import (
@@ -373,7 +375,25 @@ async def _decide(
     found: Errors = await context.broker.metadata_log.decide_each(
         for_each(alterations), alter_configs.steps, alterations, rules, validate_only
     )
+    if not validate_only and context.broker.role.in_cluster:
+        await _complete_reassignments(context, alterations, found)
     return found
+
+
+async def _complete_reassignments(
+    context: RequestContext, alterations: Sequence[Alteration], errors: Errors
+) -> None:
+    """Complete the reassignments that min.insync.replicas held up, if it is lower now. Should this
+    controller not get so far, a repeated request does it."""
+    for each, error in zip(alterations, errors, strict=True):
+        names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
+        if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
+            continue
+        if each.resource_type == "broker" and each.resource_name:
+            continue                        # one broker's value counts nowhere
+        topic = each.resource_name or None
+        while await context.broker.metadata_log.decide(complete_reassignments, topic):
+            pass
 
 
 async def _check(

@@ -10,9 +10,11 @@ who counts. A partition that a broker has no replica of any more is deleted from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from ottla.replication.controller.brokers import PARTITIONS_AT_A_TIME, by_topic
 from ottla.replication.controller.elections import (
     NONE,
     available,
@@ -183,6 +185,24 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
         return state
     reached("a reassignment was completed")
     return _placed(image, state, target, extra._replace(adding=(), removing=()), least)
+
+
+def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
+    """Complete a part of what a lower min.insync.replicas of a topic, or of all for None, holds up
+    no more. Returns whether there is more."""
+    changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
+    more = len(changes) > PARTITIONS_AT_A_TIME
+    return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)
+
+
+def _completable(
+    image: MetadataImage, topic: str | None
+) -> Iterator[tuple[str, int, PartitionState]]:
+    for name in image.topics.keys() if topic is None else image.topics.keys() & {topic}:
+        least = min_isr(image, name)
+        for index, state in enumerate(image.topics[name].partitions):
+            if state.extra is not None and (after := completed(image, state, least)) is not state:
+                yield name, index, after
 
 
 def _placed(

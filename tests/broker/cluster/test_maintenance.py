@@ -235,6 +235,36 @@ def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
     assert not any("throttled" in key for settings in left.values() for key in settings)
 
 
+def test_a_lower_min_insync_replicas_alone_completes_the_reassignment_that_it_held_up(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """The topic leaves broker 1 for 2, and stays on broker 4, which is down."""
+    cluster.start(4)
+    in_order(cluster)
+    commands(cluster).ok(
+        f"kafka-topics --bootstrap-server {commands(cluster).address} --create --topic orders"
+        " --replica-assignment 1:4"
+    )
+    in_order(cluster)
+    cluster.stop(4)
+    ottla = commands(cluster)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [
+        {"topic": "orders", "partition": 0, "replicas": [2, 4]}
+    ]}))
+
+    def isr() -> tuple[int, ...]:
+        image = cluster.servers[cluster.controller].metadata_log.image
+        return image.topics["orders"].partitions[0].isr
+
+    cluster.until(lambda: isr() == (1,), "broker 4 is out of sync")
+    ottla.ok(f"reassign start {plan}")
+    cluster.until(lambda: set(isr()) == {1, 2}, "the new one is in sync")
+    assert set(assignment(cluster)["orders", 0]) == {1, 2, 4}
+    ottla.ok("config set topic/orders min.insync.replicas=1")
+    cluster.until(lambda: assignment(cluster)["orders", 0] == (2, 4), "broker 1 is released")
+
+
 def test_replicas_that_are_on_their_way_are_not_missing(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

@@ -14,11 +14,14 @@ from ottla.replication.controller.partitions import (
 )
 from ottla.replication.controller.reassignment import (
     Reassignment,
+    complete_reassignments,
     completed,
     reassign_partitions,
 )
 from ottla.replication.metadata import (
     BrokerLeaving,
+    ConfigSet,
+    Decision,
     MetadataImage,
     PartitionExtra,
     PartitionState,
@@ -206,6 +209,15 @@ def test_a_reassignment_that_min_insync_replicas_holds_up_ends_once_that_is_lowe
     waits = PartitionState(1, 1, (2, 9, 1), (1, 2), 1, PartitionExtra(adding=(2,), removing=(1,)))
     assert completed(image_of(waits), waits, 2) is waits
     assert reassigned(waits, (2, 9)) == PartitionState(2, 2, (2, 9), (2,), 2)
+    lowered = image_of(waits)
+    for topic in (TOPIC, None):
+        done = complete_reassignments(lowered, topic)
+        assert not done.result
+        after = lowered.apply(done.records).topics[TOPIC].partitions[0]
+        assert after == PartitionState(2, 2, (2, 9), (2,), 2)
+    assert complete_reassignments(lowered, "gone") == Decision([], False)
+    held = lowered.apply([ConfigSet("broker", "", "min.insync.replicas", "2")])
+    assert complete_reassignments(held, None) == Decision([], False)
 
 
 def test_a_replica_that_joins_completes_the_reassignment() -> None:

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 import resource
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
@@ -256,7 +257,11 @@ class Server:
                     )
         return missing
 
-    def _found_logs(self, image: MetadataImage) -> FoundLogs:
+    async def _register(self, member: Member, addresses: Sequence[tuple[str, str, int]]) -> None:
+        held = await self._held_by_logs() if member.adopts else None
+        await member.register(addresses, self._found_logs(self.metadata_log.image, held))
+
+    def _found_logs(self, image: MetadataImage, held: Held | None) -> FoundLogs:
         """What this start has found in the log directories."""
         from ottla.broker.cluster.last_run import FoundLogs
 
@@ -273,13 +278,11 @@ class Server:
             damaged=self._damaged_logs(image),
             offline={name for name, (topic, index) in wanted.items()
                      if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
-            held=self._held_by_logs(),
+            held=held,
         )
 
-    def _held_by_logs(self) -> Held | None:
-        """What the logs have, if this broker adopts a backup. Raises StorageRefused."""
-        if self.member is None or not self.member.adopts:
-            return None
+    async def _held_by_logs(self) -> Held:
+        """What the logs have, for a broker that adopts a backup. Raises StorageRefused."""
         from ottla.broker.cluster.held_by_logs import held_by_logs
 
         for directory in self.storage.directories:
@@ -290,7 +293,8 @@ class Server:
                     " given again. Repair it, or if it is lost for good, take it out of log.dirs"
                 )
         try:
-            return held_by_logs(self.disk, self.replicas)
+            # All their headers are read, which takes minutes where there are terabytes.
+            return await self.workers.run(partial(held_by_logs, self.disk, [*self.replicas]))
         except OSError as error:
             raise StorageRefused(
                 f"the producer ids in the logs could not be read: {error}. Without them they would"
@@ -370,8 +374,7 @@ class Server:
         if isinstance(metadata, MetadataLog):
             await metadata.register_broker(self.config.node_id, addresses, self.config.broker_rack)
         elif self.member is not None:
-            found = self._found_logs(metadata.image)
-            await self._unless_it_fails(self.member.register(addresses, found), loop)
+            await self._unless_it_fails(self._register(self.member, addresses), loop)
             self.broker.producer_ids.keep_ahead()
         self._forget_cuts()
 

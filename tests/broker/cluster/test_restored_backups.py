@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.cluster import held_by_logs
 from ottla.broker.server import Server
+from ottla.log.files.disk import Disk
 from ottla.replication.controller.producer_ids import PRODUCER_IDS_PER_BLOCK, take_producer_ids
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
@@ -75,6 +77,28 @@ def epochs(cluster: RunningCluster) -> list[int]:
 def refused_id(cluster: RunningCluster, node: int) -> ErrorCode:
     with cluster.client(node) as client:
         return ErrorCode(client.call(InitProducerIdRequest(transactional_id=None), 4).error_code)
+
+
+async def a_turn() -> None:
+    """Nothing, on the brokers' loop."""
+
+
+def test_a_broker_serves_while_it_reads_the_headers_of_its_logs(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be terabytes of them; it is asked about ZooKeeper and metadata meanwhile."""
+    backup, read = Backup(cluster), held_by_logs.producer_ids
+    directories: list[str] = []
+
+    def reading(disk: Disk, directory: str, transactions: bool) -> Iterator[int]:
+        cluster.run(a_turn())
+        directories.append(directory)
+        return read(disk, directory, transactions)
+
+    monkeypatch.setattr(held_by_logs, "producer_ids", reading)
+    restored(cluster, backup)
+    in_sync(cluster)
+    assert len(directories) == 9
 
 
 def test_the_same_backup_restored_again_gives_nothing_twice(cluster: RunningCluster) -> None:

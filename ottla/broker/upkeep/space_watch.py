@@ -70,7 +70,7 @@ class SpaceWatch:
         except OSError as error:
             log.debug("the free space of %s is not known: %s", directory.path, error)
             return False
-        if not directory.space.note(found[0]):
+        if not directory.space.note(found[0], self.broker.clock.monotonic()):
             return False
         self.told.discard(directory.path)
         log.warning(

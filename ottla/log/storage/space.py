@@ -1,8 +1,9 @@
 """How much space a log directory has, and whether it is full.
 
 A directory is full from the first write that the disk refuses for lack of space (or of quota) until
-plenty is free and a probe can be written. The distance between the two keeps replicas from leaving
-and returning with each deleted segment.
+a probe can be written again: at once where plenty is free, else once that has worked for a minute,
+since some file systems never have plenty. The distance keeps replicas from leaving and returning
+with each deleted segment; each refusal soon after a return doubles the minute.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from ottla.log.storage.reserve import is_full
 
 PROBE = ".ottla-probe"
 PROBE_BYTES = 4096
+ROOM_BYTES_MAX = 1 << 20
+"""What a probe reserves: the largest batch, unless topics allow larger ones."""
+SETTLED_SECONDS = 60.0
+SETTLED_SECONDS_MAX = 3600.0
 PLENTY_BYTES_MAX = 1 << 30
 PLENTY_SHARE = 20
 """Plenty is a twentieth of the file system, or a GiB where that is less."""
@@ -43,10 +48,16 @@ class Space:
         self.room = Room()
         self.refusal: str | None = None
         """The error of the first refused write; None while there is space."""
+        self.works_since: float | None = None
+        """Since when every probe could be written, while the directory is full."""
+        self.settled_seconds = SETTLED_SECONDS
+        """How long probes have to work where not plenty is free."""
+        self.back_at: float | None = None
+        """When the directory had space again without having plenty, if that was recently."""
 
     @property
     def full(self) -> bool:
-        """Whether the disk has refused a write, and has not had plenty of space since."""
+        """Whether the disk has refused a write, and has not had space since."""
         return self.refusal is not None
 
     @property
@@ -56,8 +67,13 @@ class Space:
 
     def refused(self, error: BaseException) -> bool:
         """Notes a failed write; True if the directory is full from now on, and was not before."""
-        if self.full or not is_full(error):
+        if not is_full(error):
             return False
+        self.works_since = None
+        if self.full:
+            return False
+        if self.back_at is not None:
+            self.settled_seconds = min(2 * self.settled_seconds, SETTLED_SECONDS_MAX)
         self.refusal = str(error)
         return True
 
@@ -65,13 +81,14 @@ class Space:
         """How much space there is now. Any thread may call it. Raises OSError."""
         free, total = self.disk.free_bytes(self.directory)
         room = Room(free, total)
-        return room._replace(writable=self.probe()) if self.full and room.plenty else room
+        return room._replace(writable=self.probe(total)) if self.full else room
 
-    def probe(self) -> bool:
+    def probe(self, total_bytes: int) -> bool:
         """Whether a new file can be written. Quotas and a lack of inodes show only this way."""
         path = f"{self.directory}/{PROBE}"
         try:
             file = self.disk.open(path, create=True)
+            file.reserve(max(PROBE_BYTES, min(ROOM_BYTES_MAX, total_bytes // PLENTY_SHARE)))
             file.pwrite(bytes(PROBE_BYTES), 0)
             file.sync()
             file.close()
@@ -82,10 +99,20 @@ class Space:
                 self.disk.unlink(path)
         return True
 
-    def note(self, room: Room) -> bool:
+    def note(self, room: Room, now: float) -> bool:
         """Takes over a measurement; True if the directory was full and has space again."""
         self.room = room
-        if not self.full or not (room.plenty and room.writable):
+        if not self.full:
+            if self.back_at is not None and now - self.back_at >= self.settled_seconds:
+                self.back_at, self.settled_seconds = None, SETTLED_SECONDS
             return False
-        self.refusal = None
+        if not room.writable:
+            self.works_since = None
+            return False
+        if self.works_since is None:
+            self.works_since = now
+        if not room.plenty and now - self.works_since < self.settled_seconds:
+            return False
+        self.back_at = None if room.plenty else now
+        self.refusal = self.works_since = None
         return True

@@ -35,15 +35,50 @@ def test_a_full_directory_has_space_again_once_plenty_is_free_and_a_file_can_be_
 ) -> None:
     space = Space(disk, "/data")
     space.refused(OSError(ENOSPC, "no more"))
-    disk.free = PLENTY_BYTES_MAX - 1
-    assert not space.note(space.measure()) and space.full
     disk.free = PLENTY_BYTES_MAX
-    disk.errors = {"write": EDQUOT}         # a quota does not show in what is free
-    assert not space.note(space.measure()) and space.full
+    for operation in ("write", "reserve"):
+        disk.errors = {operation: EDQUOT}       # a quota does not show in what is free
+        assert not space.note(space.measure(), 0) and space.full
     disk.errors = {}
-    assert space.note(space.measure()) and not space.full
-    assert not space.note(space.measure()), "it is said once"
+    assert space.note(space.measure(), 0) and not space.full
+    assert not space.note(space.measure(), 0), "it is said once"
     assert not disk.exists(f"/data/{PROBE}")
+
+
+def test_where_plenty_is_never_free_it_has_space_again_once_writing_has_worked_for_a_minute(
+    disk: FaultyDisk,
+) -> None:
+    space = Space(disk, "/data")
+    disk.free = PLENTY_BYTES_MAX - 1
+    space.refused(OSError(ENOSPC, "no more"))
+    assert not space.note(space.measure(), 0)
+    disk.errors = {"write": ENOSPC}
+    assert not space.note(space.measure(), 30), "the minute begins anew"
+    disk.errors = {}
+    assert not space.note(space.measure(), 40)
+    assert not space.note(space.measure(), 99) and space.full
+    space.refused(OSError(ENOSPC, "no more"))
+    assert not space.note(space.measure(), 100), "nor did a write work"
+    assert space.note(space.measure(), 160) and not space.full
+
+
+def test_a_directory_that_is_full_again_soon_stays_so_for_twice_as_long(disk: FaultyDisk) -> None:
+    """Else replicas would leave and return each minute."""
+    space = Space(disk, "/data")
+    disk.free = PLENTY_BYTES_MAX - 1
+
+    def back_after(now: float) -> float:
+        space.refused(OSError(ENOSPC, "no more"))
+        space.note(space.measure(), now)
+        later = now
+        while space.full:
+            later += 10
+            space.note(space.measure(), later)
+        return later - now
+
+    assert [back_after(now) for now in (0, 100, 300, 700)] == [60, 120, 240, 480]
+    space.note(space.measure(), 2000)
+    assert back_after(2010) == 60, "it had space for long"
 
 
 def test_plenty_is_a_twentieth_of_a_small_file_system() -> None:

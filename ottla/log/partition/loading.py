@@ -177,6 +177,8 @@ def load(
     for stale in [at for at in written if at not in snapshots]:
         if not (damage and damage.permanent):
             disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
+    # A first segment that was removed by hand since the last checkpoint looks like one that
+    # retention has deleted since: files go without waiting for the checkpoint of the log start.
     start = min(max(log_start_offset, segments[0].base_offset), end)
     epochs.truncate_from_start(start)
     # The recovery point of a damaged log stays, or the next start would take damage for a torn

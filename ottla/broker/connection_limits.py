@@ -1,18 +1,23 @@
 """The limits on the number of connections, over all listeners of a broker and for one listener;
 they may change at run time. How fast clients may connect is `quotas/connection_rates`.
 
-A lower limit closes no existing connection, as in Kafka. Other brokers are admitted beyond
-max.connections where they have a listener of their own (KIP-402): clients that take all connections
-must not end replication.
+As in Kafka (KIP-402), clients above max.connections or a listener's limit wait in the system's
+accept queue until a connection ends; above an address's limit they are closed. Other brokers are
+admitted beyond max.connections where they have a listener of their own: clients that take all
+connections must not end replication. While there are more connections than max.connections, those
+of other listeners that were silent for longest are closed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.broker.listener import Listener
     from ottla.broker.settings.config import BrokerConfig
 
 log = logging.getLogger("ottla.connections")
@@ -40,6 +45,9 @@ class ConnectionLimits:
         self.count = 0
         self.per_host: Counter[str] = Counter()
         self.per_listener: Counter[str] = Counter()
+        self.listeners: list[Listener] = []
+        self.waiting: dict[str, Callable[[], None]] = {}
+        """How listeners without a slot are told of one."""
         self.told = UNLIMITED
         self._tell()
 
@@ -60,25 +68,49 @@ class ConnectionLimits:
                 wanted, self.possible, self.descriptors,
             )
 
-    def admits(self, host: str, listener: str) -> bool:
-        """Whether one more connection from `host` to `listener` is allowed."""
-        config = self.config
-        host_max = config.max_connections_by_host.get(host, config.max_connections_per_ip)
+    def has_slot(self, listener: str) -> bool:
+        """Whether a listener may accept one more client."""
         count_max = self.connections_max
         if listener == self.of_brokers:
             count_max = self.possible + DESCRIPTORS_FOR_BROKERS
-        listener_max = config.listener_limits[listener].max_connections
-        return (
-            self.per_host[host] < host_max
-            and self.count < count_max
-            and self.per_listener[listener] < listener_max
-        )
+        listener_max = self.config.listener_limits[listener].max_connections
+        return self.count < count_max and self.per_listener[listener] < listener_max
+
+    def admits(self, host: str) -> bool:
+        """Whether one more connection from `host` is allowed."""
+        config = self.config
+        host_max = config.max_connections_by_host.get(host, config.max_connections_per_ip)
+        return self.per_host[host] < host_max
+
+    def wait(self, listener: str, slot_is_free: Callable[[], None]) -> None:
+        """Have `slot_is_free` called once when the listener has a slot."""
+        self.waiting[listener] = slot_is_free
+
+    def changed(self) -> None:
+        """Settings have changed: use free slots, and close the connections that are too many."""
+        self._use_slots()
+        self._close_excess()
+
+    def _use_slots(self) -> None:
+        for listener in [name for name in self.waiting if self.has_slot(name)]:
+            self.waiting.pop(listener)()
+
+    def _close_excess(self) -> None:
+        too_many = self.count - self.connections_max
+        if too_many > 0:
+            others = (
+                connection for each in self.listeners if each.name != self.of_brokers
+                for connection in each.connections
+            )
+            for silent in nsmallest(too_many, others, key=lambda one: one.active_at):
+                silent.close()
 
     def opened(self, host: str, listener: str) -> None:
         """Count a new connection."""
         self.count += 1
         self.per_host[host] += 1
         self.per_listener[listener] += 1
+        self._close_excess()
 
     def closed(self, host: str, listener: str) -> None:
         """Count the end of a connection."""
@@ -87,3 +119,4 @@ class ConnectionLimits:
         self.per_host[host] -= 1
         if self.per_host[host] <= 0:
             del self.per_host[host]
+        self._use_slots()

@@ -64,7 +64,8 @@ class Listener:
         self.name, self.broker, self.limits, self.loop = name, broker, limits, loop
         self.logins = Logins(name)
         self.rates = broker.connection_rates
-        self.paused: asyncio.TimerHandle | None = None
+        self.paused: asyncio.Handle | None = None
+        """Set while no client is accepted, for the rate of new connections or a free slot."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """Clients of addresses above their quota, until they are closed."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
@@ -75,12 +76,15 @@ class Listener:
         self.strangers: dict[Connection, None] = {}
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
+        self.full = False
+        """No slot was left since the last sweep, or since one before it."""
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.socks = self._listen(
             host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
         )
         self.port: int = self.socks[0].getsockname()[1]
         self.spare = _spare_descriptor()
+        limits.listeners.append(self)
         self._resume()
         broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.sweeper = loop.call_later(SWEEP_SECONDS, self.sweep)
@@ -100,6 +104,9 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN):
+            if not self.limits.has_slot(self.name):
+                self._wait_for_a_slot()
+                return
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError):
@@ -117,8 +124,22 @@ class Listener:
                 self.paused = self.loop.call_later(pause, self._accept_again)
                 return
 
+    def _wait_for_a_slot(self) -> None:
+        self._pause()
+        self.limits.wait(self.name, self._slot_is_free)
+        if not self.full:
+            self.full = True
+            log.warning(
+                "listener %s: has %d connections, the broker %d; further clients wait until one ends"
+                " (max.connections)",
+                self.name, self.limits.per_listener[self.name], self.limits.count,
+            )
+
+    def _slot_is_free(self) -> None:
+        self.paused = self.loop.call_soon(self._accept_again)
+
     def _accept_again(self) -> None:
-        """Go on after a pause that the creation rate has caused."""
+        """Go on after a pause."""
         self.paused = None
         self._resume()
         for sock in self.socks:
@@ -129,7 +150,7 @@ class Listener:
         held = self.rates.held(address[0], self.loop.time())
         if held > 0 and len(self.throttled) < THROTTLED_MAX:
             self.throttled[sock] = self.loop.call_later(held, self._close_throttled, sock)
-        elif held <= 0 and self.limits.admits(address[0], self.name):
+        elif held <= 0 and self.limits.admits(address[0]):
             self._open(sock, address)
         else:
             sock.close()
@@ -225,7 +246,7 @@ class Listener:
         if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
             more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
             log.warning("listener %s: %d more connections were closed", self.name, more)
-        self.refusals = 0
+        self.refusals, self.full = 0, self.name in self.limits.waiting
         self.logins.sweep()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self.sweep)
 
@@ -255,6 +276,7 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; existing connections stay."""
+        self.limits.waiting.pop(self.name, None)
         if self.paused is not None:
             self.paused.cancel()
         for sock, handle in self.throttled.items():

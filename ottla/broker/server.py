@@ -477,6 +477,8 @@ class Server:
             ("broker", str(self.config.node_id))
         ):
             self._renew_security(new)
+        if old.configs is not new.configs and self.listeners:
+            self.listeners[0].limits.changed()
 
     def _renew_security(self, image: MetadataImage) -> bool:
         """Have new connections use the current settings and certificate files; whether they differ

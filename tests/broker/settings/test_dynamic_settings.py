@@ -52,8 +52,17 @@ def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str |
 
 
 def is_served(broker: RunningBroker) -> bool:
-    """Whether a new client is served."""
+    """Whether a new client is served; else it is closed, or waits."""
+    listener = broker.server.listeners[0]
     with WireClient(broker.address) as client:
+        name = f"-127.0.0.1:{client.socket.getsockname()[1]}-"
+        for _ in range(10):                 # by then the broker has seen it, and earlier ones' ends
+            broker.call(lambda: None)
+        seen = broker.call(
+            lambda: any(name in one.client.connection_id for one in listener.connections)
+        )
+        if not seen and broker.call(lambda: listener.name in listener.limits.waiting):
+            return False
         try:
             return bool(client.call(MetadataRequest(topics=[]), 9).brokers)
         except OSError:
@@ -88,7 +97,7 @@ def test_a_setting_outside_of_kafkas_table_is_checked_too(admin: WireClient) -> 
     ids=lambda limit: str(*limit),
 )
 @pytest.mark.parametrize("node", [HERE, EVERYWHERE], ids=["this broker", "all brokers"])
-def test_fewer_connections_are_let_in_at_once_and_nobody_is_put_out(
+def test_fewer_connections_are_let_in_at_once_and_the_last_active_one_stays(
     broker: RunningBroker, admin: WireClient, node: str, limit: dict[str, object]
 ) -> None:
     assert is_served(broker)
@@ -222,11 +231,11 @@ def test_no_more_connections_are_let_in_than_there_are_descriptors_for(
     assert limits(-1).connections_max == 2**31 - 1, "there is no limit of descriptors"
     few = limits(20)
     for number in range(10):
-        assert few.admits(f"host-{number}", "PLAINTEXT")
+        assert few.has_slot("PLAINTEXT")
         few.opened(f"host-{number}", "PLAINTEXT")
-    assert not few.admits("host", "PLAINTEXT")
+    assert not few.has_slot("PLAINTEXT")
     few.closed("host-3", "PLAINTEXT")
-    assert few.admits("host", "PLAINTEXT")
+    assert few.has_slot("PLAINTEXT")
 
 
 TWO_LISTENERS = {
@@ -236,21 +245,22 @@ TWO_LISTENERS = {
 }
 
 
-def test_a_listener_has_a_limit_of_its_own(data: Path) -> None:
-    """It was accepted and ignored (KIP-402): all connections were served."""
+def test_a_listener_has_a_limit_of_its_own_above_which_clients_wait(data: Path) -> None:
     settings = {**TWO_LISTENERS, "listener.name.a.max.connections": 2}
     with RunningBroker(data, **settings) as broker, WireClient(broker.address) as first:
         assert first.call(MetadataRequest(topics=[]), 9).brokers
         assert is_served(broker)
         with WireClient(broker.address) as second, WireClient(broker.address) as third:
             assert second.call(MetadataRequest(topics=[]), 9).brokers
-            assert third.is_closed()
+            sent = third.send(MetadataRequest(topics=[]), 9)
+            assert not is_served(broker)
+            second.close()
+            assert third.answer(sent).brokers
         port = broker.server.listeners[1].port
         others = [WireClient(("127.0.0.1", port)) for _ in range(5)]
         for other in others:
             assert other.call(MetadataRequest(topics=[]), 9).brokers
             other.close()
-        assert is_served(broker), "a place is free again"
 
 
 def test_a_limit_of_the_brokers_own_listener_counts_there(data: Path) -> None:
@@ -258,10 +268,43 @@ def test_a_limit_of_the_brokers_own_listener_counts_there(data: Path) -> None:
     settings = {**TWO_LISTENERS, "listener.name.b.max.connections": 1, "max.connections": 1}
     with RunningBroker(data, **settings) as broker:
         address = ("127.0.0.1", broker.server.listeners[1].port)
-        with WireClient(broker.address), WireClient(address) as inside:
+        with WireClient(address) as inside, WireClient(address) as second:
             assert inside.call(MetadataRequest(topics=[]), 9).brokers
-            with WireClient(address) as second:
-                assert second.is_closed()
+            sent = second.send(MetadataRequest(topics=[]), 9)
+            assert not is_served(broker)
+            inside.close()
+            assert second.answer(sent).brokers
+
+
+def test_a_broker_takes_the_place_of_the_client_that_was_silent_for_longest(data: Path) -> None:
+    """It may connect however many clients there are; they are no more than max.connections."""
+    settings = {**TWO_LISTENERS, "max.connections": 2}
+    with RunningBroker(data, **settings) as broker:
+        address = ("127.0.0.1", broker.server.listeners[1].port)
+        with WireClient(broker.address) as silent, WireClient(broker.address) as busy:
+            for client in (busy, silent, busy):
+                assert client.call(MetadataRequest(topics=[]), 9).brokers
+                broker.loop_clock.passed_seconds += 1
+            with WireClient(address) as inside:
+                assert inside.call(MetadataRequest(topics=[]), 9).brokers
+                assert silent.is_closed()
+                assert busy.call(MetadataRequest(topics=[]), 9).brokers
+
+
+def test_lower_limits_close_clients_and_no_brokers(data: Path) -> None:
+    with RunningBroker(data, **TWO_LISTENERS) as broker:
+        address = ("127.0.0.1", broker.server.listeners[1].port)
+        clients = [WireClient(broker.address) for _ in range(2)]
+        with WireClient(address) as inside, clients[0], clients[1]:
+            for each in (*clients, inside):
+                assert each.call(MetadataRequest(topics=[]), 9).brokers
+            limit = {"listener_name_a_max_connections": 1}
+            assert alter(inside, EVERYWHERE, **limit) == (0, None)
+            for each in clients:
+                assert each.call(MetadataRequest(topics=[]), 9).brokers, "as in Kafka"
+            assert alter(inside, EVERYWHERE, max_connections=0) == (0, None)
+            assert all(each.is_closed() for each in clients)
+            assert inside.call(MetadataRequest(topics=[]), 9).brokers
 
 
 def test_connections_are_counted_over_all_listeners(data: Path) -> None:
@@ -270,8 +313,12 @@ def test_connections_are_counted_over_all_listeners(data: Path) -> None:
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
         "max.connections": 1,
     }
-    with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
-        assert client.call(MetadataRequest(topics=[]), 9).brokers
-        other = broker.server.listeners[1]
-        with WireClient(("127.0.0.1", other.port)) as second:
-            assert second.is_closed()
+    with RunningBroker(data, **settings) as broker:
+        address = ("127.0.0.1", broker.server.listeners[1].port)
+        with WireClient(broker.address) as client, WireClient(address) as second:
+            assert client.call(MetadataRequest(topics=[]), 9).brokers
+            sent = second.send(MetadataRequest(topics=[]), 9)
+            assert client.call(MetadataRequest(topics=[]), 9).brokers
+            assert broker.call(lambda: broker.server.listeners[1].accepted) == 0
+            client.close()
+            assert second.answer(sent).brokers

@@ -113,6 +113,25 @@ def test_no_arguments(tools: KafkaTools) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_numbers_that_are_none(tools: KafkaTools, tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data") as broker:
+        address = f"127.0.0.1:{broker.address[1]}"
+        ottla = Ottla(address)
+        ottla.ok("topic create orders")
+        ottla("produce orders", stdin=INPUT)
+        perf = ["kafka-consumer-perf-test", "--bootstrap-server", address, "--topic", "orders"]
+        e2e = ["kafka-e2e-latency", "--bootstrap-server", address, "--topic", "orders",
+               "--num-records", "1", "--producer-acks", "all", "--record-size", "8"]
+        wrong = differences("number", [
+            [*perf, "--num-records", "1", "--timeout", "x"],
+            [*perf, "--num-records", "1", "--timeout=x"],
+            [*perf, "--num-records", "x"],
+            [*e2e, "--record-key-size", "x"],
+            [*e2e, "--record-key-size=x"],
+        ], tools)
+    assert not wrong, "\n".join(wrong)
+
+
 def test_a_broker_out_of_reach(
     tools: KafkaTools, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,8 +130,8 @@ class Listener:
         if not self.full:
             self.full = True
             log.warning(
-                "listener %s: has %d connections, the broker %d; further clients wait until one ends"
-                " (max.connections)",
+                "listener %s: has %d connections, the broker %d; further clients wait until one"
+                " ends (max.connections)",
                 self.name, self.limits.per_listener[self.name], self.limits.count,
             )
 

@@ -175,7 +175,8 @@ class Cluster:
         if node_id not in self.brokers:
             self.refresh()
         if node_id not in self.brokers:
-            raise NotConnected(f"the cluster has no broker {node_id}")
+            known = ", ".join(map(str, sorted(self.brokers)))
+            raise NotConnected(f"the cluster has no broker {node_id}; it has {known or 'none'}")
         address = self.brokers[node_id]
         first = self._first
         if first is not None and first.address == address and first.usable:
@@ -302,7 +303,7 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, Refused):
-            from ottla.client.similar_names import add_similar_topics
+            from ottla.client.similar_names import add_similar_names
 
-            add_similar_topics(self, error)
+            add_similar_names(self, error)
         self.close()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import ListGroupsRequest, ListTransactionsRequest
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
-TOPIC = re.compile(r"topic '([^']+)'")
 MOST = 3
 
 
@@ -25,15 +25,42 @@ def similar(name: str, known: Iterable[str]) -> str:
     return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
 
 
-def add_similar_topics(cluster: Cluster, error: BaseException | None) -> None:
-    """Complete the message of an error about an unknown topic with the names of similar ones."""
-    if not isinstance(error, Refused) or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+def add_similar_names(cluster: Cluster, error: BaseException | None) -> None:
+    """Complete the message of an error about an unknown topic, group or transactional id with
+    similar ones."""
+    if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
         return
-    found = TOPIC.search(str(error))
-    if found is None or "; similar:" in str(error):
+    pattern, names = KINDS[error.code]
+    found = pattern.search(str(error))
+    if found is None:
         return
     try:
-        names = [topic.name for topic in cluster.metadata().topics]
+        near = similar(found[1], names(cluster))
     except (ClientError, OSError):
         return                              # the error itself is to be reported
-    error.args = (str(error).rstrip(".") + similar(found[1], names), *error.args[1:])
+    error.args = (str(error).rstrip(".") + near, *error.args[1:])
+
+
+def _topics(cluster: Cluster) -> Iterator[str]:
+    return (topic.name for topic in cluster.metadata().topics)
+
+
+def _groups(cluster: Cluster) -> Iterator[str]:
+    for node_id in cluster.brokers:
+        answer = cluster.node(node_id).call(ListGroupsRequest(states_filter=[], types_filter=[]))
+        yield from (group.group_id for group in answer.groups)
+
+
+def _transactional_ids(cluster: Cluster) -> Iterator[str]:
+    for node_id in cluster.brokers:
+        answer = cluster.node(node_id).call(
+            ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+        yield from (state.transactional_id for state in answer.transaction_states)
+
+
+KINDS: dict[ErrorCode | None, tuple[re.Pattern[str], Callable[[Cluster], Iterator[str]]]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (re.compile(r"topic '([^']+)'"), _topics),
+    ErrorCode.GROUP_ID_NOT_FOUND: (re.compile(r"group '([^']+)'"), _groups),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
+        re.compile(r"transactional id '([^']+)'"), _transactional_ids),
+}

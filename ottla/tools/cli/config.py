@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
@@ -75,5 +77,10 @@ def set_values(options: Namespace) -> None:
 def reset(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
     with connect(options) as cluster:
+        if kind == configs.TOPIC:               # others have names that are shown only if set
+            known = [item.name for item in configs.describe(cluster, kind, name, synonyms=False)]
+            if strange := [one for one in options.setting if one not in known]:
+                raise ClientError(
+                    f"topics have no setting {strange[0]!r}{similar(strange[0], known)}")
         configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
     done(options, f"reset {', '.join(options.setting)} of {options.entity}")

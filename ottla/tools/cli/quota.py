@@ -7,7 +7,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, Refused
+from ottla.client.similar_names import similar
+from ottla.replication.principals import CLIENT_KEYS, IP_KEYS
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
@@ -64,16 +66,30 @@ def set_values(options: Namespace) -> None:
             numbers[key] = float(value)
         except ValueError:
             raise WrongUsage(f"{key}={value}: expected a number") from None
-    with connect(options) as cluster:
-        configs.alter_quotas(cluster, entity, numbers, dry_run=options.dry_run)
+    _alter(options, entity, numbers, [])
     done(options, f"set {', '.join(rest)}")
 
 
 def delete(options: Namespace) -> None:
     entity, rest = entity_of(options.entity)
-    with connect(options) as cluster:
-        configs.alter_quotas(cluster, entity, {}, rest, dry_run=options.dry_run)
+    _alter(options, entity, {}, rest)
     done(options, f"removed {', '.join(rest)}")
+
+
+def _alter(
+    options: Namespace, entity: dict[str, str | None], numbers: dict[str, float], removed: list[str]
+) -> None:
+    known = IP_KEYS if "ip" in entity else CLIENT_KEYS
+    # A broker removes what it does not know without a word.
+    if strange := [key for key in removed if key not in known]:
+        raise ClientError(f"there is no quota {strange[0]!r}{similar(strange[0], known)}")
+    with connect(options) as cluster:
+        try:
+            configs.alter_quotas(cluster, entity, numbers, removed, dry_run=options.dry_run)
+        except Refused as error:
+            if strange := [key for key in numbers if key not in known]:
+                error.args = (f"{error}{similar(strange[0], known)}", *error.args[1:])
+            raise
 
 
 def users(options: Namespace) -> None:
@@ -134,7 +150,9 @@ def delete_user(options: Namespace) -> None:
             for item in one.credential_infos
         ]
         if not found:
-            raise ClientError(f"user {options.user!r} has no credentials")
+            others = [one.user for one in configs.scram_users(cluster)]
+            raise ClientError(
+                f"user {options.user!r} has no credentials{similar(options.user, others)}")
         confirm(options, f"deleting the credentials of {options.user}", options.user)
         if not options.dry_run:
             for mechanism in found:

@@ -64,7 +64,10 @@ def plan(options: Namespace) -> None:
     }
     known = {*racks, *(node for nodes in assigned.values() for node in nodes)}
     if strange := sorted(leaving - known):
-        raise ClientError(f"broker {strange[0]} does not run, and no replica is assigned to it")
+        running = ", ".join(map(str, sorted(racks)))
+        raise ClientError(
+            f"broker {strange[0]} does not run, and no replica is assigned to it; these run:"
+            f" {running}")
     moved = retirement.moved_off(assigned, racks, leaving)
     named = ",".join(map(str, sorted(leaving)))
     if not moved:

@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     properties = properties_of(options)
     properties.update(pairs(options.all("command-property"), "--command-property"))
     wanted = options.number("num-records" if options.has("num-records") else "messages", 0)
-    idle = options.number("timeout", 10_000) if options.one("timeout") else 10_000
+    idle = options.number("timeout", 10_000)
     with cluster_of(options.one("bootstrap-server"), properties) as cluster:
         names = options.all("topic") or matching(options.one("include"), topics.names(cluster))
         load = FetchLoad(

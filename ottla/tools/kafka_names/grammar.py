@@ -31,6 +31,8 @@ class Options:
         self.positional: list[str] = []
         self.action = ""
         """The sub-command of tools that have some."""
+        self.ignored: list[str] = []
+        """Words after a number's flag that are no numbers, where the flag needs no value."""
         self.arguments: list[str] = []
         """The whole command line, for messages that repeat it."""
 
@@ -48,7 +50,7 @@ class Options:
 
     def number(self, name: str, default: int) -> int:
         """The value of a flag as an integer; UsageError if it is not one."""
-        if not self.has(name):
+        if not self.all(name):
             return default
         try:
             return int(self.one(name))
@@ -94,12 +96,15 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
             if equals:
                 raise UsageError(f"Option {name} does not take a value")
         else:
-            values.extend([value] if equals else _values(flag, left))
+            values.extend([value] if equals else _values(flag, left, options.ignored))
     return options
 
 
-def _values(flag: Flag, left: list[str]) -> list[str]:
+def _values(flag: Flag, left: list[str], ignored: list[str]) -> list[str]:
     if flag.optional and (not left or left[0].startswith("--")):
+        return []
+    if flag.optional and flag.metavar in NUMBERS and not _is_number(left[0]):
+        ignored.append(left.pop(0))         # joptsimple takes it for another argument
         return []
     if not left:
         raise UsageError(f"Option {flag.name} requires an argument")

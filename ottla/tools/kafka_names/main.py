@@ -80,6 +80,8 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
     try:
         with interruptible():
             options = parse(command, given)
+            for word in options.ignored:
+                complain(name, f"'{word}' is no number, and is ignored as by Apache Kafka's tool")
             status: int = import_module(command.target).run(options)
             sys.stdout.flush()
             return status

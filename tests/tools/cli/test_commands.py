@@ -20,7 +20,7 @@ from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
 from ottla.tools.commands.reference import PAGE, page
 from ottla.tools.commands.table import read
-from ottla.tools.kafka_names.grammar import parse
+from ottla.tools.kafka_names.grammar import UsageError, parse
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
 from tests.tools.kafka_names.stage import Stage
@@ -405,6 +405,16 @@ def test_every_command_of_the_comparison_is_one_that_exists() -> None:
             parse(tools[words[0]], words[1:])
         checked += 1
     assert checked > 60
+
+
+def test_a_word_after_a_flag_that_needs_no_number_is_ignored_as_by_kafkas_tools() -> None:
+    perf = read("kafka")["kafka-consumer-perf-test"]
+    options = parse(perf, ["--timeout", "x", "--num-records", "5", "--topic", "t"])
+    assert options.ignored == ["x"] and options.number("timeout", 10_000) == 10_000
+    assert options.number("num-records", 0) == 5 and options.one("topic") == "t"
+    assert parse(perf, ["--timeout", "-1"]).number("timeout", 10_000) == -1
+    with pytest.raises(UsageError, match="Cannot parse argument 'x' of option timeout"):
+        parse(perf, ["--timeout=x"]).check_numbers()
 
 
 def test_a_broker_for_a_while_ends_by_sigterm_too() -> None:

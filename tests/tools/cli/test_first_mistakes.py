@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
@@ -68,3 +70,30 @@ def test_a_mistyped_setting_of_a_topic_is_answered_by_a_similar_one(ottla: Ottla
 def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     done = ottla("config show topic/invoises")
     assert done.err.endswith("does not host this topic-partition; similar: invoices\n"), done
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("group describe billling", "consumer group 'billling' not found; similar: billing"),
+    ("group delete billling --yes", "group 'billling' not found; similar: billing"),
+    ("group describe nope", "consumer group 'nope' not found"),
+    ("user delete alicia", "user 'alicia' has no credentials; similar: alice"),
+    ("quota set user/alice producr_byte_rate=1", "producr_byte_rate; similar: producer_byte_rate"),
+    ("quota delete user/alice producr_byte_rate", "similar: producer_byte_rate"),
+    ("transaction describe paymnets", "transactional id not found; similar: payments"),
+    ("config reset topic/bills cleanup.polcy", "setting 'cleanup.polcy'; similar: cleanup.policy"),
+    ("config show broker/99", "the cluster has no broker 99; it has {broker}"),
+    ("reassign plan --without 99", "no replica is assigned to it; these run: {broker}"),
+])
+def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    ottla("topic create bills --if-not-exists")
+    ottla("produce bills", b"one\n")
+    ottla.ok("consume bills --group billing -n 1")
+    ottla.ok("user set alice", b"secret\n")
+    producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "payments"})
+    producer.init_transactions()
+    [known] = json.loads(ottla.ok("cluster info -o json"))
+    done = ottla(line)
+    expected = said.format(broker=known["broker"])
+    assert done.status == 1 and not done.out and done.err.endswith(f"{expected}\n"), done

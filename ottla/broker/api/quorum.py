@@ -5,7 +5,8 @@ A single broker has its own metadata log: one voter, always the leader, and ever
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
 live broker is a voter, since it may become the controller. The broker that answers asks the others
 how far they have read (-1 if they do not answer). Brokers that are away are observers, whose last
-fetch is the time at which this broker saw them leave. The last controller says that it is none
+fetch is the time at which this broker saw them leave; of those that left before its start that is
+-1, and the start is the time until which they may have been caught up. The last controller says that it is none
 while it does not reach ZooKeeper. Offsets count metadata records, as does the epoch of the
 finalised features.
 """
@@ -114,9 +115,10 @@ def _away(broker: BrokerContext, version: int) -> list[DescribeQuorumResponse.Re
     """The brokers that are away, unless they were unregistered."""
     if not broker.role.in_cluster:
         return []
-    seen = broker.departed.seen
+    seen, began_ms = broker.departed.seen, broker.departed.began_ms
     return [
-        _replica(broker, version, node, -1, seen[node].at_ms if node in seen else -1)
+        _replica(broker, version, node, -1, seen[node].at_ms) if node in seen
+        else _replica(broker, version, node, -1, -1, began_ms)
         for node, former in sorted(broker.image.former.items()) if former.endpoints
     ]
 

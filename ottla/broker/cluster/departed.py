@@ -30,6 +30,7 @@ class DepartedBrokers:
 
     def __init__(self, clock: Clock, listed_ms: int) -> None:
         self.clock, self.listed_ms = clock, listed_ms
+        self.began_ms = clock.now_ms()
         self.seen: dict[int, Departure] = {}
         self._former: Mapping[int, BrokerImage] | None = None
         self._changes_at = NEVER

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.errors import ClientError, NotSupported, Unreachable
 from ottla.replication.controller.elections import MIN_ISR
@@ -73,22 +73,30 @@ def away(partitions: list[Partition], alive: set[int]) -> list[int]:
     return sorted({node for part in partitions for node in part.replicas} - alive)
 
 
+class Departure(NamedTuple):
+    """When a broker left, in milliseconds since 1970; or by when it was away, at the latest."""
+
+    at_ms: int
+    at_the_latest: bool = False
+
+
 def departures(
     cluster: Cluster, controller: Connection, nodes: list[int], alive: set[int]
-) -> dict[int, int]:
-    """When brokers left, in milliseconds since 1970; without those of which nobody knows. A broker
-    knows when another one left if it was running then; the controller is asked first."""
-    known: dict[int, int] = {}
+) -> dict[int, Departure]:
+    """When brokers left, as far as somebody knows. A broker knows when another one left if it was
+    running then, else that it was away at its own start; the controller is asked first."""
+    known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
-        if known.keys() >= set(nodes):
+        if all(one in known and not known[one].at_the_latest for one in nodes):
             break
         with contextlib.suppress(NotSupported, Unreachable):
             part, _ = admin.quorum(cluster, controller if node is None else cluster.node(node))
-            known |= {
-                one.replica_id: one.last_fetch_timestamp
-                for one in (*part.current_voters, *part.observers)
-                if one.replica_id in nodes and one.last_fetch_timestamp >= 0
-            }
+            for one in (*part.current_voters, *part.observers):
+                seen, latest = one.last_fetch_timestamp, one.last_caught_up_timestamp
+                found = Departure(seen) if seen >= 0 else Departure(latest, True)
+                before = known.get(one.replica_id, found)
+                if one.replica_id in nodes and found.at_ms >= 0:
+                    known[one.replica_id] = min(found, before, key=lambda each: each[::-1])
     return known
 
 
@@ -99,14 +107,15 @@ def moment(at_ms: int, now: datetime) -> str:
 
 
 def summary(
-    partitions: list[Partition], alive: set[int], since: Mapping[int, int]
+    partitions: list[Partition], alive: set[int], since: Mapping[int, Departure]
 ) -> list[str]:
     """What is wrong, in a few lines: who is away since when, and how many partitions lack what."""
     now = datetime.now().astimezone()
     lines = [
-        f"broker {node} is away"
-        + (f" since {moment(since[node], now)}" if node in since
-           else "; the running brokers were started later and do not know since when")
+        f"broker {node} is away" + (
+            f" since {'before ' * since[node].at_the_latest}{moment(since[node].at_ms, now)}"
+            if node in since else "; nobody knows since when"
+        )
         for node in away(partitions, alive)
     ]
     lacking = Counter(

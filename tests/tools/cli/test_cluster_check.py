@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.cluster_check import moment, problems, summary
+from ottla.tools.cli.cluster_check import Departure, moment, problems, summary
 from tests.tools.cli.ottla_command import Ottla
 
 ALIVE = {1, 2, 3}
@@ -42,11 +42,13 @@ def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> N
     now = datetime.now().astimezone()
     lacking = [
         "56 of 62 partitions lack 1 replica in sync", "1 of 62 partitions have no leader"]
-    assert summary(parts, ALIVE, {4: int(now.timestamp() * 1000)}) == [
+    at_ms = int(now.timestamp() * 1000)
+    assert summary(parts, ALIVE, {4: Departure(at_ms)}) == [
         f"broker 4 is away since {now:%H:%M %Z}", *lacking]
+    assert summary(parts, ALIVE, {4: Departure(at_ms, at_the_latest=True)}) == [
+        f"broker 4 is away since before {now:%H:%M %Z}", *lacking]
     assert summary(parts, ALIVE, {}) == [
-        "broker 4 is away; the running brokers were started later and do not know since when",
-        *lacking]
+        "broker 4 is away; nobody knows since when", *lacking]
 
 
 def test_a_departure_on_another_day_has_a_date() -> None:

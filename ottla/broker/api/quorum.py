@@ -6,9 +6,9 @@ applied is committed. In a cluster the log is in ZooKeeper: the leader is the co
 live broker is a voter, since it may become the controller. The broker that answers asks the others
 how far they have read (-1 if they do not answer). Brokers that are away are observers, whose last
 fetch is the time at which this broker saw them leave; of those that left before its start that is
--1, and the start is the time until which they may have been caught up. The last controller says that it is none
-while it does not reach ZooKeeper. Offsets count metadata records, as does the epoch of the
-finalised features.
+-1, and the start is the time until which they may have been caught up. The last controller says
+that it is none while it does not reach ZooKeeper. Offsets count metadata records, as does the epoch
+of the finalised features.
 """
 
 from __future__ import annotations

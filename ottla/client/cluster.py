@@ -175,8 +175,8 @@ class Cluster:
         if node_id not in self.brokers:
             self.refresh()
         if node_id not in self.brokers:
-            known = ", ".join(map(str, sorted(self.brokers)))
-            raise NotConnected(f"the cluster has no broker {node_id}; it has {known or 'none'}")
+            others = ", ".join(map(str, sorted(self.brokers)))
+            raise NotConnected(f"the cluster has no broker {node_id}; it has {others or 'none'}")
         address = self.brokers[node_id]
         first = self._first
         if first is not None and first.address == address and first.usable:

@@ -23,6 +23,8 @@ UNENFORCED = {
 }
 """Settings that name a class with rules of their own, and what is so without that class."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+FOR_A_WHILE = "ottla-dev-"
+"""How the directory of a broker begins that is meant to leave nothing (`ottla server dev`)."""
 
 
 def hazards(config: BrokerConfig) -> Iterator[str]:
@@ -36,7 +38,8 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
             )
     temporary = {Path(name).resolve() for name in (os.environ.get("TMPDIR", "/tmp"), *TEMPORARY)}
     for directory in config.log_directories():
-        if any(directory.resolve().is_relative_to(each) for each in temporary):
+        meant = any(part.startswith(FOR_A_WHILE) for part in directory.parts)
+        if not meant and any(directory.resolve().is_relative_to(each) for each in temporary):
             yield (
                 f"log.dirs: {directory} is in a temporary directory: the system may empty it, and"
                 " does at the latest when it starts. Name a directory that stays."

@@ -91,8 +91,10 @@ def config(options: Namespace) -> None:
 
 def dev(options: Namespace) -> int:
     """Runs a broker on temporary data, until standard input, Ctrl-C or SIGTERM ends it."""
+    from ottla.broker.settings.hazards import FOR_A_WHILE
+
     wanted = [topic_of(text) for text in options.topic]
-    with tempfile.TemporaryDirectory(prefix="ottla-dev-", dir=memory()) as name:
+    with tempfile.TemporaryDirectory(prefix=FOR_A_WHILE, dir=memory()) as name:
         process = start_broker(options, Path(name))
         try:
             address = wait_ready(process)

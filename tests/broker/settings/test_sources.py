@@ -111,6 +111,7 @@ def test_what_a_configuration_risks_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert "without authentication" in said(*tls, "ssl.client.auth=requested")
     assert said(*tls, "listener.name.ssl.ssl.client.auth=required") == ""
     assert "a temporary directory" in said("log.dirs=/tmp/kafka-logs")
+    assert said("log.dirs=/tmp/ottla-dev-x1/data") == "", "that of `ottla server dev`"
     assert "names 3 controllers" in said("controller.quorum.voters=1@a:1,2@b:1,3@c:1")
     assert "process.roles=broker" in said("process.roles=broker")
     member = ("zookeeper.connect=z:2181,localhost:2181", "process.roles=broker", "node.id=1")

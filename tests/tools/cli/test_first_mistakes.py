@@ -22,6 +22,8 @@ def test_a_mistyped_topic_to_produce_to_is_named_with_similar_ones(ottla: Ottla)
     assert done.err == "topic 'paymnets' is new: created with 1 partition; similar: payments\n"
     for topic in ("paymnets", "payments"):
         assert ottla(f"produce {topic}", b"second\n").err == ""
+    done = ottla("perf produce paymentz -n 1")
+    assert done.status == 0 and "'paymentz' is new: created with 1 partition; similar: " in done.err
 
 
 def test_no_topic_is_created_for_a_file_that_is_not_there(ottla: Ottla) -> None:

@@ -1,9 +1,11 @@
-"""The console: how soon it is ready, its memory, and what a viewer costs.
+"""Does the console stay light and quick on a large cluster, and does a search leave clients alone?
 
-    python -m benchmarks.console [--topics 10000] [--viewers 10] [--seconds 30]
+    python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100] [--search-gib 10]
 
-It starts a broker, makes topics of ten partitions, starts `ottla console`, and opens streams as
-browsers do.
+One broker, topics of ten partitions, groups whose members heartbeat. Of `ottla console`: how soon
+it is ready, its memory, how long the overview and the list of topics take, what an open page costs;
+in Chromium, how long the list takes to be shown once its data are there, and the frames while it is
+scrolled. Then a search through a topic with one client that writes small records beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import os
 import socket
 import subprocess
@@ -20,15 +23,41 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
+from statistics import quantiles
+from typing import Any
 
+from benchmarks import report
+from benchmarks.group_load import CONSUMER_HEARTBEAT, Member
+from compat_tests.requirements import program
 from ottla.client.cluster import Cluster
-from ottla.wire.messages import CreateTopicsRequest
+from ottla.tools.admin import topics
+from ottla.tools.admin.topics import leader
+from ottla.tools.stream.batches import PRODUCE_MAX, check_produced, produce_request
+from ottla.wire.messages import ConsumerGroupHeartbeatRequest, CreateTopicsRequest
+from ottla.wire.records import Record, build_batch
 
 PARTITIONS = 10
 AT_ONCE = 200
 STARTS = 5
 PATHS = "path=/overview&path=/history%3Fmeasure%3Dlag&path=/topics"
+HEARTBEATS_AT_ONCE = 500
+ASKED = 400
+"""Small records of the client beside a search, with and without it."""
+VALUE_SIZE = 10_000
+FRAMES = """
+() => new Promise((done) => {
+  const box = document.querySelector(".scroll"), frames = [];
+  let left = 180, before = 0;
+  const step = (now) => {
+    if (before) frames.push(now - before);
+    before = now;
+    box.scrollTop += 1500;
+    left -= 1;
+    if (left) requestAnimationFrame(step); else done(frames);
+  };
+  requestAnimationFrame(step);
+})
+"""
 
 
 def free_port() -> int:
@@ -70,13 +99,47 @@ def make_topics(address: str, count: int) -> None:
     """Create topics."""
     with Cluster(address, request_seconds=300, patience_seconds=300) as cluster:
         for first in range(0, count, AT_ONCE):
-            topics = [
+            made = [
                 CreateTopicsRequest.Topic(
                     name=f"topic-{number:05}", num_partitions=PARTITIONS, replication_factor=1,
                     assignments=[], configs=[])
                 for number in range(first, min(first + AT_ONCE, count))
             ]
-            cluster.controller().call(CreateTopicsRequest(topics=topics, timeout_ms=300_000))
+            cluster.controller().call(CreateTopicsRequest(topics=made, timeout_ms=300_000))
+
+
+def fill_groups(port: int, count: int, members: int, stop: threading.Event) -> None:
+    """Groups with members, all of them over one connection, which heartbeat until they stop."""
+    if not count:
+        return
+    one = Member(("127.0.0.1", port), "group-0000")
+    one.find_coordinator()
+    known = [(f"group-{group:04}", f"member-{number}", number)
+             for group in range(count) for number in range(members)]
+    epochs: dict[tuple[str, str], int] = {}
+
+    def beat() -> None:
+        for first in range(0, len(known), HEARTBEATS_AT_ONCE):
+            part = known[first : first + HEARTBEATS_AT_ONCE]
+            for group, member, number in part:
+                epoch = epochs.get((group, member), 0)
+                one.send(ConsumerGroupHeartbeatRequest(
+                    group_id=group, member_id=member, member_epoch=epoch,
+                    rebalance_timeout_ms=60_000 if not epoch else -1,
+                    subscribed_topic_names=[f"topic-{number % 10:05}"] if not epoch else None,
+                    topic_partitions=[] if not epoch else None), CONSUMER_HEARTBEAT)
+            for group, member, _ in part:
+                epochs[group, member] = max(one.receive(68, CONSUMER_HEARTBEAT).member_epoch, 0)
+
+    beat()
+    beats = threading.Thread(target=until_stopped, args=(beat, stop), daemon=True)
+    beats.start()
+
+
+def until_stopped(work: Any, stop: threading.Event) -> None:
+    """Do something every ten seconds."""
+    while not stop.wait(10):
+        work()
 
 
 def asked(port: int, path: str) -> tuple[float, int]:
@@ -115,43 +178,193 @@ def cost_of_viewers(pid: int, port: int, viewers: int, seconds: float) -> float:
     return used
 
 
+def in_browser(port: int) -> dict[str, list[float]]:
+    """How long the list of topics takes from its data to the screen, and the frames of scrolling:
+    their length, and how much of it the main thread works."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.add_init_script("""
+            const parse = JSON.parse;
+            JSON.parse = (text) => { if (text.includes('"path": "/topics"'))
+              window.came ??= performance.now(); return parse(text); };
+            const drawn = () => setTimeout(() => { window.shown ??= performance.now(); });
+            new MutationObserver(() => { if (!window.shown && document.querySelector("tr.row"))
+              requestAnimationFrame(drawn); })
+              .observe(document, { childList: true, subtree: true });""")
+        page.goto(f"http://localhost:{port}/topics")
+        page.wait_for_function("() => window.shown && window.came", timeout=300_000)
+        drawn = page.evaluate("() => (window.shown - window.came) / 1000")
+        devtools = page.context.new_cdp_session(page)
+        devtools.send("Performance.enable")
+
+        def busy() -> float:
+            found = devtools.send("Performance.getMetrics")["metrics"]
+            return next(one["value"] for one in found if one["name"] == "TaskDuration")
+
+        before = busy()
+        frames: list[float] = page.evaluate(FRAMES)
+        worked = (busy() - before) * 1000 / len(frames)
+        browser.close()
+    return {"seconds to draw": [drawn], "frame ms": frames, "frame work ms": [worked]}
+
+
+def fill(address: str, gib: float) -> None:
+    """A topic with so many bytes."""
+    from confluent_kafka import Producer
+
+    with Cluster(address) as cluster:
+        topics.create(cluster, "haystack", partitions=4, replication_factor=1)
+        topics.create(cluster, "small", partitions=1, replication_factor=1)
+    producer = Producer({
+        "bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": 1,
+        "queue.buffering.max.kbytes": 262_144})
+    value = json.dumps({"order": 1, "note": "x" * (VALUE_SIZE - 30)}).encode()
+    for number in range(int(gib * (1 << 30) / len(value))):
+        while True:
+            try:
+                producer.produce("haystack", value, partition=number % 4)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush(300)
+
+
+def small_records(address: str) -> list[float]:
+    """How many milliseconds a small record takes to be acknowledged."""
+    found = []
+    batch = build_batch([Record(value=b"x" * 100)])
+    with Cluster(address) as cluster:
+        connection = cluster.node(leader(cluster, ("small", 0)))
+        for _ in range(ASKED):
+            began = time.perf_counter()
+            request = produce_request("small", 0, batch, acks=1)
+            check_produced(connection.call(request, at_most=PRODUCE_MAX))
+            found.append((time.perf_counter() - began) * 1000)
+    return found
+
+
+def beside_a_search(address: str, port: int, rounds: int) -> dict[str, Any]:
+    """The client's times without and with a search that finds nothing, in turns; what the search
+    has looked at."""
+    quiet: list[float] = []
+    searched: list[float] = []
+    looked: list[dict[str, Any]] = []
+    path = "/api/v1/topics/haystack/records?from=oldest&text=nowhere"
+    whole = f"{path}&max_records=100000000&max_bytes=20000000000&max_seconds=300"
+
+    def search(at: str) -> None:
+        connection = http.client.HTTPConnection("localhost", port, timeout=400)
+        connection.request("GET", at)
+        answer = json.loads(connection.getresponse().read())
+        looked.append({"ended": answer["ended"], **answer["scanned"], "budget": answer["budget"]})
+        connection.close()
+
+    for _ in range(rounds):
+        quiet += small_records(address)
+        running = threading.Thread(target=search, args=(whole,))
+        running.start()
+        while running.is_alive():
+            searched += small_records(address)
+        running.join()
+    search(path)
+    return {"quiet ms": quiet, "searched ms": searched, "searches": looked}
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile."""
+    return quantiles(values, n=100)[98]
+
+
+def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
+    """Everything."""
+    broker_port, port, http_port = free_port(), free_port(), free_port()
+    address = f"localhost:{broker_port}"
+    words = ["console", "--bootstrap-server", address, "--listen", f"localhost:{port}",
+             "--history", f"{folder}/history"]
+    found: dict[str, Any] = {}
+    stop = threading.Event()
+    with process("server", "start", "--override", f"listeners=PLAINTEXT://{address}",
+                 "--override", f"log.dirs={folder}/data", "--override",
+                 f"ottla.http.listener=localhost:{http_port}"):
+        make_topics(address, options.topics)
+        starts, used = [], []
+        for _ in range(STARTS):
+            began = time.perf_counter()
+            with process(*words) as started:
+                starts.append(time.perf_counter() - began)
+                used.append(cpu_seconds(started.pid))
+        found |= {"ready s": starts, "ready CPU-s": used}
+        with process(*words) as console:
+            found["memory when ready MiB"] = [memory_mib(console.pid)]
+            for path in ("overview", "topics"):
+                first, size = asked(port, f"/api/v1/{path}")
+                found[f"{path} first s"] = [first]
+                found[f"{path} s"] = [asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
+                found[f"{path} KiB"] = [size / 1024]
+            found["memory without groups MiB"] = [memory_mib(console.pid)]
+            if options.browser:
+                found |= in_browser(port)
+            idle = cost_of_viewers(console.pid, port, 1, options.seconds)
+            busy = cost_of_viewers(console.pid, port, options.viewers, options.seconds)
+            found["CPU % with one page"] = [100 * idle]
+            found["CPU % of each further page"] = [
+                100 * (busy - idle) / max(options.viewers - 1, 1)]
+            fill_groups(broker_port, options.groups, options.members, stop)
+            found["groups s"] = [asked(port, "/api/v1/groups")[0] for _ in range(5)]
+            stop.set()
+            found["memory in the end MiB"] = [memory_mib(console.pid)]
+            found["memory at most MiB"] = [memory_mib(console.pid, "VmHWM")]
+            if options.search_gib:
+                fill(address, options.search_gib)
+                found |= beside_a_search(address, port, options.rounds)
+    return found
+
+
+def rows_of(found: dict[str, Any]) -> list[list[str]]:
+    """The table."""
+    rows = [[name, report.spread(values)] for name, values in found.items()
+            if name not in ("frame ms", "quiet ms", "searched ms", "searches")]
+    if frames := found.get("frame ms"):
+        rows.append(["frames a second while scrolling", f"{1000 * len(frames) / sum(frames):.0f}"])
+        rows.append(["frames longer than 20 ms", f"{sum(one > 20 for one in frames)} of "
+                     f"{len(frames)}"])
+    if found.get("searched ms"):
+        without, beside = p99(found["quiet ms"]), p99(found["searched ms"])
+        rows.append(["p99 of a small record, ms: without and beside a search",
+                     f"{without:.2f}, {beside:.2f}: {beside / without:.2f} ×"])
+        for one in found["searches"]:
+            rows.append([
+                f"a search of at most {one['budget']['bytes'] / (1 << 20):,.0f} MiB and "
+                f"{one['budget']['seconds']} s",
+                f"ended by {one['ended']} after {one['bytes'] / (1 << 20):,.0f} MiB, "
+                f"{one['seconds']:.1f} s"])
+    return rows
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure, print, write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--topics", type=int, default=100)
+    parser.add_argument("--topics", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=1000)
+    parser.add_argument("--members", type=int, default=100)
+    parser.add_argument("--search-gib", type=float, default=10.0)
     parser.add_argument("--viewers", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--no-browser", dest="browser", action="store_false")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        broker_port, port = free_port(), free_port()
-        address = f"localhost:{broker_port}"
-        words = ["console", "--bootstrap-server", address, "--listen", f"localhost:{port}",
-                 "--history", f"{folder}/history"]
-        with process("server", "start", "--override", f"listeners=PLAINTEXT://{address}",
-                     "--override", f"log.dirs={folder}/data"):
-            make_topics(address, options.topics)
-            starts, used = [], []
-            for _ in range(STARTS):
-                began = time.perf_counter()
-                with process(*words) as started:
-                    starts.append(time.perf_counter() - began)
-                    used.append(cpu_seconds(started.pid))
-            print(f"ready after {median(starts):.2f} s ({min(starts):.2f}-{max(starts):.2f}, "
-                  f"{STARTS} starts), {median(used):.2f} s of CPU")
-            with process(*words) as console:
-                print(f"memory when ready: {memory_mib(console.pid):.0f} MiB")
-                for path in ("overview", "topics"):
-                    first, size = asked(port, f"/api/v1/{path}")
-                    again = asked(port, f"/api/v1/{path}")[0]
-                    print(f"{path}: {first:.2f} s, again {again:.2f} s, {size / 1024:.0f} KiB "
-                          f"({options.topics} topics of {PARTITIONS} partitions)")
-                idle = cost_of_viewers(console.pid, port, 1, options.seconds)
-                busy = cost_of_viewers(console.pid, port, options.viewers, options.seconds)
-                each = (busy - idle) / max(options.viewers - 1, 1)
-                print(f"CPU: {idle:.1%} of a core with 1 page open, {busy:.1%} with "
-                      f"{options.viewers}: {each:.2%} for each further one")
-                print(f"memory: {memory_mib(console.pid):.0f} MiB, at most "
-                      f"{memory_mib(console.pid, 'VmHWM'):.0f} MiB")
+        found = measure(options, folder)
+    what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
+            f"{options.members} members; a search through {options.search_gib:g} GiB")
+    report.write(
+        "Does the console stay light and quick on a large cluster?", "console",
+        f"{what}.\n\n{report.table(['', 'median (range)'], rows_of(found))}", found)
 
 
 if __name__ == "__main__":

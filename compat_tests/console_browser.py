@@ -77,6 +77,7 @@ def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]
     consumer = Consumer({
         **client, "group.id": "billing", "client.id": "billing-1",
         "auto.offset.reset": "earliest", "enable.auto.commit": False,
+        "max.poll.interval.ms": 3_600_000,      # it stays a member while pages are looked at
     })
     consumer.subscribe(["orders"])
     read = 0

@@ -20,7 +20,9 @@ from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 POLL_SECONDS = 0.2
 POLLED_RECORDS = 500
 IDLE_SECONDS = 5.0
-"""A broker that sends nothing for so long does not answer."""
+"""A broker that sends nothing for so long after a failed connection does not answer."""
+SILENT_SECONDS = 20.0
+"""And so does one that is connected: a busy one takes longer than the budget of a search."""
 NEWEST_STEP = 1000
 """Records of a partition that a filtered search from the newest looks at first."""
 CLIENT: dict[str, Any] = {
@@ -115,9 +117,10 @@ class Reader:
         heard = time.monotonic()
         while left and not stop.is_set():
             batch = self.consumer.consume(POLLED_RECORDS, POLL_SECONDS)
-            if not endless and not batch and time.monotonic() - heard > IDLE_SECONDS:
+            patience = IDLE_SECONDS if self.failure else SILENT_SECONDS
+            if not endless and not batch and time.monotonic() - heard > patience:
                 raise ClientError(
-                    f"{topic}: no records within {IDLE_SECONDS:g} s"
+                    f"{topic}: no records within {patience:g} s"
                     + (f": {self.failure}" if self.failure else ""))
             heard = time.monotonic() if batch else heard
             for message in batch:

@@ -11,9 +11,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.console.schemas import NotDecoded, Schemas
 from ottla.console.shown import document_of
 from ottla.wire.patterns import InvalidPattern, compiled
 
@@ -42,14 +44,15 @@ class Filters:
     key: str | None = None
     header: str | None = None
 
-    def tests(self) -> list[Test]:
-        """Functions of a record. Raises BadFilter."""
+    def tests(self, schemas: Schemas | None = None) -> list[Test]:
+        """Functions of a record; with `schemas` a JSON path looks into Avro too. Raises
+        BadFilter."""
         for value in (self.text, self.regex, self.path, self.key, self.header):
             if value is not None and len(value) > LENGTH_MAX:
                 raise BadFilter(f"a filter has at most {LENGTH_MAX} characters")
         makers = (
             (key_test, self.key), (header_test, self.header), (text_test, self.text),
-            (regex_test, self.regex), (path_test, self.path),
+            (regex_test, self.regex), (partial(path_test, schemas=schemas), self.path),
         )
         return [make(value) for make, value in makers if value]
 
@@ -105,13 +108,24 @@ def header_test(text: str) -> Test:
     return test
 
 
-def path_test(text: str) -> Test:
-    """Whether the value is JSON that has a path, and a comparison holds there."""
+def document_in(data: bytes | None, schemas: Schemas | None) -> Any:
+    """The document in a value: JSON, or what its schema says."""
+    if schemas is not None:
+        try:
+            if (found := schemas.decoded(data)) is not None:
+                return found[1]
+        except NotDecoded:
+            pass
+    return document_of(data)
+
+
+def path_test(text: str, schemas: Schemas | None = None) -> Test:
+    """Whether the value is a document that has a path, and a comparison holds there."""
     steps, rest = steps_of(text.strip())
     compare = comparison(rest) if rest.strip() else None
 
     def test(record: Any) -> bool:
-        document = document_of(record.value())
+        document = document_in(record.value(), schemas)
         if document is None:
             return False
         found = at(document, steps)

@@ -42,7 +42,7 @@ def console(options: Namespace) -> int:
         host, port, options.allow_changes,
         options.session if options.session is not None else 1800.0,
         Path(options.history) if options.history else history_path(),
-        options.certificate, options.key, tuple(options.name),
+        options.certificate, options.key, options.schemas, tuple(options.name),
     )
     raise_file_limit()
     status = asyncio.run(serve(target, chosen, options.with_parent))

@@ -242,6 +242,7 @@ def wanted_of(asked: Asked) -> Wanted:
             max(asked.number("max_seconds", int(usual.seconds), int(SECONDS_MAX)), 1),
         ),
         isolation == "read_committed",
+        asked.service.schemas,
     )
     wanted.filters.tests()
     return wanted

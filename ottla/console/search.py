@@ -14,6 +14,7 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.console.filters import Filters, Test
+from ottla.console.schemas import Schemas
 from ottla.console.shown import SHOWN_MAX, headers_shown, shown
 from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 
@@ -87,6 +88,7 @@ class Wanted:
     limit: int = 100
     budget: Budget = field(default_factory=Budget)
     committed: bool = False
+    schemas: Schemas | None = None
 
 
 class Reader:
@@ -155,7 +157,7 @@ def search(
 ) -> dict[str, Any]:
     """Look for records. `bounds` has the first and next offset of each partition, `begins` where
     the search starts in it, for a search that does not start at the newest records."""
-    tests, spent = wanted.filters.tests(), Spent()
+    tests, spent = wanted.filters.tests(wanted.schemas), Spent()
     if wanted.start == "newest":
         rows, following = newest(wanted, bounds, tests, spent, reader, stop)
     else:
@@ -185,7 +187,7 @@ def forward(
         if message is not None:
             following[message.partition()] = message.offset() + 1
             if counted(message, tests, spent):
-                rows.append(row_of(message, spent))
+                rows.append(row_of(message, spent, wanted.schemas))
                 if len(rows) >= wanted.limit:
                     spent.ended = "limit"
                     break
@@ -215,7 +217,7 @@ def newest(
         found: list[dict[str, Any]] = []
         for message in reader.read(wanted.topic, ranges, stop):
             if message is not None and counted(message, tests, spent):
-                found.append(row_of(message, spent))
+                found.append(row_of(message, spent, wanted.schemas))
                 if len(found) > 2 * LIMIT_MAX:
                     found = latest(found, LIMIT_MAX)
             if (over := spent.over(wanted.budget)) is not None:
@@ -242,7 +244,9 @@ def counted(message: Any, tests: list[Test], spent: Spent) -> bool:
     return all(test(message) for test in tests)
 
 
-def row_of(message: Any, spent: Spent | None = None) -> dict[str, Any]:
+def row_of(
+    message: Any, spent: Spent | None = None, schemas: Schemas | None = None
+) -> dict[str, Any]:
     """A record as a page shows it."""
     if spent is not None:
         spent.shown += sum(
@@ -255,8 +259,8 @@ def row_of(message: Any, spent: Spent | None = None) -> dict[str, Any]:
         "offset": message.offset(),
         "timestamp": timestamp if kind else None,
         "timestamp_type": {0: None, 1: "CreateTime", 2: "LogAppendTime"}.get(kind),
-        "key": shown(message.key()),
-        "value": shown(message.value()),
+        "key": shown(message.key(), schemas=schemas),
+        "value": shown(message.value(), schemas=schemas),
         "headers": headers_shown(headers),
         "header_count": len(headers),
     }

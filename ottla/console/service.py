@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.console.history import History
 from ottla.console.recorder import record
+from ottla.console.schemas import Schemas
 from ottla.console.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Options:
     history: Path | None = None
     certificate: str | None = None
     key: str | None = None
+    schemas: str | None = None
+    """A directory or a registry's address."""
     names: tuple[str, ...] = ()
     """Host names under which browsers may reach it, besides its own."""
 
@@ -44,6 +47,7 @@ class Service:
         self.threads = ThreadPoolExecutor(THREADS, "admin")
         self.search_threads = ThreadPoolExecutor(SEARCH_THREADS, "search")
         self.sessions = Sessions(target, self.threads, options.session_seconds)
+        self.schemas = Schemas(options.schemas) if options.schemas else None
         self.history = History(options.history)
         self.stop = asyncio.Event()
         self.recording: asyncio.Task[None] | None = None

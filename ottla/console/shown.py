@@ -10,6 +10,8 @@ import json
 import unicodedata
 from typing import Any
 
+from ottla.console.schemas import NotDecoded, Schemas, as_json
+
 SHOWN_MAX = 16 << 10
 """Bytes of a key or value that a list of records has; the record's own page has all of them."""
 HEADERS_MAX = 100
@@ -17,10 +19,22 @@ JSON_MAX = 1 << 20
 JSON_STARTS = b'{["0123456789-tfn'
 
 
-def shown(data: bytes | None, most: int = SHOWN_MAX) -> dict[str, Any] | None:
-    """How a key or a value is shown: its kind, its text, its size, whether the text is cut."""
+def shown(
+    data: bytes | None, most: int = SHOWN_MAX, schemas: Schemas | None = None
+) -> dict[str, Any] | None:
+    """How a key or a value is shown: its kind, its text, its size, whether the text is cut; with
+    `schemas` also the id of its schema, or why it cannot be read with it."""
     if data is None:
         return None
+    about: dict[str, Any] = {}
+    if schemas is not None:
+        try:
+            if (found := schemas.decoded(data)) is not None:
+                whole = as_json(found[1])
+                return {"kind": "avro", "text": whole[:most], "bytes": len(data),
+                        "cut": len(whole) > most, "schema": found[0]}
+        except NotDecoded as wrong:
+            about = {"problem": str(wrong)}
     text, cut = data[:most], len(data) > most
     kind, said = "text", decoded(text, cut)
     if said is None or not readable(said):
@@ -28,7 +42,7 @@ def shown(data: bytes | None, most: int = SHOWN_MAX) -> dict[str, Any] | None:
         cut = len(data) > most // 4
     elif not cut and is_json(text):
         kind = "json"
-    return {"kind": kind, "text": said, "bytes": len(data), "cut": cut}
+    return {"kind": kind, "text": said, "bytes": len(data), "cut": cut, **about}
 
 
 def decoded(data: bytes, cut: bool) -> str | None:

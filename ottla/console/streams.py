@@ -124,7 +124,7 @@ async def tailed(
         reader = None
         try:
             reader = Reader(asked.visitor.properties, bootstrap, wanted.committed)
-            tests = wanted.filters.tests()
+            tests = wanted.filters.tests(wanted.schemas)
             second, size = time.monotonic(), 0
             for message in reader.read(wanted.topic, ranges, stop, endless=True):
                 if time.monotonic() - second > 1:
@@ -137,7 +137,7 @@ async def tailed(
                     stop.wait(max(second + 1 - time.monotonic(), 0))
                 if all(test(message) for test in tests):
                     counts[1] += 1
-                    rows.append(row_of(message))
+                    rows.append(row_of(message, schemas=wanted.schemas))
         except Exception as failed:
             failure.append(str(failed))
         finally:

@@ -11,23 +11,19 @@ the subject (`flights-value/`), the files are there. The highest id is the newes
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ottla.client.errors import ClientError
+from ottla.client.schema_registry import get
 from ottla.spark_interop.errors import PipelineError
 
 ENDINGS = {"avro": ".avsc", "protobuf": ".proto", "json": ".json"}
 REGISTRY_TYPES = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
-ANSWER_SECONDS = 20
-ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -93,22 +89,7 @@ def _from_registry(address: str, subject: str, kind: str) -> Schemas:
 
 
 def _get(address: str, path: str) -> Any:
-    parts = urllib.parse.urlsplit(address)
-    host = parts.netloc.rpartition("@")[2]
-    request = urllib.request.Request(f"{parts.scheme}://{host}{parts.path}{path}")
-    if parts.username is not None:
-        login = (
-            f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
-        )
-        request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-    where = f"{parts.scheme}://{host}{path}"
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-            body = answer.read(ANSWER_BYTES_MAX + 1)
-    except urllib.error.HTTPError as error:
-        raise PipelineError(f"the schema registry answers {error.code} for {where}") from error
-    except OSError as error:
-        raise PipelineError(f"the schema registry does not answer: {where}: {error}") from error
-    if len(body) > ANSWER_BYTES_MAX:
-        raise PipelineError(f"the answer of {where} exceeds {ANSWER_BYTES_MAX} bytes")
-    return json.loads(body)
+        return get(address, path)
+    except ClientError as error:
+        raise PipelineError(str(error)) from error

@@ -123,15 +123,16 @@ const flat = (topic, row) => ({ topic, partition: row.partition, offset: row.off
   headers: row.headers.map((one) => [one.name, textOf(one.value)]) });
 
 function pretty(data) {
-  if (data.kind !== "json") return data.text;
+  if (data.cut || (data.kind !== "json" && data.kind !== "avro")) return data.text;
   if (/\d{16}/.test(data.text)) return data.text;       // JavaScript would round such a number
   try { return JSON.stringify(JSON.parse(data.text), null, 2); } catch { return data.text; }
 }
 
 function Part({ label, data, href }) {
   if (!data) return html`<h2>${label}</h2><p class="soft">null</p>`;
-  return html`<h2>${label} <span class="soft">${data.kind}, ${bytes(data.bytes)}${data.cut ? ", the beginning" : ""}</span>
+  return html`<h2>${label} <span class="soft">${data.kind}${data.schema === undefined ? "" : ` of schema ${data.schema}`}, ${bytes(data.bytes)}${data.cut ? ", the beginning" : ""}</span>
       <button class="plain" onClick=${() => copy(data.text)}>copy</button> <a href=${href} download>download</a></h2>
+    ${data.problem && html`<p class="note">${visible(data.problem)}</p>`}
     <pre tabindex="0">${visible(pretty(data), true)}</pre>`;
 }
 
@@ -147,7 +148,7 @@ function Detail({ row, name, base }) {
 }
 
 const Send = ({ name, base, label, row }) => {
-  const whole = !row || [row.key, row.value].every((data) => !data || (data.kind !== "hex" && !data.cut));
+  const whole = !row || [row.key, row.value].every((data) => !data || (data.kind !== "hex" && data.kind !== "avro" && !data.cut));
   if (!whole || !session.value?.changes_allowed) return null;
   return html`<${Act} label=${label} title=${`Produce into ${name}`} verb="Send" fields=${[
     { name: "key", label: "Key; empty for none", value: row?.key?.text ?? "" }, { name: "value", label: "Value", kind: "text", value: row?.value?.text ?? "" },

@@ -50,12 +50,25 @@ def main(arguments: list[str] | None = None) -> int:
             if sys.stdout is not None:      # help too, after which argparse exits
                 sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_output()
+        return 1
+    except OSError as failed:               # a full disk takes no output
+        if given[:2] == ["server", "start"]:
+            raise
+        from ottla.client.errors import reason_of
+
+        print(f"ottla: {reason_of(failed)}", file=sys.stderr)
+        forget_output()
         return 1
     except KeyboardInterrupt as ended:      # also while the command is still being imported
         from ottla.tools.interrupts import status_of
 
         return status_of(ended)
+
+
+def forget_output() -> None:
+    """Let the end of the interpreter write what could not be written to nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(given: list[str]) -> int:

@@ -64,6 +64,8 @@ def run(options: Namespace) -> int:
             )
             plan = make_plan(sources, report)
             return carry_out(plan, sources, options)
+    except BrokenPipeError:
+        raise
     except (ImportRefused, DirectoryLocked, UnreadableKraft, StorageFailed, OSError) as error:
         print(f"ottla log import: {reason_of(error)}", file=sys.stderr)
         return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -26,12 +25,7 @@ def main(arguments: list[str]) -> int:
         if name == given:
             import_module(module).add_arguments(action)
     options = root.parse_args(arguments[1:])
-    try:
-        with interruptible():
-            status: int = import_module(ACTIONS[options.action][0]).run(options)
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of the output has closed the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    with interruptible():
+        status: int = import_module(ACTIONS[options.action][0]).run(options)
+        sys.stdout.flush()
     return status

@@ -66,6 +66,8 @@ def run(options: Namespace) -> int:
             file=sys.stderr,
         )
         return 2
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"ottla log verify: {reason_of(error)}", file=sys.stderr)
         return 2

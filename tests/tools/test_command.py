@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ottla.tools.command import COMMANDS, main
 from ottla.tools.json_form import java_double, kafka_name, text_of
+from tests.tools.kafka_directory import write_kafka
+from tests.tools.logs import write_log
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,3 +67,31 @@ def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_traceback(
 
     monkeypatch.setattr("ottla.tools.command.import_module", interrupted)
     assert main(["topic", "list"]) == 130
+
+
+@pytest.mark.parametrize("line", [
+    "--version", "--help", "topic --help", "kcat --help", "kafka-topics --help",
+    "log dump --files {}/t-0/00000000000000000000.log",
+])  # fmt: skip
+def test_output_to_a_full_disk_is_one_line_on_stderr(line: str, tmp_path: Path) -> None:
+    write_log(tmp_path)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla.tools.command", *line.format(tmp_path).split()],
+            stdout=full, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "ottla: no space left on device\n" or (
+        "log dump" in line and done.stderr.endswith("ottla: no space left on device\n"))
+
+
+@pytest.mark.parametrize("line", ["log verify {}", "log import {} --data-dir {}/ours"])
+def test_log_tools_whose_reader_has_gone_end_without_a_word(line: str, tmp_path: Path) -> None:
+    write_kafka(tmp_path / "kafka")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-u", "-m", "ottla.tools.command",
+         *line.format(tmp_path / "kafka", tmp_path).split()],
+        stdout=writer, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -101,7 +101,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         sys.stdout.flush()
-        complain(name, str(failed))
+        complain(name, reason_of(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
     except ModuleNotFoundError as missing:
         from ottla.tools.cli.grammar import not_installed

@@ -14,7 +14,7 @@ from ottla.tools.commands import table
 from tests.tools.command_lines import COMMANDS, REMOTE, fill, line_of
 
 UNHEARD_OF = "--no-such-flag"
-TWICE = ("exists", "no topic", "UNKNOWN_TOPIC", "does not exist", "has already")
+TWICE = ("exists", "no topic", "UNKNOWN_TOPIC", "does not exist", "already has")
 """What a command says that was done before, and was not told so."""
 LONG = {"console", "cluster drain", "kafka-verifiable-consumer", "mirror", "kafka-mirror-maker",
         "consume", "kafka-e2e-latency", "user set", "kafka-console-consumer"}  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from compat_tests.tool_chaos.calls import CLIENTS, USEFUL_SECONDS
 from compat_tests.tool_chaos.seed import BROKERS, Event, Seed
+from compat_tests.waiting import wait_until
 
 SECONDS = 8.0
 ABORTED = "rd_kafka_enq_once_del_source_return"
@@ -22,11 +24,13 @@ def calls(seed: Seed) -> None:
     ])  # fmt: skip
     try:
         running.go_on()
+        wait_until(lambda: b"ready" in running.out or running.process.poll() is not None,
+                   "the client is there")
         for _ in range(2):
             event = seed.event(BROKERS[:4])
             event = Event(event.name, 1.0 + event.seconds, 0, event.pause, event.nodes)
             seed.told.append(f"{client}: {event}")
-            running.until_held(event.seconds)
+            time.sleep(event.seconds)
             seed.happen(event, running)
         outcome = running.wait(SECONDS + 12 * USEFUL_SECONDS)
     finally:

@@ -51,10 +51,10 @@ def place_of(line: bytes) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def committed_at(bootstrap: str, group: str) -> dict[int, int]:
-    """What a group has committed."""
+def committed_at(bootstrap: str, group: str, topic: str = SOURCE) -> dict[int, int]:
+    """What a group has committed, of the source or a copy of it."""
     with closing(client_of(bootstrap, group)) as client:
-        asked = [TopicPartition(SOURCE, partition) for partition in range(PARTITIONS)]
+        asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         found = answer_of(lambda: client.committed(asked, timeout=30))
     return {one.partition: one.offset for one in found if one.offset >= 0}
 

@@ -68,6 +68,19 @@ def test_a_client_that_never_reads_is_closed_when_it_is_idle(data: Path) -> None
         assert broker.call(connections, broker) == 0
 
 
+def test_replies_are_sent_on_when_reading_stops_meanwhile(data: Path) -> None:
+    """As when a request that waited for its coordinator goes on to prepare a batch in a thread."""
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        create(client, "t")
+        produce(client, "t", batch(b"x" * 900_000))
+        sent = [client.send(fetch_request("t"), 11) for _ in range(20)]
+        until(lambda: broker.call(stuck, broker), "the connection is stuck")
+        [connection] = broker.server.listeners[0].connections
+        broker.call(connection.pause)
+        answers = [client.answer(each).responses[0].partitions[0] for each in sent]
+        assert {len(values(each)) for each in answers} == {1}
+
+
 def test_a_session_follows_a_topic_that_comes_after_it(broker: RunningBroker, topic: str) -> None:
     later = topic + "-later"
     with WireClient(broker.address) as client, WireClient(broker.address) as admin:

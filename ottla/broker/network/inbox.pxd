@@ -13,7 +13,8 @@ cdef class Inbox:
 
     cdef Py_ssize_t held(self) noexcept
     cdef Py_ssize_t receive(self, Transport transport) except? -1
-    cdef int grow(self) except -1
+    cdef uint8_t *space(self, Py_ssize_t *size) except NULL
+    cdef int add(self, Py_ssize_t size) noexcept
     cdef bint has_frame(self) except -1
     cdef int16_t api_key(self) noexcept
     cdef uint8_t *take(self, Py_ssize_t *size) noexcept

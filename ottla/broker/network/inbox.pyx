@@ -56,20 +56,29 @@ cdef class Inbox:
 
     cdef Py_ssize_t receive(self, Transport transport) except? -1:
         """Receive as much as fits; returns what the transport returns."""
-        cdef Py_ssize_t got
-        if self.filled == self.room:
-            self.grow()
-        got = transport.receive(self.data + self.filled, self.room - self.filled)
+        cdef Py_ssize_t size, got
+        cdef uint8_t *into = self.space(&size)
+        got = transport.receive(into, size)
         if got > 0:
-            self.filled += got
+            self.add(got)
         return got
 
-    cdef int grow(self) except -1:
-        cdef Py_ssize_t wanted = max(2 * self.room, SIZE)
-        cdef uint8_t *grown = <uint8_t *>realloc(self.data, wanted)
-        if grown is NULL:
-            raise MemoryError(f"no {wanted} bytes to receive into")
-        self.data, self.room = grown, wanted
+    cdef uint8_t *space(self, Py_ssize_t *size) except NULL:
+        """Where to receive, and how much fits there."""
+        cdef Py_ssize_t wanted
+        cdef uint8_t *grown
+        if self.filled == self.room:
+            wanted = max(2 * self.room, SIZE)
+            grown = <uint8_t *>realloc(self.data, wanted)
+            if grown is NULL:
+                raise MemoryError(f"no {wanted} bytes to receive into")
+            self.data, self.room = grown, wanted
+        size[0] = self.room - self.filled
+        return self.data + self.filled
+
+    cdef int add(self, Py_ssize_t size) noexcept:
+        """Note that so many bytes have been received into `space`."""
+        self.filled += size
         return 0
 
     cdef bint has_frame(self) except -1:

@@ -23,12 +23,12 @@ cdef class ReplyQueue:
     """Keeps replies in the order of their requests."""
 
     def __init__(
-        self, loop, Clock clock not None, Counts counts not None, Quotas quotas not None,
-        Client client not None, connection
+        self, Reply out not None, loop, Clock clock not None, Counts counts not None,
+        Quotas quotas not None, Client client not None, connection
     ):
         self.loop, self.clock, self.counts, self.connection = loop, clock, counts, connection
         self.quotas, self.client = quotas, client
-        self.out, self.promised = Reply(), deque()
+        self.out, self.promised = out, deque()
         self.wait_timer = MovableTimer(loop)
 
     cdef Py_ssize_t waiting(self) except -1:

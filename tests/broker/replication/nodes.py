@@ -246,8 +246,8 @@ class Node:
         broker: Any = SimpleNamespace(
             image=self.image, metadata_log=self, replicas=self.replicas, authorizer=None,
             role=SimpleNamespace(leader_throttle=self.leader_throttle), request_elements_max=50_000,
-            doubt=lambda *_: None, clock=self.loop.poller.clock, counts=Counts(),
-            quotas=Quotas(self.loop.poller.clock),
+            doubt=lambda *_: None, doubt_file=None, cold_reads=None,
+            clock=self.loop.poller.clock, counts=Counts(), quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=10,
                 redirects_consumers=self.redirects, broker_rack=RACKS[node_id - 1],

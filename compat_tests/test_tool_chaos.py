@@ -1,9 +1,9 @@
-"""A minute of `make chaos-tools` with one broker and one with three: our commands and stock clients
-are killed, as are their brokers and the readers of their pipes."""
+"""Ten seeds of `make chaos-tools` with one broker and ten with three, a minute each where the
+machine has nothing else to do: our commands and stock clients are killed, as are their brokers and
+the readers of their pipes."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -11,14 +11,17 @@ import pytest
 from compat_tests.requirements import zookeeper
 from compat_tests.tool_chaos.__main__ import run
 
-SECONDS = 50
+SEEDS = 10
 
 
-@pytest.mark.parametrize("brokers", [1, 3])
-def test_commands_and_clients_keep_their_promises_amid_kills(brokers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("brokers", "first"), [(1, 378), (3, 1435)])
+def test_commands_and_clients_keep_their_promises_amid_kills(
+    brokers: int, first: int, tmp_path: Path
+) -> None:
+    """The first seeds were chosen for ten different scenes."""
     if brokers > 1:
         zookeeper()
-    report = run(tmp_path, itertools.count(100 * brokers), brokers, SECONDS)
+    report = run(tmp_path, range(first, first + SEEDS), brokers)
     print(report)
     assert not report.problems, str(report)
-    assert report.scenes.total() >= 5
+    assert len(report.scenes) == SEEDS

@@ -49,7 +49,7 @@ class Watched:
 def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
     """Calls of librdkafka's clients. Its admin client is not asked what a coordinator answers: it
     aborts the process where that broker goes away meanwhile (a known fault of librdkafka)."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
     usual = {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _: None}
@@ -72,6 +72,15 @@ def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
         if producer.flush(TIMEOUT):
             raise TimeoutError
 
+    def offsets() -> None:
+        # It keeps the leader epoch of its last metadata: after FENCED_LEADER_EPOCH it asks again
+        # with the same one, until something else renews them.
+        try:
+            all_of(admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT))
+        except KafkaException:
+            admin.list_topics(timeout=TIMEOUT)
+            raise
+
     def settings() -> None:
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, topic)]
         all_of(admin.describe_configs(wanted, request_timeout=TIMEOUT))
@@ -90,8 +99,7 @@ def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
             request_timeout=TIMEOUT).result(TIMEOUT)),
         ("list_groups", lambda: admin.list_consumer_groups(
             request_timeout=TIMEOUT).result(TIMEOUT)),
-        ("list_offsets", lambda: all_of(admin.list_offsets(
-            {place: OffsetSpec.latest()}, request_timeout=TIMEOUT))),
+        ("list_offsets", offsets),
     ]  # fmt: skip
 
 

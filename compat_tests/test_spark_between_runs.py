@@ -21,6 +21,7 @@ from compat_tests.spark_flights import AVRO_1, AVRO_2, committed_lines, confluen
 from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.archive import UTC_SQL
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import LOCK
@@ -307,6 +308,43 @@ def test_a_driver_killed_in_the_middle_of_a_batch_has_neither_lost_nor_doubled_i
     files = {f.relative_to(path / "data") for f in (path / "data").rglob("*.parquet")}
     assert len(files) == len(si.read_archive(spark, path).inputFiles())
     assert not list((path / "_ottla").rglob("part-*"))
+
+
+def test_a_batch_has_the_same_figures_where_spark_reports_none(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    topic, at = new_topic("unreported", 2), broker.bootstrap
+    reported: list[dict[str, Any]] = []
+    from_plans: list[dict[str, Any]] = []
+    run = query_run.run
+
+    def kept(query: Any, shown: Any, on_progress: Any, watch: Any) -> int:
+        rows = run(query, shown, reported.append, watch)
+        from_plans.append(query_run.unreported(query))
+        return rows
+
+    monkeypatch.setattr(query_run, "run", kept)
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    try:
+        # What is late is decided by the watermark of the batch before the last.
+        for records in (numbered(0, 30), [Event(b"k", b'{"n":1}', 900_000)], numbered(30, 37),
+                        numbered(37, 44)):  # fmt: skip
+            produce(at, topic, "none", [*records, Event(b"k", b"no JSON", 1_000_000)])
+            si.windows(spark, at, topic, tmp_path / "w", window="1 second", watermark="1 second",
+                       schema="n INT", aggregates={"n": "count(*)"})  # fmt: skip
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+    assert len(reported) == len(from_plans) == 4
+    for told, read in zip(reported, from_plans, strict=True):
+        assert read["numInputRows"] == told["numInputRows"]
+        assert read["observedMetrics"] == told["observedMetrics"]
+        late = [sum(one["numRowsDroppedByWatermark"] for one in figures["stateOperators"])
+                for figures in (read, told)]  # fmt: skip
+        assert late[0] == late[1]
+    assert reported[-1]["observedMetrics"]["input"] == {
+        "records": 8, "bad": 1, "without_time": 0}  # fmt: skip
+    assert reported[-1]["stateOperators"][0]["numRowsDroppedByWatermark"] > 0
 
 
 def test_a_replays_name_stands_for_one_archive_and_one_range(

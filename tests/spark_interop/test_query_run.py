@@ -75,12 +75,15 @@ def test_a_batch_that_spark_committed_before_its_report_failed_ends_no_run(
 
         monkeypatch.setattr(query_run, "has_open_batch", lambda *_, states=states: next(states))
         monkeypatch.setattr(query_run, "run", run)
-        given = writer, files, "c", None, query_run.Progress("t", False)
+        told: list[dict[str, Any]] = []
+        monkeypatch.setattr(query_run, "unreported", lambda _: {"numInputRows": 7})
+        given = writer, files, "c", None, query_run.Progress("t", False), told.append
         if ends:
             with pytest.raises(PipelineError):
                 query_run.drain(*given)
         else:
-            assert query_run.drain(*given) == 5
+            assert query_run.drain(*given) == 12     # nothing that the batch read is left out
+        assert told == ([] if ends else [{"numInputRows": 7}])
 
 
 def test_a_query_ends_where_its_topic_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

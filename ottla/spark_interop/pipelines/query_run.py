@@ -94,7 +94,8 @@ def drain(
     `watch` raises where the query may not go on; it is called now and then, and at the end. A batch
     that a killed run had begun comes first, in a query of its own: once partitions were added,
     Spark refuses to run such a batch with the trigger that ends when all is read. Spark 4.1.1
-    commits such a batch and then fails in its own report about it, whatever the trigger.
+    commits such a batch and then fails in its own report about it, whatever the trigger: its
+    figures are then read from its plan.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -114,6 +115,10 @@ def drain(
             committed = "once" in trigger and not has_open_batch(files, checkpoint)
             if not committed or REPORT_FAILED not in str(error):
                 raise
+            told = unreported(query)
+            rows += told["numInputRows"]
+            if on_progress is not None:
+                on_progress(told)
     return rows
 
 
@@ -190,6 +195,35 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
             break
         found[number] = known[at]  # the first report of a batch: later ones say that nothing came
     return [json.loads(found[number].json()) for number in sorted(found)]
+
+
+def unreported(query: Any) -> dict[str, Any]:
+    """The figures of a query's last batch as its progress would have them, from the plan itself:
+    rows read, observed ones, and rows that were late."""
+    execution = query._jsq.streamingQuery().lastExecution()
+    nodes, rows, late = [execution.executedPlan()], 0, 0
+    while nodes:
+        node = nodes.pop()
+        children = node.children()
+        nodes += [children.apply(at) for at in range(children.size())]
+        rows += _figure(node, "numOutputRows") if children.isEmpty() else 0
+        late += _figure(node, "numRowsDroppedByWatermark")
+    observed = execution.observedMetrics()
+    names = observed.keys().toList()
+    return {
+        "numInputRows": rows,
+        "observedMetrics": {
+            names.apply(at): json.loads(observed.apply(names.apply(at)).json())
+            for at in range(names.size())
+        },
+        "stateOperators": [{"numRowsDroppedByWatermark": late}],
+    }
+
+
+def _figure(node: Any, name: str) -> int:
+    """A figure of a node of a plan; 0 where it has none of that name."""
+    found = node.metrics().get(name)
+    return int(found.get().value()) if found.isDefined() else 0
 
 
 def explained(error: BaseException) -> PipelineError:

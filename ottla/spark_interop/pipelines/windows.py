@@ -189,7 +189,8 @@ def _counting(report: dict[str, Any]) -> Any:
             for key in ("records", "bad", "without_time"):
                 report[key] += seen[key] or 0
         report["late"] += sum(s["numRowsDroppedByWatermark"] for s in told["stateOperators"])
-        report["watermark"] = told.get("eventTime", {}).get("watermark")
+        known = report.get("watermark")
+        report["watermark"] = told.get("eventTime", {}).get("watermark", known)
 
     return count
 

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.one_broker
 SCREENSHOTS = bool(os.environ.get("OTTLA_SCREENSHOTS"))
 PICTURES = ("overview", "topics", "records", "group", "connections")
 PICTURE_SECONDS = 240
+PHONE_WIDTH = 390
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,15 @@ def test_every_page_works_and_is_accessible(
                 folder = ROOT / "docs" / "console"
                 folder.mkdir(exist_ok=True)
                 page.screenshot(path=str(folder / f"{name}-{theme}.png"))
+
+
+def test_every_page_fits_a_phone(browser: Browser, served: Console) -> None:
+    for page in watched(browser, viewport={"width": PHONE_WIDTH, "height": 844}):
+        wide = {}
+        for name, path in PAGES.items():
+            shown(page, served.url + path)
+            wide[name] = page.evaluate("() => document.documentElement.scrollWidth")
+        assert {name for name, width in wide.items() if width > PHONE_WIDTH} == set(), wide
 
 
 def test_a_link_shows_the_same_view_and_values_are_text(page: Page, served: Console) -> None:

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition.partition_log cimport PartitionLog
+from ottla.replication.counters cimport PartitionCounters
 from ottla.replication.followers cimport Followers
 
 
@@ -31,11 +32,7 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only.
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
-    # Counted since the partition was opened, for metrics.
-    cdef readonly int64_t messages_in, bytes_in, replicated_in
-    cdef public int64_t bytes_out, produces, failed_produces, fetches, failed_fetches
-    cdef public int64_t bytes_rejected, replicated_out, produce_conversions, fetch_conversions
-    cdef readonly int64_t isr_shrinks, isr_expands
+    cdef readonly PartitionCounters counters
     cdef dict watchers
     cdef list promises                      # ordered by required offset
     cdef dict with_sealed                   # partitions with a sealed segment to sync

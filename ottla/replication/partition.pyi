@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.cluster_side import ClusterSide
+from ottla.replication.counters import PartitionCounters
 from ottla.replication.followers import Followers
 
 class Watcher: ...
@@ -36,22 +37,7 @@ class Partition:
     @property
     def high_watermark(self) -> int: ...
     @property
-    def messages_in(self) -> int: ...
-    @property
-    def bytes_in(self) -> int: ...
-    @property
-    def replicated_in(self) -> int: ...
-    bytes_rejected: int
-    replicated_out: int
-    produce_conversions: int
-    fetch_conversions: int
-    bytes_out: int
-    produces: int
-    failed_produces: int
-    fetches: int
-    failed_fetches: int
-    isr_shrinks: int
-    isr_expands: int
+    def counters(self) -> PartitionCounters: ...
     def lead(self, leader_id: int, leader_epoch: int, led_here: bool) -> None: ...
     def append_bytes(self, batch: bytes, all_replicas: bool = True) -> int: ...
     def flushed(self, offset: int) -> bool: ...

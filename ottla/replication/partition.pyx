@@ -14,6 +14,7 @@ in-sync set shrinks to this broker, the disk counts again.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition.partition_log cimport PartitionLog
+from ottla.replication.counters cimport PartitionCounters
 from ottla.replication.followers cimport Follower, Followers
 from ottla.wire.batch cimport base_offset, last_offset_delta
 
@@ -68,6 +69,7 @@ cdef class Partition:
         self.start_watchers = {}
         self.flush_wanted_upto = self.high_watermark
         self.kept_start = log.log_start_offset
+        self.counters = PartitionCounters()
         self.watchers = {}
         self.promises = []
         self.with_sealed = {} if with_sealed is None else with_sealed
@@ -94,8 +96,8 @@ cdef class Partition:
             return self.append_replicated(batch, size, all_replicas)
         base = self.log.append(batch, size, self.leader_epoch)
         if not self.log.duplicate:
-            self.messages_in += self.log.log_end_offset - base
-            self.bytes_in += size
+            self.counters.messages_in += self.log.log_end_offset - base
+            self.counters.bytes_in += size
         if self.log.has_sealed():
             self.with_sealed[self] = None
         if all_replicas and self.flush_before_ack:
@@ -303,8 +305,8 @@ cdef class Partition:
             self.proposed = None
             self.followers.decided()
         if not begins:
-            self.isr_shrinks += len(isr) < len(self.isr)
-            self.isr_expands += len(isr) > len(self.isr)
+            self.counters.isr_shrinks += len(isr) < len(self.isr)
+            self.counters.isr_expands += len(isr) > len(self.isr)
         self.isr, self.partition_epoch = isr, partition_epoch
         self.alone = isr == (node_id,)
         self.followers.follow(isr, self.cluster.broker_epoch_of, self.offline)
@@ -358,8 +360,8 @@ cdef class Partition:
         if self.log.has_sealed():
             self.with_sealed[self] = None
         if not self.log.duplicate:
-            self.messages_in += end - base
-            self.bytes_in += size
+            self.counters.messages_in += end - base
+            self.counters.bytes_in += size
             self.followers.appended(self.log.clock.monotonic_ms())
         if all_replicas and self.alone and self.flush_before_ack:
             if not self.log.duplicate or end > self.high_watermark:
@@ -510,7 +512,7 @@ cdef class Partition:
         self.log.append_run(data, size)
         if start > self.log.log_start_offset:
             self.log.delete_before(start)
-        self.replicated_in += size
+        self.counters.replicated_in += size
         if self.log.has_sealed():
             self.with_sealed[self] = None
         return 0

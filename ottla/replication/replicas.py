@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ottla.log.files.disk import is_passing
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.loading import forget_cuts
+from ottla.replication.counters import PartitionCounters
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import (
@@ -30,14 +31,6 @@ log = logging.getLogger("ottla.replicas")
 
 Key = tuple[str, int]
 MakeLogConfig = Callable[[MetadataImage, str], LogConfig]
-
-
-COUNTED = (
-    "messages_in", "bytes_in", "bytes_out", "produces", "failed_produces", "fetches",
-    "failed_fetches", "isr_shrinks", "isr_expands", "bytes_rejected", "replicated_in",
-    "replicated_out", "produce_conversions", "fetch_conversions",
-)
-"""A partition's counters for metrics."""
 
 
 class Replicas:
@@ -68,7 +61,7 @@ class Replicas:
         self.offline_changed: Callable[[], None] = lambda: None
         """Called when `offline` has changed for another reason than a new image."""
         self.log_config = log_config
-        self.gone = dict.fromkeys(COUNTED, 0)
+        self.gone = PartitionCounters()
         """The counters of partitions that are deleted, or were moved to other brokers."""
         self.leaving: list[deque[Partition]] = []
         """Partitions of deleted topics that are not counted in `gone` yet."""
@@ -368,8 +361,7 @@ class Replicas:
             self.leaving = [each for each in self.leaving if each is not left]
 
     def _count(self, partition: Partition) -> None:
-        for counted in COUNTED:
-            self.gone[counted] += getattr(partition, counted)
+        self.gone.add(partition.counters)
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> Iterator[None]:
         changed = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.http.exposition import counter, rows_metric
 from ottla.broker.http.partition_rows import FIGURES, LED, Reading
-from ottla.broker.http.partition_rows import TRAFFIC as COUNTED
+from ottla.replication.counters import COUNTED, PartitionCounters
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -77,7 +77,8 @@ class Found:
     """
 
     def __init__(self, broker: BrokerContext) -> None:
-        self.gone = dict(broker.replicas.gone)
+        self.gone = PartitionCounters()
+        self.gone.add(broker.replicas.gone)
         self.leaving = [each for left in broker.replicas.leaving for each in left]
         self.reading = Reading(broker.replicas.by_name)
         self.rows, self.topics = self.reading.partitions, self.reading.topics
@@ -85,8 +86,7 @@ class Found:
     def read(self) -> Iterator[str]:
         """Read everything, a slice at a time."""
         for partition in self.leaving:
-            for counted in COUNTED:
-                self.gone[counted] += getattr(partition, counted)
+            self.gone.add(partition.counters)
             yield ""
         while self.reading.go_on(READ_PER_SLICE):
             yield ""
@@ -97,7 +97,8 @@ class Found:
 
     def total(self, counted: str) -> int:
         """A counter of all topics, deleted ones included."""
-        return self.topics.sum(COUNTED.index(counted)) + self.gone[counted]
+        gone: int = getattr(self.gone, counted)
+        return self.topics.sum(COUNTED.index(counted)) + gone
 
     def led(self) -> int:
         """The number of partitions that are led here."""

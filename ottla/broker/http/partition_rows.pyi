@@ -1,6 +1,5 @@
 from ottla.replication.partition import Partition
 
-TRAFFIC: tuple[str, ...]
 FIGURES: tuple[str, ...]
 LED: int
 

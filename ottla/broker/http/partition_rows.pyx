@@ -12,17 +12,13 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from ottla.log.partition.partition_log cimport PartitionLog
+from ottla.replication.counters cimport COUNTERS
 from ottla.replication.partition cimport Partition
 
 from ottla.broker.http.exposition import escaped
 
-TRAFFIC = (
-    "messages_in", "bytes_in", "bytes_out", "produces", "fetches", "failed_produces",
-    "failed_fetches", "isr_shrinks", "isr_expands", "bytes_rejected", "replicated_in",
-    "replicated_out", "produce_conversions", "fetch_conversions",
-)
-LED = len(TRAFFIC)
-"""The column of a topic's row, after its TRAFFIC, with the number of partitions led here."""
+LED = COUNTERS
+"""The column of a topic's row, after those of COUNTED, with the number of partitions led here."""
 FIGURES = (
     "size", "start", "end", "segments", "under_min_isr", "in_sync", "replicas", "stable_lag",
     "led_end", "led_start", "led_in_sync", "leader", "preferred", "led_replicas",
@@ -163,7 +159,7 @@ cdef class PartitionRows:
 cdef class Reading:
     """Reads all partitions a few at a time; those are meant that there were at the beginning.
 
-    `partitions` gets a row of FIGURES for each, `topics` one of their TRAFFIC and LED for each
+    `partitions` gets a row of FIGURES for each, `topics` one of their counters and LED for each
     topic, `followed` one with the records that are missing for each that another broker leads.
     """
 
@@ -211,22 +207,8 @@ cdef class Reading:
         cdef Row *row = self.partitions.add(self.head, partition.index)
         cdef int64_t replicas = 1, in_sync = 1
         cdef bint led = partition.led_here
-        cdef int64_t *traffic = of_topic.values
-        traffic[0] += partition.messages_in
-        traffic[1] += partition.bytes_in
-        traffic[2] += partition.bytes_out
-        traffic[3] += partition.produces
-        traffic[4] += partition.fetches
-        traffic[5] += partition.failed_produces
-        traffic[6] += partition.failed_fetches
-        traffic[7] += partition.isr_shrinks
-        traffic[8] += partition.isr_expands
-        traffic[9] += partition.bytes_rejected
-        traffic[10] += partition.replicated_in
-        traffic[11] += partition.replicated_out
-        traffic[12] += partition.produce_conversions
-        traffic[13] += partition.fetch_conversions
-        traffic[14] += led
+        partition.counters.add_to(of_topic.values)
+        of_topic.values[COUNTERS] += led
         if partition.replicated:
             replicas, in_sync = len(partition.replicas), len(partition.isr)
         row.values[0] = log.size_bytes

@@ -73,8 +73,8 @@ def test_a_consumer_reads_from_the_follower_to_which_the_leader_sends_it(
             assert values(read) == [b"%d" % number]
         # kafka-replica-verification compares replicas as replica -2, for Kafka a consumer.
         assert len(values(fetch(at_follower, "near", replica_id=DEBUGGING))) == 20
-    assert part(cluster, follower, "near").bytes_out > 0
-    assert part(cluster, leader, "near").bytes_out == 0
+    assert part(cluster, follower, "near").counters.bytes_out > 0
+    assert part(cluster, leader, "near").counters.bytes_out == 0
 
 
 def test_the_replica_is_named_only_where_the_client_can_reach_it_by_its_listener(

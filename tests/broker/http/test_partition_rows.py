@@ -10,17 +10,30 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
-from ottla.broker.http.partition_rows import FIGURES, LED, TRAFFIC
+from ottla.broker.http.partition_rows import FIGURES, LED, Reading
+from ottla.replication.counters import COUNTED, PartitionCounters
 from ottla.replication.metadata import PartitionChanged, PartitionExtra
-from ottla.replication.replicas import COUNTED
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.replication.nodes import TOPIC, Cluster
 from tests.broker.running import RunningBroker, WireClient
+from tests.fakes import FakeClock
+from tests.replication.fakes import Cluster as LonePartition
+from tests.replication.fakes import make_partition
 
 
 def test_every_counter_of_a_partition_is_read() -> None:
-    assert set(TRAFFIC) == set(COUNTED) and len(set(FIGURES)) == len(FIGURES)
+    named = {each for each in dir(PartitionCounters) if not each.startswith("_")} - {"add"}
+    assert set(COUNTED) == named and len(set(FIGURES)) == len(FIGURES)
+
+
+def test_each_counter_is_read_under_its_name(tmp_path: Path) -> None:
+    partition = make_partition(tmp_path, FakeClock(), LonePartition())
+    for number, name in enumerate(COUNTED):
+        setattr(partition.counters, name, 10**number)
+    reading = Reading({"t": [partition]})
+    assert not reading.go_on(10)
+    assert [reading.topics.sum(at) for at in range(LED)] == [10**at for at in range(len(COUNTED))]
 
 
 def test_numbers_of_every_size_are_written(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_follower_serves_what_it_knows_to_be_committed_and_no_more(make: Make)
         assert (answer.error_code, values(answer)) == (0, [])
     cluster.settle()
     assert values(reader.fetch(2)) == [b"3"]
-    assert part(cluster, 2).bytes_out > part(cluster, 1).bytes_out == 0
+    assert part(cluster, 2).counters.bytes_out > part(cluster, 1).counters.bytes_out == 0
 
 
 def test_offsets_that_a_follower_does_not_have_send_the_consumer_to_the_leader(make: Make) -> None:

@@ -89,7 +89,7 @@ cdef bytes convert(FetchItem item, Conversion conversion):
 cdef Py_ssize_t count_converted(FetchItem item) except -1:
     """Note the records that were converted for an answer; returns the size of the result."""
     if item.conversion is not None:
-        item.partition.fetch_conversions += (<Conversion>item.conversion).records
+        item.partition.counters.fetch_conversions += (<Conversion>item.conversion).records
     return len(item.converted)
 
 

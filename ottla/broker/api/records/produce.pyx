@@ -227,12 +227,12 @@ cdef class ProduceHandler:
         elif code == 0 and attributes(serving.records) & LOG_APPEND_TIME:
             append_time = max_timestamp(serving.records)
         if partition is not None:
-            partition.produces += 1
-            partition.failed_produces += code != 0
+            partition.counters.produces += 1
+            partition.counters.failed_produces += code != 0
             if code == MESSAGE_TOO_LARGE:
-                partition.bytes_rejected += serving.size
+                partition.counters.bytes_rejected += serving.size
             elif code == 0 and serving.stored is not None:
-                partition.produce_conversions += last_offset_delta(serving.records) + 1
+                partition.counters.produce_conversions += last_offset_delta(serving.records) + 1
         if code != 0:
             self.broker.counts.failed(PRODUCE_KEY, code)
         reply.write_int32(index)

@@ -49,7 +49,7 @@ cdef class Fetch:
         # As in Kafka, where only what is unknown from the beginning does not come from a read.
         item.aborted = [] if code in UNKNOWN and not self.looked else None
         if item.partition is not None:
-            item.partition.failed_fetches += 1
+            item.partition.counters.failed_fetches += 1
         return 0
 
 
@@ -91,8 +91,9 @@ cdef class Reader:
 
     cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1:
         """Count an answer with `size` bytes of stored records, or with converted ones."""
-        item.partition.fetches += 1
-        item.partition.bytes_out += size if item.converted is None else count_converted(item)
+        item.partition.counters.fetches += 1
+        item.partition.counters.bytes_out += (
+            size if item.converted is None else count_converted(item))
         return 0
 
 

@@ -80,8 +80,8 @@ cdef class ReplicaReader(Reader):
         cdef Partition partition = item.partition
         if item.converted is not None:
             return Reader.count_sent(self, item, size)
-        partition.fetches += 1
-        partition.replicated_out += size
+        partition.counters.fetches += 1
+        partition.counters.replicated_out += size
         if self.throttle is not None:
             self.throttle.record(partition.topic, item.index, size)
         return 0

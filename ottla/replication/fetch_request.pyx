@@ -73,7 +73,7 @@ cdef int write_topics(Writer body, FetchSettings settings, list items) except -1
                 for byte in (1, 1, 8):
                     body.write_int8(byte)
                 body.write_int64(
-                    item.partition.high_watermark if item.partition.in_step else -1)
+                    item.partition.high_watermark if item.partition.role.in_step else -1)
             else:
                 body.write_no_tags(True)
         body.write_no_tags(True)

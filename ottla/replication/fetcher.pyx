@@ -7,7 +7,7 @@ a request names what changed since the previous one. Whether an answer is accept
 the session, but on the leader epoch and the offset: data are accepted only if the requested offset
 is still the end of the log, in the epoch in which it was requested.
 
-Logs that diverge are truncated by epochs (`Partition.diverged`); a truncation that must be in a
+Logs that diverge are truncated by epochs (`FollowerReplica.diverged`); a truncation that must be in a
 checkpoint first is in `cut` until `checkpointed`.
 """
 
@@ -18,6 +18,7 @@ from ottla.log.partition.follower_batches cimport bytes_wanted, checked_batches,
 from ottla.replication.fetch_request cimport FetchedPartition, fetch_frame
 from ottla.replication.fetch_settings cimport FetchSettings
 from ottla.replication.partition cimport Partition
+from ottla.replication.roles.follower_replica cimport FollowerReplica
 from ottla.wire.codec cimport Cursor
 from ottla.wire.marks cimport reached
 
@@ -52,6 +53,11 @@ cdef int16_t FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
 
 class MalformedReply(MalformedMessage):
     """The bytes cannot be a Fetch reply, whatever follows."""
+
+
+cdef FollowerReplica follower_of(FetchedPartition item):
+    """The role of a partition that is fetched from its leader."""
+    return item.partition.role
 
 
 cdef class Fetcher:
@@ -152,7 +158,7 @@ cdef class Fetcher:
 
     cdef bint is_followed(self, FetchedPartition item) noexcept:
         return (
-            item.partition.following and item.partition.leader_id == self.source_id
+            item.partition.role.following and item.partition.leader_id == self.source_id
             and item.partition.leader_epoch == item.epoch)
 
     cdef bint is_current(self, FetchedPartition item) except -1:
@@ -422,7 +428,7 @@ cdef class Fetcher:
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1:
         cdef FetchedPartition item = self.item
         try:
-            item.partition.append_from_leader(data, size)
+            follower_of(item).append_run(item.partition, data, size)
         except (StorageFailed, CorruptMessage) as error:
             self.failed(item, "appended to", error)
             self.item = None
@@ -461,7 +467,8 @@ cdef class Fetcher:
         if self.partition_error != 0:
             return self.refused(item, self.partition_error)
         try:
-            item.partition.follow_leader(self.high_watermark, self.log_start)
+            follower_of(item).follow_leader(
+                item.partition, self.high_watermark, self.log_start)
         except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "cut at its start", error)
         if item.told_start != item.partition.told_start():
@@ -480,7 +487,8 @@ cdef class Fetcher:
             reached("a follower's log diverges below its high watermark")
         self.changed[item.key] = item
         try:
-            if partition.diverged(epoch, end, max(self.log_start, <int64_t>0)):
+            if follower_of(item).diverged(
+                    partition, epoch, end, max(self.log_start, <int64_t>0)):
                 self.note_cut(item)
         except (StorageFailed, CorruptMessage) as error:
             return self.failed(item, "truncated", error)
@@ -512,7 +520,7 @@ cdef class Fetcher:
             reached("a follower began anew at its leader's log start")
             self.changed[item.key] = item
             try:
-                partition.start_anew(self.log_start)
+                follower_of(item).start_anew(partition, self.log_start)
             except (StorageFailed, CorruptMessage) as error:
                 return self.failed(item, "restarted", error)
             return self.note_cut(item)

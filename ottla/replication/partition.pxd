@@ -4,7 +4,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.counters cimport PartitionCounters
-from ottla.replication.followers cimport Followers
 
 
 cdef class Watcher:
@@ -20,44 +19,68 @@ cdef class Promise:
     cdef int kept(self, Partition partition) except -1
 
 
+cdef class ReplicaRole:
+    """What a partition does that depends on its role. This class is a partition without one."""
+    cdef readonly bint replicated       # it is one of several replicas
+    cdef readonly bint following        # another broker leads it, and this one copies
+    # A follower that has compared its log with the leader's in this leader epoch: below its high
+    # watermark it has what the leader has.
+    cdef readonly bint in_step
+    cdef readonly bint alone            # it leads, and only its own copy is committed
+    cdef readonly bint under_min_isr    # acks=all is refused, the high watermark does not move
+    cdef readonly tuple proposed        # the in-sync set that was proposed, or None
+
+    cdef int64_t append(
+        self, Partition partition, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
+    cdef bint flushed(self, Partition partition, int64_t offset) except -1
+    cdef bint wants_flush(self, Partition partition) except -1
+    cdef int start_moved(self, Partition partition) except -1
+    cdef list repair(self, Partition partition)
+    # Leading several replicas.
+    cdef bint replica_fetched(
+        self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
+        int64_t log_start) except -1
+    cdef int check_min_isr(self, Partition partition) except -1
+    cdef int brokers_changed(self, Partition partition) except -1
+    cdef tuple propose_isr(self, Partition partition, int node_id, int64_t node_epoch)
+    cdef int proposal_failed(self) except -1
+    cdef list follower_states(self)
+    cdef int64_t behind_ms(self, int node_id, int64_t now_ms) except -2
+    cdef int32_t closest(self, nodes, int64_t offset) except -2
+    cdef bint end_is_known(self, Partition partition) noexcept
+
+
 cdef class Partition:
     cdef readonly str topic
     cdef readonly int32_t index
     cdef readonly bytes topic_id
     cdef public PartitionLog log
-    cdef public int32_t leader_id
-    cdef public int32_t leader_epoch
+    cdef readonly ReplicaRole role
+    cdef readonly int32_t leader_id
+    cdef readonly int32_t leader_epoch
     cdef readonly bint led_here
     cdef readonly bint flush_before_ack     # acks=all waits for the disk
-    # log_start <= last_stable <= high_watermark <= log_end; each moves forward only.
+    # log_start <= last_stable <= high_watermark <= log_end; each moves forward only, except where
+    # a follower's log is truncated.
     cdef readonly int64_t high_watermark
     cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
+    cdef readonly int64_t kept_start        # a restart finds at least this log start
     cdef readonly PartitionCounters counters
     cdef dict watchers
+    cdef dict append_watchers               # followers' fetches to the log's end; None before one
+    cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
+    cdef readonly int ended_code            # why promises were given up
     cdef dict with_sealed                   # partitions with a sealed segment to sync
-    # For a partition with several replicas; see `assume`.
-    cdef readonly bint replicated           # it has a role among several replicas
-    cdef readonly bint following            # another broker leads it, and this one copies
-    # A follower that has compared its log with the leader's in this leader epoch: below its high
-    # watermark it has what the leader has.
-    cdef readonly bint in_step
-    cdef readonly int64_t leader_high_watermark     # as its leader reported it last
-    cdef int64_t kept_start                 # a restart finds at least this log start
-    cdef readonly Followers followers       # if this broker leads it
-    cdef readonly tuple replicas, isr       # as of the image
+    # As of the image, for a partition with several replicas.
+    cdef readonly tuple replicas, isr
     cdef readonly tuple offline             # replicas in failed log directories
     cdef readonly int adding                # how many replicas a reassignment adds
     cdef readonly int32_t partition_epoch
-    cdef readonly int64_t epoch_start       # the log's end when this leader epoch began here
-    cdef readonly bint under_min_isr        # acks=all is refused, the high watermark does not move
-    cdef bint alone                         # the committed in-sync set is this broker only
-    cdef readonly int ended_code            # why promises were given up
-    cdef readonly tuple proposed            # the in-sync set that was proposed, or None
     cdef readonly object cluster            # a ClusterSide
-    cdef readonly dict start_watchers       # called when a replica's log start has moved
-    cdef dict append_watchers               # followers' fetches to the log's end; None before one
 
+    cdef int take_role(
+        self, ReplicaRole role, int leader_id, int leader_epoch, bint led_here) except -1
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef int advance(self, int64_t offset) except -1
     cdef int64_t readable_end(self, bint committed_only) except -1
@@ -66,13 +89,6 @@ cdef class Partition:
     cdef int check_leader(self, int32_t client_epoch) except -1
     cdef int check_follower(self, int32_t client_epoch) except -1
     cdef int check_epoch(self, int32_t client_epoch) except -1
-    cdef int64_t append_replicated(
-        self, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2
     cdef bint must_sync(self) noexcept
-    cdef int raise_high_watermark(self, int64_t now_ms) except -1
-    cdef bint replica_fetched(
-        self, int32_t node_id, int64_t broker_epoch, int64_t offset, int64_t log_start) except -1
-    cdef int64_t compacted_end(self) except -1
-    cdef int append_from_leader(self, const uint8_t *data, Py_ssize_t size) except -1
-    cdef int follow_leader(self, int64_t high_watermark, int64_t log_start) except -1
+    cdef int note_sealed(self) except -1
     cdef int64_t told_start(self) noexcept

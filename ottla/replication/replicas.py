@@ -14,6 +14,7 @@ from ottla.log.partition.loading import forget_cuts
 from ottla.replication.counters import PartitionCounters
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import assume, lead_alone
 from ottla.wire.errors import (
     FencedLeaderEpoch,
     NotLeaderOrFollower,
@@ -181,13 +182,14 @@ class Replicas:
 
     def _give_role(self, partition: Partition, state: PartitionState, epoch: int) -> None:
         before = partition.leader_id, partition.leader_epoch
-        if self.cluster is None or not (len(state.replicas) > 1 or partition.replicated):
+        if self.cluster is None or not (len(state.replicas) > 1 or partition.role.replicated):
             if before != (state.leader, epoch):
-                partition.lead(state.leader, epoch, state.leader == self.node_id)
+                lead_alone(partition, state.leader, epoch, state.leader == self.node_id)
             return
         extra = state.extra
-        partition.assume(
-            state.leader, epoch, self.node_id, state.replicas, state.isr, state.partition_epoch,
+        assume(
+            partition, state.leader, epoch, self.node_id, state.replicas, state.isr,
+            state.partition_epoch,
             extra.offline if extra is not None else (),
             len(extra.adding) if extra is not None else 0,
         )

@@ -14,6 +14,9 @@ from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner
 from ottla.log.partition.loading import Damage
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import assume
+from ottla.replication.roles.follower_replica import FollowerReplica
+from ottla.replication.roles.leader_replica import LeaderReplica
 from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
@@ -36,10 +39,22 @@ def cluster() -> Cluster:
 def make(tmp_path: Path, clock: FakeClock, cluster: Cluster) -> Make:
     def made(isr: tuple[int, ...] = (1, 2, 3), **settings: Any) -> Partition:
         part = make_partition(tmp_path, clock, cluster, **settings)
-        part.assume(1, 5, 1, (1, 2, 3), isr, 10)
+        assume(part, 1, 5, 1, (1, 2, 3), isr, 10)
         return part
 
     return made
+
+
+def leading(part: Partition) -> LeaderReplica:
+    assert isinstance(part.role, LeaderReplica)
+    return part.role
+
+
+def following(part: Partition) -> FollowerReplica:
+    """Its role once broker 2 leads."""
+    assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 13)
+    assert isinstance(part.role, FollowerReplica)
+    return part.role
 
 
 def flush(part: Partition) -> None:
@@ -92,10 +107,10 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluste
     assert (part.high_watermark, part.wants_flush()) == (0, True)
     flush(part)
     assert part.high_watermark == 1
-    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.append_bytes(batch())
     assert not part.wants_flush()
-    part.assume(1, 5, 1, (1, 2, 3), (1,), 12)       # what waits is now acknowledged after its flush
+    assume(part, 1, 5, 1, (1, 2, 3), (1,), 12)  # what waits is now acknowledged after its flush
     assert (part.high_watermark, part.wants_flush()) == (1, True)
     assert cluster.flushes[-1] is part
     flush(part)
@@ -107,10 +122,10 @@ def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flush
 ) -> None:
     """One that is elected before the flush which its former leader waited for has to end it."""
     part = make((1, 2), flush=False, flush_messages=1)
-    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 11)
     part.log.append_run_bytes(
         build_batch([Record(timestamp=1, value=b"v")], leader_epoch=6), 6)
-    part.assume(1, 7, 1, (1, 2, 3), (1,), 12)
+    assume(part, 1, 7, 1, (1, 2, 3), (1,), 12)
     assert (part.high_watermark, part.wants_flush()) == (0, True)
     assert cluster.flushes == [part]
     flush(part)
@@ -141,8 +156,8 @@ def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_i
     assert part.propose_isr(1, 101) == ((1, 101), (3, 103))     # 3 joins, 2 has not fetched again
     part.fetched_by(3, 103, 2)
     assert part.high_watermark == 1                 # 2 is in sync until the decision
-    part.assume(1, 5, 1, (1, 2, 3), (1, 3), 11)
-    assert (part.high_watermark, part.proposed) == (2, None)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 3), 11)
+    assert (part.high_watermark, part.role.proposed) == (2, None)
 
 
 def test_who_is_at_the_end_is_caught_up_however_long_nothing_comes(
@@ -185,11 +200,11 @@ def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
     tmp_path: Path, clock: FakeClock, cluster: Cluster
 ) -> None:
     part = make_partition(tmp_path, clock, cluster)
-    part.assume(1, 4, 1, (1, 2), (1, 2), 1)
+    assume(part, 1, 4, 1, (1, 2), (1, 2), 1)
     for _ in range(3):
         part.append_bytes(batch())
-    part.assume(1, 5, 1, (1, 2), (1,), 2)           # elected with records that no other one had
-    assert (part.epoch_start, part.end_is_known) == (3, False)
+    assume(part, 1, 5, 1, (1, 2), (1,), 2)  # elected with records that no other one had
+    assert (leading(part).epoch_start, part.end_is_known) == (3, False)
     part.fetched_by(2, 102, 1)
     assert not cluster.due
     flush(part)
@@ -219,7 +234,7 @@ def test_who_comes_back_holds_nobody_back_for_having_been_in_sync(
     for node in (2, 3):
         part.fetched_by(node, 100 + node, 0)
     cluster.broker_epochs[3] = -1
-    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     for _ in range(3):
         part.append_bytes(batch())
     part.fetched_by(2, 102, 3)
@@ -244,7 +259,7 @@ def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None
     part.append_bytes(batch(), all_replicas=False)
     flush(part)
     assert part.high_watermark == 0                 # it does not move meanwhile (KIP-966)
-    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.fetched_by(2, 102, 1)
     assert part.high_watermark == 1
 
@@ -256,16 +271,16 @@ def test_a_coordinators_append_waits_on_below_min_isr_and_ends_with_the_leadersh
     ended: list[Exception | None] = []
     part.append_bytes(batch())
     when_committed(part, ended.append)
-    part.assume(1, 5, 1, (1, 2, 3), (1,), 11)
+    assume(part, 1, 5, 1, (1, 2, 3), (1,), 11)
     assert (ended, part.ended_code) == ([], 20)
-    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 12)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 12)
     part.fetched_by(2, 102, 1)
     assert ended == [None]
     part.append_bytes(batch())
     when_committed(part, ended.append)
-    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 13)
+    assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 13)
     assert isinstance(ended[1], NotLeaderOrFollower)
-    assert (part.following, part.led_here) == (True, False)
+    assert (part.role.following, part.led_here) == (True, False)
     with pytest.raises(NotLeaderOrFollower):
         part.require_leader()
 
@@ -275,19 +290,19 @@ def test_a_follower_keeps_its_high_watermark_and_a_new_leader_goes_on_from_it(ma
     for _ in range(3):
         part.append_bytes(batch())
     part.fetched_by(2, 102, 2)
-    part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 11)
     assert part.high_watermark == 2
     assert part.flushed(3) is False                 # a flush here commits nothing
     assert part.high_watermark == 2
-    part.assume(1, 7, 1, (1, 2, 3), (1, 2), 12)
-    assert (part.high_watermark, part.epoch_start, part.end_is_known) == (2, 3, False)
+    assume(part, 1, 7, 1, (1, 2, 3), (1, 2), 12)
+    assert (part.high_watermark, leading(part).epoch_start, part.end_is_known) == (2, 3, False)
     part.fetched_by(2, 102, 3)
     assert part.end_is_known
 
 
 def test_an_older_image_changes_nothing(make: Make) -> None:
     part = make()
-    part.assume(2, 4, 1, (1, 2, 3), (1, 2, 3), 9)
+    assume(part, 2, 4, 1, (1, 2, 3), (1, 2, 3), 9)
     assert (part.leader_id, part.leader_epoch, part.led_here) == (1, 5, True)
 
 
@@ -300,7 +315,7 @@ def test_a_start_goes_by_the_checkpointed_high_watermark_within_the_log(
     part.log.close()
     for checkpointed, expected in ((2, 2), (9, 3), (0, 0)):
         part = make_partition(tmp_path, clock, cluster, high_watermark=checkpointed)
-        part.assume(2, 6, 1, (1, 2, 3), (1, 2), 11)
+        assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 11)
         assert part.high_watermark == expected
         part.log.close()
 
@@ -308,9 +323,10 @@ def test_a_start_goes_by_the_checkpointed_high_watermark_within_the_log(
 def test_a_cut_takes_the_high_watermark_along(make: Make) -> None:
     part = make((1, 2))
     part.append_bytes(batch())
-    assert part.cut_to(1) is False                  # nothing is truncated
+    assert following(part).cut_to(part, 1) is False    # nothing is truncated
     assert part.log.latest_epoch == 5
-    assert part.diverged(4, 0, 0) is False          # the leader has none of it: not checkpointed
+    # The leader has none of it, which was not checkpointed.
+    assert following(part).diverged(part, 4, 0, 0) is False
     assert (part.log.log_end_offset, part.high_watermark) == (0, 0)
 
 
@@ -319,9 +335,9 @@ def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make)
     part.append_bytes(batch())
     flush(part)
     part.append_bytes(batch())
-    assert part.cut_to(1) is False                  # the second one was not on the medium
-    assert part.cut_to(0) is True
-    assert part.start_anew(17) is True
+    assert following(part).cut_to(part, 1) is False    # the second one was not on the medium
+    assert following(part).cut_to(part, 0) is True
+    assert following(part).start_anew(part, 17) is True
     assert (part.log.log_start_offset, part.high_watermark) == (17, 17)
 
 
@@ -331,8 +347,8 @@ def test_a_cut_below_the_high_watermark_has_to_be_checkpointed_first(make: Make)
     part.fetched_by(2, 102, 1)
     part.append_bytes(batch())
     assert (part.high_watermark, part.log.recovery_point) == (1, 0)
-    assert part.cut_to(1) is False
-    assert part.cut_to(0) is True
+    assert following(part).cut_to(part, 1) is False
+    assert following(part).cut_to(part, 0) is True
 
 
 def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun_anew(
@@ -354,8 +370,8 @@ def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun
             break                               # it has replaced the first segment
     steps.close()
     assert part.log.first_dirty_offset == 0
-    part.assume(2, 6, 1, (1, 2, 3), (2,), 11)
-    assert part.diverged(5, 3, 0) is True       # an unclean election: the leader ends at 3
+    # An unclean election: the leader ends at 3.
+    assert following(part).diverged(part, 5, 3, 0) is True
     assert (part.log.log_start_offset, part.log.log_end_offset) == (0, 0)
 
 
@@ -368,7 +384,7 @@ def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(
     cluster.due.clear()
     part.fetched_by(3, 103, 0)
     assert cluster.due == []                        # one at a time
-    part.assume(1, 5, 1, (1, 2, 3), (1, 2), 11)
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     assert cluster.due == [part]
     assert part.propose_isr(1, 101) == ((1, 101), (2, 102), (3, 103))
 

@@ -10,6 +10,7 @@ from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import lead_alone
 from ottla.wire.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from ottla.wire.records import Record, build_batch
 
@@ -21,7 +22,7 @@ def log(tmp_path: Path) -> PartitionLog:
 
 def partition(log: PartitionLog, flush_before_ack: bool = True) -> Partition:
     made = Partition("t", 0, b"\x01" * 16, log, flush_before_ack)
-    made.lead(0, 3, True)
+    lead_alone(made, 0, 3, True)
     return made
 
 
@@ -83,7 +84,7 @@ def test_without_the_stronger_promise_everything_is_readable_at_once(log: Partit
 def test_a_new_leader_epoch_is_noted_where_it_begins(log: PartitionLog) -> None:
     part = partition(log, flush_before_ack=False)
     part.append_bytes(batch())
-    part.lead(0, 5, True)
+    lead_alone(part, 0, 5, True)
     part.append_bytes(batch())
     assert log.end_offset_for_epoch(3) == (3, 1)
     assert log.end_offset_for_epoch(5) == (5, 2)
@@ -97,7 +98,7 @@ def test_a_client_is_refused_with_what_is_wrong_about_its_leader(log: PartitionL
         part.require_leader(2)
     with pytest.raises(UnknownLeaderEpoch):
         part.require_leader(4)
-    part.lead(1, 4, False)
+    lead_alone(part, 1, 4, False)
     with pytest.raises(NotLeaderOrFollower):
         part.require_leader(4)
 

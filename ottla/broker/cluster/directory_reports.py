@@ -94,7 +94,7 @@ class DirectoryReports:
         if partition is None or key[1] >= len(states) or not (partition.damaged or unreadable):
             return
         state = states[key[1]]
-        counts = broker.node_id in state.isr or not partition.following
+        counts = broker.node_id in state.isr or not partition.role.following
         if counts or partition.leader_id != state.leader or state.leader not in image.brokers:
             return
         try:

@@ -120,7 +120,7 @@ class IsrChanges:
             await asyncio.sleep(max(0.05, self.lag_ms / 2000))
             slices = Slices()
             for partition in self.broker.replicas:
-                if partition.replicated and partition.led_here:
+                if partition.role.replicated and partition.led_here:
                     self.due[partition] = None
                 if partition.damaged:               # found when its files were read
                     self.broker.replicas.note_damage(partition)
@@ -239,7 +239,7 @@ class IsrChanges:
 def _is_open(partition: Partition, row: AlterPartitionRequest.Topic.Partition) -> bool:
     """Whether a proposal is still the partition's current one."""
     return (
-        partition.proposed is not None
+        partition.role.proposed is not None
         and partition.partition_epoch == row.partition_epoch
         and partition.leader_epoch == row.leader_epoch
     )

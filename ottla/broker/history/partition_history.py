@@ -50,16 +50,14 @@ class PartitionHistory:
     def asks_for_removal(self, partition: Partition, nodes: Collection[int]) -> None:
         """This broker leads a partition, and asks for the removal of followers that lag."""
         ends = {node: end for node, _, end, _, _ in partition.follower_states()}
-        log_end, followers = partition.log.log_end_offset, partition.followers
-        if followers is None:
-            return
+        log_end = partition.log.log_end_offset
         now_ms = self.clock.monotonic_ms()
         if len(self.leaving) >= LEAVING_MAX:
             self.leaving.clear()            # of deleted topics, or of refused requests
         self.leaving[partition.topic_id, partition.index] = {
             node: Behind(
                 -1 if ends.get(node, -1) < 0 else max(0, log_end - ends[node]),
-                followers.behind_ms(node, now_ms),
+                partition.behind_ms(node, now_ms),
             )
             for node in nodes
         }

@@ -80,7 +80,7 @@ def _standing(
         for node in state.replicas:
             if node not in state.isr:
                 yield _out_of_sync(broker, image, topic, index, node)
-        if partition.under_min_isr:
+        if partition.role.under_min_isr:
             yield Finding(
                 "under_min_isr",
                 f"writes with acks=all are refused: min.insync.replicas is"

@@ -14,6 +14,7 @@ from libc.string cimport memcpy, memset
 from ottla.log.partition.partition_log cimport PartitionLog
 from ottla.replication.counters cimport COUNTERS
 from ottla.replication.partition cimport Partition
+from ottla.replication.roles.follower_replica cimport FollowerReplica
 
 from ottla.broker.http.exposition import escaped
 
@@ -207,16 +208,17 @@ cdef class Reading:
         cdef Row *row = self.partitions.add(self.head, partition.index)
         cdef int64_t replicas = 1, in_sync = 1
         cdef bint led = partition.led_here
+        cdef FollowerReplica role
         partition.counters.add_to(of_topic.values)
         of_topic.values[COUNTERS] += led
-        if partition.replicated:
+        if partition.role.replicated:
             replicas, in_sync = len(partition.replicas), len(partition.isr)
         row.values[0] = log.size_bytes
         row.values[1] = log.log_start_offset
         row.values[2] = log.log_end_offset
         row.values[3] = log.segment_count
         # As Kafka's brokers do, only the leader reports what is in sync.
-        row.values[4] = partition.under_min_isr
+        row.values[4] = partition.role.under_min_isr
         row.values[5] = in_sync if led else 0
         row.values[6] = replicas if led else 0
         row.values[7] = partition.high_watermark - partition.readable_end(True)
@@ -224,17 +226,19 @@ cdef class Reading:
             for number in range(8, 15):
                 row.values[number] = ABSENT
             row.values[15] = 0
-            if partition.following:
+            if partition.role.following:
+                role = partition.role
                 row = self.followed.add(
                     b'{clientId="ReplicaFetcherThread-0-%d",' % partition.leader_id
                     + self.head[1:], partition.index)
-                row.values[0] = max(0, partition.leader_high_watermark - log.log_end_offset)
+                row.values[0] = max(0, role.leader_high_watermark - log.log_end_offset)
             return 0
         row.values[8] = partition.high_watermark
         row.values[9] = log.log_start_offset
         row.values[10] = in_sync
         row.values[11] = partition.leader_id
-        row.values[12] = not partition.replicated or partition.replicas[0] == partition.leader_id
+        row.values[12] = (
+            not partition.role.replicated or partition.replicas[0] == partition.leader_id)
         row.values[13] = replicas
         # As in Kafka, what a reassignment adds is not missing.
         row.values[14] = in_sync < replicas - partition.adding

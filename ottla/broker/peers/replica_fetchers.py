@@ -337,4 +337,4 @@ class ReplicaFetchers:
 
 def _is_copied(partition: Partition) -> bool:
     """Whether a partition is followed, and its log works."""
-    return partition.following and partition.log.offline is None
+    return partition.role.following and partition.log.offline is None

@@ -48,7 +48,7 @@ def placed(cluster: RackedCluster, topic: str) -> tuple[int, int]:
         )
     leader = cluster.servers[1].metadata_log.image.topics[topic].partitions[0].leader
     follower = leader % 3 + 1
-    cluster.until(lambda: part(cluster, follower, topic).in_step, "the follower follows")
+    cluster.until(lambda: part(cluster, follower, topic).role.in_step, "the follower follows")
     return leader, follower
 
 

@@ -17,6 +17,7 @@ from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.role import Alone
 from ottla.log.partition.loading import Damage
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import assume
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from tests.fakes import FakeClock
@@ -82,7 +83,7 @@ def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
     back."""
     clock = FakeClock()
     part = make_partition(tmp_path, clock, Cluster())
-    part.assume(1, 5, 1, (1, 2), (1, 2), 10)
+    assume(part, 1, 5, 1, (1, 2), (1, 2), 10)
     for _ in range(3):
         part.append_bytes(batch())
     part.fetched_by(2, 102, 2)
@@ -90,13 +91,13 @@ def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
     assert asked_for(part) == [[1]], "it lags"
     happens(part)
     assert asked_for(part) == []
-    assert part.proposed is None
+    assert part.role.proposed is None
 
 
 def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
     """So that it can lead, if it has everything that was committed."""
     part = make_partition(tmp_path, FakeClock(), Cluster())
-    part.assume(1, 5, 1, (1, 2), (1,), 10)
+    assume(part, 1, 5, 1, (1, 2), (1,), 10)
     part.append_bytes(batch())
     part.log.flush()
     part.flushed(1)

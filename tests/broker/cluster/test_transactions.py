@@ -18,6 +18,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import lead_alone
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
@@ -164,7 +165,7 @@ def committed_offset(cluster: RunningCluster, node_id: int, group: str) -> int:
 def make_partition(path: Path, index: int = 0) -> Partition:
     log = PartitionLog.open(Disk(), FakeClock(), str(path / f"t-{index}"), LogConfig())
     partition = Partition("t", index, b"\7" * 16, log, False)
-    partition.lead(1, 3, True)
+    lead_alone(partition, 1, 3, True)
     return partition
 
 
@@ -221,7 +222,7 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
         verifier.require(verdicts, partition, producer)
     assert refused.value.retriable
     verdicts = verifier.guards("x", producer, [partition])
-    partition.lead(1, 4, True)
+    lead_alone(partition, 1, 4, True)
     with pytest.raises(ProtocolError):
         verifier.require(verdicts, partition, producer)
 

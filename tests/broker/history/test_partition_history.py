@@ -15,6 +15,7 @@ from ottla.replication.metadata import (
     PartitionState,
     TopicImage,
 )
+from ottla.replication.roles.assignment import assume
 from tests.fakes import FakeClock
 from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
 
@@ -62,7 +63,7 @@ class Told:
 def test_a_follower_that_lags_leaves_with_how_far_it_was_behind(tmp_path: Path) -> None:
     told = Told()
     partition = make_partition(tmp_path, told.clock, Cluster())
-    partition.assume(1, 5, 1, (1, 2), (1, 2), 10)
+    assume(partition, 1, 5, 1, (1, 2), (1, 2), 10)
     for _ in range(3):
         partition.append_bytes(batch())
     partition.fetched_by(2, 102, 1)

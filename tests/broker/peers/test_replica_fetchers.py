@@ -24,6 +24,8 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import BrokerImage, Endpoint, MetadataImage
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import assume
+from ottla.replication.roles.follower_replica import FollowerReplica
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
@@ -73,7 +75,7 @@ class Following:
         log = self.storage.get_or_create(topic, 0, known.topic_id, LogConfig())
         made = Partition(topic, 0, known.topic_id, log, True, None, Cluster(), 0)
         epoch = self.leader.server.metadata_log.image.leader_epoch(known, known.partitions[0])
-        made.assume(THERE, epoch, HERE, (THERE, HERE), (THERE,), 0)
+        assume(made, THERE, epoch, HERE, (THERE, HERE), (THERE,), 0)
         return made
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -138,7 +140,7 @@ def share(leader: RunningBroker, topic: str) -> None:
     alone = replicas.partition(topic, 0)
     assert alone is not None
     made = Partition(topic, 0, alone.topic_id, alone.log, True, None, Cluster(), 0)
-    made.assume(THERE, alone.leader_epoch, THERE, (THERE, HERE), (THERE,), 0)
+    assume(made, THERE, alone.leader_epoch, THERE, (THERE, HERE), (THERE,), 0)
     replicas.by_name[topic][0] = made
 
 
@@ -220,14 +222,14 @@ def test_what_is_led_here_or_gone_is_fetched_no_more(
         following.loop.call_soon(following.fetchers.changed, parts)
         fill(client, "a", [1])
         following.until(lambda: same(leader, parts[0]))
-        parts[0].assume(HERE, parts[0].leader_epoch + 1, HERE, (THERE, HERE), (HERE,), 1)
+        assume(parts[0], HERE, parts[0].leader_epoch + 1, HERE, (THERE, HERE), (HERE,), 1)
         following.loop.call_soon(following.fetchers.changed, [parts[0]])
         fill(client, "a", [2])
         fill(client, "b", [2])
         following.until(lambda: same(leader, parts[1]))
         assert parts[0].log.log_end_offset == 1
         following.loop.call_soon(following.fetchers.changed, [parts[0]])
-        parts[1].assume(-1, parts[1].leader_epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
+        assume(parts[1], -1, parts[1].leader_epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
         following.loop.call_soon(following.fetchers.changed, [parts[1]])
         following.until(lambda: not following.fetchers.sources)
 
@@ -273,7 +275,7 @@ def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
     async def cut_and_led_anew() -> None:
         following.fetchers.repaired(cut)
         for partition_epoch, leader_id in ((1, -1), (2, THERE)):
-            cut.assume(leader_id, epoch, HERE, (THERE, HERE), (THERE,), partition_epoch)
+            assume(cut, leader_id, epoch, HERE, (THERE, HERE), (THERE,), partition_epoch)
             following.fetchers.changed([cut])
         following.fetchers.changed([other])
 
@@ -299,7 +301,7 @@ def test_after_a_cut_no_high_watermark_on_the_disk_is_above_it(
     assert following.disk.read_bytes(path).endswith(b"\nt 0 2\n")
 
     async def cut() -> None:
-        assert part.cut_to(1)
+        assert isinstance(part.role, FollowerReplica) and part.role.cut_to(part, 1)
         following.fetchers.repaired(part)
 
     following.run(cut())
@@ -319,12 +321,12 @@ def test_an_epoch_that_ends_without_records_is_dropped_without_a_word_of_truncat
         following.until(lambda: part.high_watermark == 2)
         led = leader.server.replicas.partition("t", 0)
         assert led is not None
-        leader.call(led.assume, THERE, epoch + 2, THERE, (THERE, HERE), (THERE,), 1)
+        leader.call(assume, led, THERE, epoch + 2, THERE, (THERE, HERE), (THERE,), 1)
 
         async def led_here_without_a_record() -> None:
-            part.assume(HERE, epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
+            assume(part, HERE, epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
             assert part.log.latest_epoch == epoch + 1
-            part.assume(THERE, epoch + 2, HERE, (THERE, HERE), (THERE,), 1)
+            assume(part, THERE, epoch + 2, HERE, (THERE, HERE), (THERE,), 1)
             following.fetchers.changed([part])
 
         following.run(led_here_without_a_record())

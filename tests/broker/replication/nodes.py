@@ -282,7 +282,7 @@ class Node:
         for partition in partitions:
             for fetcher in self.fetchers.values():
                 fetcher.drop(partition)
-            if partition.following:
+            if partition.role.following:
                 source = partition.leader_id
                 if source not in self.fetchers:
                     self.fetchers[source] = Fetcher(
@@ -493,7 +493,7 @@ class Cluster:
     def append(self, node_id: int, index: int = 0, padding: int = 0) -> bool:
         """A produce with acks=all of one record; returns whether the node accepts it."""
         partition = self.nodes[node_id].partition(index)
-        if partition is None or not partition.led_here or partition.under_min_isr:
+        if partition is None or not partition.led_here or partition.role.under_min_isr:
             return False
         self.written += 1
         value = b"%d" % self.written + b"." * padding

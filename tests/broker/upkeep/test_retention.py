@@ -15,6 +15,7 @@ from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
+from ottla.replication.roles.assignment import lead_alone
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeLogDirsRequest,
@@ -38,7 +39,7 @@ class OnePartition:
         self.storage = Storage.open(Disk(), self.clock, [str(path)])
         log = self.storage.get_or_create("t", 0, b"\x01" * 16, LogConfig(**config))
         self.partition = Partition("t", 0, b"\x01" * 16, log, flush_before_ack)
-        self.partition.lead(0, 0, True)
+        lead_alone(self.partition, 0, 0, True)
         self.directory = path / "t-0"
 
     def append(self, count: int) -> None:

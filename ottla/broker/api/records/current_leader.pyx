@@ -146,7 +146,7 @@ cdef object leader_now(Partition partition, object image, int32_t node_id):
 
     The partition has its new role before the image is visible.
     """
-    if partition.following:
+    if partition.role.following:
         return partition.leader_id, partition.leader_epoch
     leader = new_leader(image, partition.topic, partition.index)
     return None if leader is None or leader[0] == node_id else leader

@@ -240,7 +240,7 @@ cdef class FetchHandler:
                 and item.high_watermark == item.told_high_watermark
                 and item.log_start == item.told_log_start):
             return True
-        if partition is not None and (partition.in_step or partition.led_here) and (
+        if partition is not None and (partition.role.in_step or partition.led_here) and (
                 item.fetch_offset >= fetch.reader.end_found(fetch, item)):
             fetch.session.changed.pop((item.topic, item.index), None)
         return False
@@ -269,7 +269,7 @@ cdef class FetchHandler:
             if self.authorizer is not None:
                 self.need_read(fetch, item)
             if item.partition is None or not (
-                    item.partition.led_here or item.partition.following):
+                    item.partition.led_here or item.partition.role.following):
                 self.find_again(fetch, item)
             if item.partition is None:
                 if fetch.version >= 13 and item.topic not in self.by_id:

@@ -22,7 +22,7 @@ cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
     """Whether `end` in a follower's log is where an epoch ends for everybody. It is if a later
     record is committed; otherwise this log may lack records of the epoch, or have ones that no
     other replica has."""
-    return partition.in_step and end < partition.high_watermark
+    return partition.role.in_step and end < partition.high_watermark
 
 
 cdef class AnyReplicaReader(Reader):
@@ -36,7 +36,7 @@ cdef class AnyReplicaReader(Reader):
         if partition.led_here:
             return Reader.admit(self, fetch, item)
         partition.check_follower(max(item.current_leader_epoch, -1))
-        if partition.in_step:
+        if partition.role.in_step:
             return MAY_READ
         if fetch.at_once:
             raise NotLeaderOrFollower(
@@ -64,7 +64,7 @@ cdef class RackReader(AnyReplicaReader):
     cdef int closest(self, Fetch fetch, FetchItem item) except -2:
         """The replica in the consumer's rack, if this broker leads the partition; otherwise -1."""
         cdef Partition partition = item.partition
-        if partition.followers is None or len(partition.isr) < 2:
+        if not partition.led_here or len(partition.isr) < 2:
             return -1
         brokers, near = self.metadata.image.brokers, []
         for node_id in partition.isr:
@@ -72,4 +72,4 @@ cdef class RackReader(AnyReplicaReader):
             if known is not None and known.rack == fetch.rack and known.endpoint(
                     fetch.client.listener):
                 near.append(node_id)
-        return partition.followers.closest(near, item.fetch_offset) if near else -1
+        return partition.role.closest(near, item.fetch_offset) if near else -1

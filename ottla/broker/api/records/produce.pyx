@@ -430,7 +430,7 @@ cdef class ProduceHandler:
             if serving.pending is None:
                 serving.pending = self.pending_reply(serving)
             serving.pending.promise(partition, required, error_at)
-        if not partition.replicated or partition.wants_flush():
+        if not partition.role.replicated or partition.wants_flush():
             self.flusher.want(partition)
         return 0
 
@@ -458,10 +458,10 @@ cdef int require_kept(Partition partition, const uint8_t *records) except -1:
     acks=all requires."""
     cdef PartitionLog plog = partition.log
     cdef int64_t end = (<Producers>plog.producers).first_known(producer_id(records))
-    if partition.flush_before_ack and (partition.alone or not partition.replicated):
+    if partition.flush_before_ack and partition.role.alone:
         if plog.durable_offset() < end:
             plog.flush()
-    elif partition.replicated and partition.high_watermark < end:
+    elif partition.role.replicated and partition.high_watermark < end:
         raise ProtocolError(
             f"{partition!r} has the batch, but not all replicas in sync have it yet",
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

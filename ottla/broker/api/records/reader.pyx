@@ -41,7 +41,7 @@ cdef class Fetch:
 
     cdef int refuse(self, FetchItem item, int16_t code) except -1:
         """Answer an item with an error and no records."""
-        if code == CORRUPT_MESSAGE and item.partition is not None and item.partition.following:
+        if code == CORRUPT_MESSAGE and item.partition is not None and item.partition.role.following:
             code = STORAGE_ERROR                        # the leader may have it: clients go there
         if code == STORAGE_ERROR and self.version <= 5:
             code = NOT_LEADER                           # these clients know it, and retry

@@ -29,7 +29,7 @@ cdef class ReplicaReader(Reader):
         It gets no records for now if replication is throttled (KIP-73)."""
         cdef Partition partition = item.partition
         Reader.admit(self, fetch, item)
-        if not partition.replicated or fetch.replica_id not in partition.replicas:
+        if not partition.role.replicated or fetch.replica_id not in partition.replicas:
             # One of the two brokers may have an older image than the other.
             if item.current_leader_epoch >= 0:
                 raise UnknownLeaderEpoch(f"{fetch.replica_id} is no replica of {partition!r} yet")
@@ -62,8 +62,9 @@ cdef class ReplicaReader(Reader):
         """Note that the replica has all records below its fetch offset."""
         if item.uncounted:
             # If it does not count now, it may once the image has the replica's broker epoch.
-            item.uncounted = not item.partition.replica_fetched(
-                fetch.replica_id, fetch.replica_epoch, item.fetch_offset, item.follower_start)
+            item.uncounted = not item.partition.role.replica_fetched(
+                item.partition, fetch.replica_id, fetch.replica_epoch, item.fetch_offset,
+                item.follower_start)
         return 0
 
     cdef bint hurries(self, Fetch fetch, FetchItem item) noexcept:
@@ -96,7 +97,7 @@ cdef int check_divergence(FetchItem item) except -1:
     epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch, True)
     if epoch < 0 or end < 0:
         return 0
-    if item.partition.following and not shows_divergence(item.partition, end):
+    if item.partition.role.following and not shows_divergence(item.partition, end):
         return 0
     if epoch < item.last_fetched_epoch or end < item.fetch_offset:
         item.diverging_epoch, item.diverging_end = epoch, end

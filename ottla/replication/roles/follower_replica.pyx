@@ -1,0 +1,121 @@
+# cython: boundscheck=False, wraparound=False
+"""The role of a replica that another broker leads, in one leader epoch: it copies the leader's
+batches and offsets, and truncates its log to where the leader's diverges."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+from ottla.log.partition.partition_log cimport PartitionLog
+from ottla.replication.partition cimport Partition, ReplicaRole
+from ottla.wire.batch cimport base_offset
+
+
+cdef class FollowerReplica(ReplicaRole):
+    """A follower; one of several replicas without a leader does nothing."""
+
+    def __init__(self, bint has_leader, int64_t leader_high_watermark=0):
+        self.replicated, self.following = True, has_leader
+        self.leader_high_watermark = leader_high_watermark
+
+    cdef bint flushed(self, Partition partition, int64_t offset) except -1:
+        if self.following:
+            partition.cluster.synced(partition)
+        return False
+
+    cdef int start_moved(self, Partition partition) except -1:
+        if self.following:
+            partition.cluster.start_moved(partition)
+        return 0
+
+    cdef int append_run(
+        self, Partition partition, const uint8_t *data, Py_ssize_t size
+    ) except -1:
+        """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
+        cdef PartitionLog log = partition.log
+        cdef int64_t start = log.log_start_offset
+        assert self.following, "only a follower takes its leader's batches"
+        if base_offset(data) < log.log_end_offset:
+            self.start_anew(partition, base_offset(data))   # it was to begin within the batch
+        log.append_run(data, size)
+        if start > log.log_start_offset:
+            log.delete_before(start)
+        partition.counters.replicated_in += size
+        partition.note_sealed()
+        return 0
+
+    cdef int follow_leader(
+        self, Partition partition, int64_t high_watermark, int64_t log_start
+    ) except -1:
+        """Take over the offsets of its own log that the leader's reply has."""
+        cdef PartitionLog log = partition.log
+        self.leader_high_watermark = high_watermark
+        high_watermark = min(high_watermark, log.log_end_offset)
+        if high_watermark > partition.high_watermark:
+            partition.advance(high_watermark)
+        if not self.in_step:
+            self.in_step = True
+            partition.wake()                # consumers wait here for what was committed before
+        if log.log_start_offset < log_start <= log.log_end_offset:
+            log.delete_before(log_start)
+        if partition.kept_start < log.log_start_offset:
+            partition.cluster.keep_start(partition)
+        return 0
+
+    # -- truncation ------------------------------------------------------------------------------
+
+    def diverged(self, Partition partition not None, int epoch, int64_t end, int64_t leader_start):
+        """Truncate the log to where it and the leader's diverge (KIP-101, KIP-279, KIP-595): the
+        leader's epoch up to the one that was fetched last is `epoch`, and ends at `end`.
+
+        Never by the high watermark, unless no epochs are known. The next fetch checks again, until
+        both agree. True: the truncation must be in the checkpoints before the next append, as a
+        restart goes by their recovery point and high watermark. Raises StorageFailed.
+        """
+        cdef PartitionLog log = partition.log
+        cdef int64_t cut = min(end, log.log_end_offset)
+        own_epoch, own_end = log.end_offset_for_epoch(epoch)
+        if own_epoch >= 0:
+            cut = min(cut, own_end)
+        elif log.latest_epoch < 0:
+            cut = min(cut, partition.high_watermark)
+        if cut < log.log_start_offset or cut < self.compacted_end(partition):
+            # The leader may have records that deletion or compaction has removed here.
+            return self.start_anew(partition, leader_start)
+        return self.cut_to(partition, cut)
+
+    cdef int64_t compacted_end(self, Partition partition) except -1:
+        """Up to where compaction may have removed older records of the same keys. A pass that has
+        not come to its end may have used all that is committed, and replaced some segments."""
+        if partition.log.config.compacts:
+            return max(partition.log.first_dirty_offset, partition.high_watermark)
+        return partition.log.first_dirty_offset
+
+    def cut_to(self, Partition partition not None, int64_t offset):
+        """Remove everything from `offset` on; returns as `diverged` does."""
+        cdef PartitionLog log = partition.log
+        cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
+        log.truncate_to(offset)
+        self.shortened(partition)
+        return log.log_end_offset < known
+
+    cdef list repair(self, Partition partition):
+        """Put what is damaged aside: the leader has its records. Only for a replica that counts
+        nowhere."""
+        assert self.following, "only a follower's records are elsewhere"
+        aside = partition.log.repair()
+        self.shortened(partition)
+        return aside
+
+    def start_anew(self, Partition partition not None, int64_t offset):
+        """Discard the whole log, and begin again at the leader's log start. Always True."""
+        partition.log.truncate_fully_and_start_at(offset)
+        partition.high_watermark = partition.kept_start = offset
+        self.shortened(partition)
+        return True
+
+    cdef int shortened(self, Partition partition) except -1:
+        """Lower the high watermark after the log was cut. Consumers that wait here are answered:
+        until the log was compared with the leader's again they have to read there."""
+        partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+        self.in_step = False
+        partition.wake()
+        return 0

@@ -1,0 +1,4 @@
+from ottla.replication.partition import ReplicaRole
+
+class SoleReplica(ReplicaRole):
+    def __init__(self) -> None: ...

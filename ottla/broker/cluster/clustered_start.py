@@ -169,7 +169,7 @@ class Clustered:
 
     def fetch_requests(self) -> dict[int, int]:
         """The requests that were sent to each leader."""
-        return {node_id: source.fetcher.requests
+        return {node_id: source.fetcher.plan.requests
                 for node_id, source in self.fetchers.sources.items()}
 
     def status(self, image: MetadataImage) -> dict[str, Any]:

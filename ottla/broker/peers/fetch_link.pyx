@@ -41,7 +41,7 @@ cdef class FetchLink(PeerLink):
         self.open(loop, transport)
 
     def __repr__(self):
-        return f"the fetches from broker {self.fetcher.source_id}"
+        return f"the fetches from broker {self.fetcher.plan.source_id}"
 
     def __dealloc__(self):
         free(self.buffer)
@@ -57,10 +57,10 @@ cdef class FetchLink(PeerLink):
             while self.error is None and not self.writing:
                 if not self.is_due():
                     break
-                request = self.fetcher.request()
+                request = self.fetcher.plan.request()
                 if request is None:
                     break
-                if self.fetcher.outstanding == 1:
+                if self.fetcher.plan.outstanding == 1:
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
@@ -70,15 +70,15 @@ cdef class FetchLink(PeerLink):
         except OSError as error:
             self.fail(error)
         except Exception as error:
-            log.error("fetching from broker %d failed", self.fetcher.source_id, exc_info=error)
+            log.error("fetching from broker %d failed", self.fetcher.plan.source_id, exc_info=error)
             self.fail(error)
 
     def is_due(self):
-        return self.fetcher.outstanding == 0 or (
-            self.fetcher.news and self.fetcher.outstanding < REQUESTS_MAX)
+        return self.fetcher.plan.outstanding == 0 or (
+            self.fetcher.plan.news and self.fetcher.plan.outstanding < REQUESTS_MAX)
 
     def wait_for_due(self):
-        due_ms = self.fetcher.due_ms
+        due_ms = self.fetcher.plan.due_ms
         if due_ms >= 0:
             seconds = max(0.001, due_ms / 1000 - self.poller.clock.monotonic())
             self.timer = self.loop.call_later(seconds, self.time_has_come)
@@ -102,7 +102,7 @@ cdef class FetchLink(PeerLink):
         cdef Py_ssize_t got, room, budget = RECEIVED_PER_TURN
         while budget > 0 and self.error is None:
             if self.filled == self.room:
-                self.make_room(self.fetcher.wanted)
+                self.make_room(self.fetcher.parser.wanted)
             room = self.room - self.filled
             got = self.transport.receive(self.buffer + self.filled, room)
             if got == 0:
@@ -113,7 +113,7 @@ cdef class FetchLink(PeerLink):
             self.filled += got
             self.heard_at = self.poller.clock.monotonic()
             self.hand_on()
-            if got < room and self.fetcher.outstanding == 0:
+            if got < room and self.fetcher.plan.outstanding == 0:
                 return 0                        # the next request first
         return 0
 
@@ -134,9 +134,9 @@ cdef class FetchLink(PeerLink):
     cdef int hand_on(self) except -1:
         """Pass the received bytes to the fetcher, which returns how many it has consumed."""
         cdef Py_ssize_t used
-        if self.filled < self.fetcher.wanted:
-            if self.fetcher.wanted > self.room:
-                self.make_room(self.fetcher.wanted)
+        if self.filled < self.fetcher.parser.wanted:
+            if self.fetcher.parser.wanted > self.room:
+                self.make_room(self.fetcher.parser.wanted)
             return 0
         used = self.fetcher.take(self.buffer, self.filled)
         if not 0 <= used <= self.filled:
@@ -144,9 +144,9 @@ cdef class FetchLink(PeerLink):
         self.filled -= used
         if self.filled > 0 and used > 0:
             memmove(self.buffer, self.buffer + used, self.filled)
-        if self.fetcher.wanted > self.room:
-            self.make_room(self.fetcher.wanted)
-        if self.fetcher.cut:
+        if self.fetcher.parser.wanted > self.room:
+            self.make_room(self.fetcher.parser.wanted)
+        if self.fetcher.plan.cut:
             self.on_cut()
         return 0
 

@@ -45,7 +45,7 @@ class Source:
 
     @property
     def node_id(self) -> int:
-        return self.fetcher.source_id
+        return self.fetcher.plan.source_id
 
 
 class ReplicaFetchers:
@@ -93,7 +93,7 @@ class ReplicaFetchers:
         broker = new.brokers.get(self.node_id)
         self.broker_epoch = -1 if broker is None else broker.epoch
         for source in self.sources.values():
-            source.fetcher.broker_epoch = self.broker_epoch
+            source.fetcher.plan.broker_epoch = self.broker_epoch
 
     def changed(self, partitions: Iterable[Partition]) -> None:
         """These have a new leader, epoch or role, or are gone: fetch them accordingly."""
@@ -104,12 +104,12 @@ class ReplicaFetchers:
             before = self.source_of.get(partition)
             leader = partition.leader_id if self._is_fetched(partition) else -1
             if before is not None and before != leader:
-                self.sources[before].fetcher.drop(partition)
+                self.sources[before].fetcher.plan.drop(partition)
                 touched[before] = self.sources[before]
                 del self.source_of[partition]
             if leader >= 0:
                 source = self._source(leader)
-                source.fetcher.follow(partition)
+                source.fetcher.plan.follow(partition)
                 self.source_of[partition] = leader
                 touched[leader] = source
             if self._waits_for_space(partition):
@@ -141,13 +141,13 @@ class ReplicaFetchers:
     def synced(self, partition: Partition) -> None:
         """A flush has ended: the leader may know how far this replica is (flush.messages)."""
         source = self.sources.get(self.source_of.get(partition, -1))
-        if source is not None and source.fetcher.synced(partition):
+        if source is not None and source.fetcher.plan.synced(partition):
             self._go_on(source)
 
     def start_moved(self, partition: Partition) -> None:
         """Retention has moved a log's start: its leader sends no consumer here for what is gone."""
         source = self.sources.get(self.source_of.get(partition, -1))
-        if source is not None and source.fetcher.tell(partition):
+        if source is not None and source.fetcher.plan.tell(partition):
             self._go_on(source)
 
     def keep_start(self, partition: Partition) -> None:
@@ -169,12 +169,12 @@ class ReplicaFetchers:
         if source is None:
             clock = self.loop.poller.clock
             fetcher = Fetcher(self.node_id, node_id, clock, self.settings, self.cut)
-            fetcher.broker_epoch = self.broker_epoch
+            fetcher.plan.broker_epoch = self.broker_epoch
             source = self.sources[node_id] = Source(fetcher)
         return source
 
     def _go_on(self, source: Source) -> None:
-        if len(source.fetcher) == 0:
+        if len(source.fetcher.plan) == 0:
             self._let_go(source)
         elif source.link is not None:
             source.link.go_on()
@@ -208,12 +208,12 @@ class ReplicaFetchers:
                 reached("a leader could not be reached")
                 log.log(
                     logging.WARNING if source.failures == 1 else logging.DEBUG,
-                    "%d partitions cannot be fetched: %s", len(source.fetcher), error,
+                    "%d partitions cannot be fetched: %s", len(source.fetcher.plan), error,
                 )
                 continue
             break
         source.connecting = None
-        log.info("fetching %d partitions from broker %d", len(source.fetcher), source.node_id)
+        log.info("fetching %d partitions from broker %d", len(source.fetcher.plan), source.node_id)
         source.link = FetchLink(
             self.loop, transport, source.fetcher, self._ended(source), self._write_cuts
         )
@@ -249,7 +249,7 @@ class ReplicaFetchers:
             link = source.link
             if link is None:
                 continue
-            if source.fetcher.outstanding and now - link.heard_at > self.silence_seconds:
+            if source.fetcher.plan.outstanding and now - link.heard_at > self.silence_seconds:
                 reached("a silent link was replaced")
                 link.close(TimeoutError("nothing was received from it"))
                 self._ended(source)(TimeoutError("nothing was received from it"))
@@ -281,7 +281,7 @@ class ReplicaFetchers:
                 for partition in written:
                     self.cut.pop(partition, None)
                 for source in list(self.sources.values()):
-                    source.fetcher.checkpointed(written)
+                    source.fetcher.plan.checkpointed(written)
                     self._go_on(source)
                 if full:
                     reached("a truncation could not be checkpointed")

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""The role of the leader among several replicas, in one leader epoch: what its followers have, which
-of them are in sync, and so how far the high watermark is."""
+"""The role of the leader among several replicas, in one leader epoch: what its followers have,
+which of them are in sync, and so how far the high watermark is."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

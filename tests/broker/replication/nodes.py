@@ -104,7 +104,7 @@ class Link:
 
     def ask(self) -> bool:
         """Send the next request, if there is one."""
-        request = self.fetcher.request()
+        request = self.fetcher.plan.request()
         if request is None:
             return False
         self.near.send(request)
@@ -210,7 +210,7 @@ class Side:
 
     def start_moved(self, partition: Partition) -> None:
         for fetcher in self.fetchers.values():
-            fetcher.tell(partition)
+            fetcher.plan.tell(partition)
 
     def keep_start(self, partition: Partition) -> None:
         partition.start_kept(partition.log.log_start_offset)
@@ -276,12 +276,12 @@ class Node:
             pass
         self.image = self.broker.image = image
         for fetcher in self.fetchers.values():
-            fetcher.broker_epoch = self.side.broker_epoch_of(self.node_id)
+            fetcher.plan.broker_epoch = self.side.broker_epoch_of(self.node_id)
 
     def roles_changed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             for fetcher in self.fetchers.values():
-                fetcher.drop(partition)
+                fetcher.plan.drop(partition)
             if partition.role.following:
                 source = partition.leader_id
                 if source not in self.fetchers:
@@ -292,7 +292,7 @@ class Node:
                             tells_high_watermark=self.redirects,
                         ), self.cut,
                     )
-                self.fetchers[source].follow(partition)
+                self.fetchers[source].plan.follow(partition)
 
     def partition(self, index: int = 0) -> Partition | None:
         return self.replicas.partition(TOPIC, index)
@@ -309,7 +309,7 @@ class Node:
         )
         cut = list(self.cut)
         for fetcher in self.fetchers.values():
-            fetcher.checkpointed(cut)
+            fetcher.plan.checkpointed(cut)
 
     def kill(self) -> None:
         """The process dies; what it wrote is in the page cache."""
@@ -517,7 +517,7 @@ class Cluster:
                 partition.flushed(partition.log.recovery_point)
         for partition in node.side.synced_logs:
             for fetcher in node.fetchers.values():
-                fetcher.synced(partition)
+                fetcher.plan.synced(partition)
         node.side.synced_logs = {}
 
     def link(self, follower: int, leader: int) -> Link | None:
@@ -527,7 +527,7 @@ class Cluster:
             return None
         if leader not in node.connections:
             node.connections[leader] = Link(node, source, node.fetchers[leader])
-        node.fetchers[leader].broker_epoch = node.side.broker_epoch_of(follower)
+        node.fetchers[leader].plan.broker_epoch = node.side.broker_epoch_of(follower)
         return node.connections[leader]
 
     def fetch(self, follower: int, leader: int, bytes_max: int = 1 << 20) -> bool:
@@ -536,7 +536,7 @@ class Cluster:
         link = self.link(follower, leader)
         if link is None:
             return False
-        if not link.fetcher.outstanding:
+        if not link.fetcher.plan.outstanding:
             link.ask()
         got = link.receive(bytes_max)
         return bool(got)
@@ -552,7 +552,7 @@ class Cluster:
             self.time.now += 0.3
             for node_id in list(self.nodes):
                 self.catch_up(node_id)
-                if any(fetcher.cut for fetcher in self.nodes[node_id].fetchers.values()):
+                if any(fetcher.plan.cut for fetcher in self.nodes[node_id].fetchers.values()):
                     self.nodes[node_id].checkpoint()
                 for leader in list(self.nodes):
                     for _ in range(3):

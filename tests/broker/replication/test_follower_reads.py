@@ -374,13 +374,13 @@ def test_a_follower_that_knows_what_is_committed_waits(make: Make) -> None:
     committed(cluster, 1)
     link = cluster.link(2, 1)
     assert link is not None
-    assert link.fetcher.outstanding == 1 and not link.receive()
+    assert link.fetcher.plan.outstanding == 1 and not link.receive()
     cluster.append(1)
     assert link.receive()                       # the record; the next request commits it
     link.ask()
     assert link.receive()                       # that it is committed
     link.ask()
-    assert link.fetcher.outstanding == 1 and not link.receive()
+    assert link.fetcher.plan.outstanding == 1 and not link.receive()
     assert part(cluster, 2).high_watermark == 2
 
 
@@ -405,7 +405,7 @@ def test_a_follower_is_told_of_no_high_watermark_beyond_what_it_has(
     cluster = make(wait_ms=60_000)
     committed(cluster, 0)
     link = cluster.link(3, 1)
-    assert link is not None and link.fetcher.outstanding == 1
+    assert link is not None and link.fetcher.plan.outstanding == 1
     cluster.append(1)
     for _ in range(2):
         cluster.fetch(2, 1)                     # the record; the next request acknowledges it

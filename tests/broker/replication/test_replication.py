@@ -359,7 +359,7 @@ def test_a_cut_below_the_recovery_point_waits_for_its_checkpoint(make: Make) -> 
     for _ in range(6):
         cluster.fetch(1, 2)
     fetcher = cluster.nodes[1].fetchers[2]
-    assert list(fetcher.cut) == [old]
+    assert list(fetcher.plan.cut) == [old]
     assert old.log.log_end_offset == 1          # nothing is appended yet
     cluster.nodes[1].checkpoint()
     for _ in range(4):
@@ -380,7 +380,7 @@ def test_a_partition_that_moved_away_goes_and_its_source_is_asked_no_more(make: 
     cluster.decide([PartitionsChanged(TOPIC, ((0, moved),))])
     cluster.settle()
     assert cluster.nodes[3].partition() is None
-    assert len(cluster.nodes[3].fetchers[1]) == 0
+    assert len(cluster.nodes[3].fetchers[1].plan) == 0
     cluster.append(1)
     cluster.settle()
     assert len(cluster.acked) == 2
@@ -558,9 +558,9 @@ def test_a_repaired_replica_counts_only_by_what_it_has_fetched_since(make: Make)
     cluster.catch_up(3)
     node.replicas.repair(partition)
     for fetcher in node.fetchers.values():
-        fetcher.drop(partition)
-        fetcher.cut[partition] = None
-        fetcher.follow(partition)
+        fetcher.plan.drop(partition)
+        fetcher.plan.cut[partition] = None
+        fetcher.plan.follow(partition)
     cluster.report(3, UNASSIGNED)
     cluster.catch_up(1)
     cluster.propose(1)

@@ -1,0 +1,224 @@
+# cython: boundscheck=False, wraparound=False
+"""Parses Fetch replies as their bytes arrive, without keeping any: batches of records go from the
+connection's buffer to the receiver, and what is incomplete is passed again with what follows it.
+"""
+
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from ottla.wire.codec cimport Cursor
+
+from ottla.wire.errors import MalformedMessage
+
+cdef enum:
+    LENGTH_SIZE = 4
+    UNIT_SIZE_MAX = 1 << 16             # of what precedes or follows the records of a partition
+    # The part of a reply that comes next.
+    FRAME = 0
+    TOPIC = 1
+    PARTITION = 2
+    RECORDS = 3
+    PARTITION_TAGS = 4
+    TOPIC_TAGS = 5
+    BODY_TAGS = 6
+
+
+class MalformedReply(MalformedMessage):
+    """The bytes cannot be a Fetch reply, whatever follows."""
+
+
+cdef class ReplyReceiver:
+    """A part of a reply is passed once all of it has arrived, records as soon as there are any."""
+
+    cdef int replies_due(self) noexcept:
+        """The number of requests without a complete reply."""
+        return 0
+
+    cdef int reply_begins(
+        self, int32_t correlation_id, int16_t error, int32_t session_id
+    ) except -1:
+        """The head of a reply."""
+        raise NotImplementedError
+
+    cdef int partition_begins(
+        self, bytes topic_id, int32_t index, int16_t error, int64_t high_watermark,
+        int64_t log_start
+    ) except -1:
+        """The fields before the records of a partition."""
+        raise NotImplementedError
+
+    cdef Py_ssize_t take_records(
+        self, const uint8_t *data, Py_ssize_t size, int64_t left
+    ) except? -1:
+        """Records of the partition, of which `left` bytes are not consumed yet. Returns how many
+        are consumed now; below 0: so many bytes, as a negative number, are needed to continue."""
+        raise NotImplementedError
+
+    cdef int partition_ends(self, int32_t diverging_epoch, int64_t diverging_end) except -1:
+        """The fields after the records: where the logs diverge (KIP-595), -1 if they do not."""
+        raise NotImplementedError
+
+    cdef int reply_ends(self) except -1:
+        """The whole reply was parsed."""
+        raise NotImplementedError
+
+
+cdef class ReplyParser:
+    """The replies of one connection after the other."""
+
+    def __init__(self):
+        self.cursor = Cursor()
+        self.reset()
+
+    cdef int reset(self) except -1:
+        """The connection is new."""
+        self.state, self.wanted, self.reply_left = FRAME, LENGTH_SIZE, 0
+        return 0
+
+    cdef Py_ssize_t take(
+        self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
+    ) except -1:
+        """Parse what has arrived; returns how many bytes are consumed. Raises MalformedMessage."""
+        cdef Py_ssize_t used = 0, taken
+        while self.state != FRAME or size - used >= LENGTH_SIZE:
+            taken = self.step(receiver, data + used, size - used)
+            if taken < 0:
+                return used
+            used += taken
+        self.wanted = LENGTH_SIZE               # most replies arrive alone
+        return used
+
+    cdef Py_ssize_t step(
+        self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
+    ) except -2:
+        """Parse one part of a reply; returns its size, -1 if more bytes are needed."""
+        cdef Py_ssize_t held = size
+        cdef Cursor cursor = self.cursor
+        if self.state == RECORDS:
+            return self.pass_records(receiver, data, min(<int64_t>size, self.records_left))
+        if self.state != FRAME:
+            held = min(<int64_t>size, self.reply_left)
+        cursor.at, cursor.end = data, data + held
+        try:
+            self.read_unit(receiver, cursor)
+        except MalformedReply:
+            raise
+        except MalformedMessage:
+            if held > UNIT_SIZE_MAX or (self.state != FRAME and held == self.reply_left):
+                raise
+            self.wanted = size + 1
+            return -1
+        return cursor.at - data
+
+    cdef Py_ssize_t pass_records(
+        self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
+    ) except -2:
+        cdef Py_ssize_t taken = -1
+        if size > 0:
+            taken = receiver.take_records(data, size, self.records_left)
+        if taken < 0:
+            self.wanted = -taken
+            return -1
+        assert taken <= size, "records that have not arrived were consumed"
+        self.records_left -= taken
+        self.reply_left -= taken
+        if not self.records_left:
+            self.state = PARTITION_TAGS
+        return taken
+
+    cdef int read_unit(self, ReplyReceiver receiver, Cursor cursor) except -1:
+        """Parse what `state` says; the fields change only if all of it has arrived."""
+        cdef const uint8_t *began = cursor.at
+        cdef int state = self.state
+        if state == FRAME:
+            return self.read_frame(receiver, cursor)
+        if state == TOPIC:
+            topic_id = cursor.read_uuid()
+            self.partitions_left = self.count(cursor, "partitions")
+            self.topic_id = topic_id
+            self.state = PARTITION if self.partitions_left else TOPIC_TAGS
+        elif state == PARTITION:
+            self.read_partition(receiver, cursor)
+        elif state == PARTITION_TAGS:
+            self.read_tags(receiver, cursor)
+            self.partitions_left -= 1
+            self.state = PARTITION if self.partitions_left else TOPIC_TAGS
+        elif state == TOPIC_TAGS:
+            cursor.skip_tags()
+            self.topics_left -= 1
+            self.state = TOPIC if self.topics_left else BODY_TAGS
+        else:
+            cursor.skip_tags()
+            self.reply_left -= cursor.at - began
+            if self.reply_left:
+                raise MalformedReply(f"Fetch reply: {self.reply_left} bytes too many")
+            self.state, self.wanted = FRAME, LENGTH_SIZE
+            return receiver.reply_ends()
+        self.reply_left -= cursor.at - began
+        return 0
+
+    cdef int read_frame(self, ReplyReceiver receiver, Cursor cursor) except -1:
+        """| length | correlation id | tags | throttle ms | error | session id | topics count |"""
+        cdef const uint8_t *began
+        cdef int64_t length = cursor.read_int32()
+        cdef int32_t correlation_id, session_id
+        cdef int16_t error
+        if length < 16 or not receiver.replies_due():
+            raise MalformedReply(
+                f"a reply of {length} bytes, {receiver.replies_due()} were due")
+        began = cursor.at
+        correlation_id = cursor.read_int32()
+        cursor.skip_tags()
+        cursor.read_int32()
+        error = cursor.read_int16()
+        session_id = cursor.read_int32()
+        self.reply_left = length
+        topics = self.count(cursor, "topics")
+        receiver.reply_begins(correlation_id, error, session_id)
+        self.topics_left = topics
+        self.reply_left = length - (cursor.at - began)
+        self.state = TOPIC if self.topics_left else BODY_TAGS
+        return 0
+
+    cdef Py_ssize_t count(self, Cursor cursor, str what) except -1:
+        """The length of an array, whose elements need not have arrived."""
+        cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
+        if not 0 <= count <= self.reply_left:
+            raise MalformedReply(f"Fetch reply: {count} {what}")
+        return count
+
+    cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:
+        cdef int32_t index = cursor.read_int32()
+        cdef int16_t error = cursor.read_int16()
+        cdef int64_t high_watermark = cursor.read_int64(), log_start, size, aborted
+        cursor.read_int64()                             # last_stable_offset
+        log_start = cursor.read_int64()
+        aborted = <int64_t>cursor.read_unsigned_varint() - 1
+        while aborted > 0:
+            aborted -= 1
+            cursor.take(16, "aborted transaction")
+            cursor.skip_tags()
+        cursor.read_int32()                             # preferred_read_replica
+        size = max(<int64_t>cursor.read_unsigned_varint() - 1, 0)
+        if size > self.reply_left:
+            raise MalformedReply(f"Fetch reply: {size} bytes of records")
+        receiver.partition_begins(self.topic_id, index, error, high_watermark, log_start)
+        self.records_left = size
+        self.state = RECORDS if size else PARTITION_TAGS
+        return 0
+
+    cdef int read_tags(self, ReplyReceiver receiver, Cursor cursor) except -1:
+        """The tagged fields after a partition's records: tag 0 is where the logs diverge."""
+        cdef uint32_t left = cursor.read_tag_count(), tag, size
+        cdef const uint8_t *after
+        cdef int32_t epoch = -1
+        cdef int64_t end = -1
+        while left > 0:
+            left -= 1
+            tag = cursor.read_unsigned_varint()
+            size = cursor.read_unsigned_varint()
+            after = cursor.take(size, "tagged field") + size
+            if tag == 0 and size >= 12:
+                cursor.at -= size
+                epoch, end = cursor.read_int32(), cursor.read_int64()
+                cursor.at = after
+        return receiver.partition_ends(epoch, end)

@@ -365,7 +365,9 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
     name = f"entry {number} of the metadata log"
     if number > image.entry + 1:
         name = f"one of the entries {image.entry + 1} to {number} of the metadata log"
-    return replace(_applied(image, records, name), entry=number)
+    applied = _applied(image, records, name)
+    assert applied.offset == offset, "each record of the log counts once"
+    return replace(applied, entry=number)
 
 
 def _applied(

@@ -171,6 +171,7 @@ cdef class FetchPlan:
         if self.session_id:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
+        assert self.outstanding <= OUTSTANDING_MAX and len(named) <= NAMED_MAX
         self.news = bool(self.changed)                  # more than fits into one request
         return frame
 
@@ -221,6 +222,7 @@ cdef class FetchPlan:
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
             raise MalformedReply(f"a reply to request {correlation_id}, {self.replies + 1} is due")
         self.replies += 1
+        assert self.replies <= self.requests, "nothing was asked for that this answers"
         if error == 0 and not self.session_id and session_id:
             self.session_id, self.session_epoch = session_id, 1
         return 0
@@ -267,6 +269,7 @@ cdef class FetchPlan:
 
     cdef int reply_ends(self, int16_t error) except -1:
         self.outstanding -= 1
+        assert 0 <= self.outstanding <= self.requests - self.replies
         if error == 0:
             self.backoff_ms = 0
             if not self.session_id:

@@ -118,9 +118,10 @@ cdef class ReplyParser:
         if taken < 0:
             self.wanted = -taken
             return -1
-        assert taken <= size, "records that have not arrived were consumed"
+        assert taken <= size <= self.records_left, "records that have not arrived were consumed"
         self.records_left -= taken
         self.reply_left -= taken
+        assert self.reply_left >= self.records_left, "records go beyond their reply"
         if not self.records_left:
             self.state = PARTITION_TAGS
         return taken

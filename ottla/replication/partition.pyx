@@ -133,6 +133,7 @@ cdef class Partition:
             # The log's end may have records that the other replicas lack.
             self.high_watermark = min(
                 max(high_watermark, log.log_start_offset), self.high_watermark)
+        assert log.log_start_offset <= self.high_watermark <= log.log_end_offset
         self.cluster, self.role, self.ended_code = cluster, NO_ROLE, NOT_LEADER
         self.partition_epoch = -1
         self.replicas = self.isr = self.offline = ()
@@ -151,6 +152,8 @@ cdef class Partition:
         self, ReplicaRole role, int leader_id, int leader_epoch, bint led_here
     ) except -1:
         """Lead or follow from now on; `roles/assignment` decides."""
+        assert leader_epoch >= self.leader_epoch, "leader epochs never fall"
+        assert not (led_here and role.following), "a leader does not follow"
         self.role = role
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led_here
         return 0
@@ -181,9 +184,10 @@ cdef class Partition:
 
     cdef int advance(self, int64_t offset) except -1:
         cdef Promise promise
-        assert offset <= self.log.log_end_offset, "high watermark past the end of the log"
         if offset <= self.high_watermark:
             return 0
+        assert self.log.log_start_offset <= offset, "the high watermark is before the log's start"
+        assert offset <= self.log.log_end_offset, "the high watermark is past the log's end"
         self.high_watermark = offset
         while self.promises and (<Promise>self.promises[0]).required <= offset:
             promise = <Promise>self.promises.pop(0)
@@ -207,9 +211,12 @@ cdef class Partition:
 
     cdef int64_t readable_end(self, bint committed_only) except -1:
         """The first offset that a client may not read: high watermark or last stable offset."""
-        if committed_only:
-            return self.log.stable_offset(self.high_watermark)
-        return self.high_watermark
+        cdef int64_t stable
+        if not committed_only:
+            return self.high_watermark
+        stable = self.log.stable_offset(self.high_watermark)
+        assert self.log.log_start_offset <= stable <= self.high_watermark
+        return stable
 
     def last_stable_offset(self):
         """The first offset that a read_committed client may not read (KIP-98)."""
@@ -304,6 +311,7 @@ cdef class Partition:
     def start_moved(self):
         """Retention has moved the log start: readers, and the other replicas, hear of it."""
         self.kept_start = self.log.log_start_offset     # its files are gone
+        assert self.kept_start <= self.high_watermark, "what is not committed was deleted"
         self.wake()
         self.wake_followers()
         self.role.start_moved(self)

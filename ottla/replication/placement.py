@@ -149,6 +149,7 @@ def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
     down leads and counts only where nobody else does: it may be gone before it has heard of it."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
+    assert len(set(replicas)) == len(replicas), "a broker has one replica of a partition"
     return PartitionState(isr[0] if isr else NO_LEADER, 0, replicas, isr)
 
 

@@ -159,6 +159,7 @@ class Replicas:
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
                 partitions.append(None)
+            assert index < len(partitions), "a partition before it is missing"
             partition = partitions[index]
             if self.node_id not in state.replicas:
                 if partition is not None and takes_part:
@@ -167,6 +168,7 @@ class Replicas:
                 continue
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, image)
+            assert partition.topic_id == topic.topic_id, "the topic before was not dropped"
             if takes_part:
                 self._assign(partition, state, image.leader_epoch(topic, state))
             yield

@@ -132,6 +132,8 @@ def changed(
     state: PartitionState, leader: int, isr: Nodes, extra: PartitionExtra | None
 ) -> PartitionState:
     """The state with these members, and the epochs that go with them."""
+    assert leader == NO_LEADER or leader in isr, "only a replica that is in sync leads"
+    assert all(node in state.replicas for node in isr), "only replicas are in sync"
     extra = None if extra == NONE else extra
     if (leader, isr, extra) == (state.leader, state.isr, state.extra):
         return state

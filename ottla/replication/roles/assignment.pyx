@@ -33,6 +33,7 @@ def assume(
     is how many replicas a reassignment adds."""
     cdef bint led = leader_id == node_id, was_led = partition.led_here, begins, counts_again
     cdef ReplicaRole before = partition.role, role = before
+    assert leader_id < 0 or leader_id in replicas, "only a replica leads"
     if before.replicated and (
             leader_epoch < partition.leader_epoch or partition_epoch < partition.partition_epoch):
         return
@@ -70,6 +71,7 @@ cdef LeaderReplica leading(
     cdef ReplicaRole before = partition.role
     # Recorded before any append, so that followers find where this epoch began.
     log.assign_epoch_start(leader_epoch)
+    assert partition.high_watermark <= log.log_end_offset
     return LeaderReplica(
         Followers([node for node in replicas if node != node_id], isr, partition.cluster.lag_ms,
                   log.clock.monotonic_ms()),

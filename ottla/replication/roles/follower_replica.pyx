@@ -36,6 +36,7 @@ cdef class FollowerReplica(ReplicaRole):
         if base_offset(data) < log.log_end_offset:
             self.start_anew(partition, base_offset(data))   # it was to begin within the batch
         log.append_run(data, size)
+        assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
         if start > log.log_start_offset:
             log.delete_before(start)
         partition.counters.replicated_in += size
@@ -116,6 +117,7 @@ cdef class FollowerReplica(ReplicaRole):
         """Lower the high watermark after the log was cut. Consumers that wait here are answered:
         until the log was compared with the leader's again they have to read there."""
         partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+        assert partition.log.log_start_offset <= partition.high_watermark
         self.in_step = False
         partition.wake()
         return 0

@@ -33,6 +33,8 @@ cdef class LeaderReplica(ReplicaRole):
     ) except -1:
         """The image has this in-sync set; `begins`: with it a new leader epoch."""
         cdef bint was_alone = self.alone and not begins
+        assert all([node in partition.replicas for node in isr]), "only replicas are in sync"
+        assert partition_epoch >= partition.partition_epoch, "partition epochs never fall"
         if partition_epoch > partition.partition_epoch or begins:
             self.proposed = None
             self.followers.decided()
@@ -88,6 +90,7 @@ cdef class LeaderReplica(ReplicaRole):
                 f"{log.config.min_insync_replicas}")
         base = log.append(batch, size, partition.leader_epoch)
         end = base + last_offset_delta(batch) + 1
+        assert end <= log.log_end_offset and (log.duplicate or end == log.log_end_offset)
         partition.note_sealed()
         if not log.duplicate:
             partition.counters.messages_in += end - base
@@ -192,6 +195,7 @@ cdef class LeaderReplica(ReplicaRole):
         epochs[node_id] = node_epoch
         stay = [node for node in partition.isr if node not in leaving]
         nodes = stay + [node for node, _ in joining]
+        assert len(nodes) == len(set(nodes)), "a replica that is in sync does not join"
         self.proposed = tuple(nodes)
         return tuple([(node, epochs[node]) for node in nodes])
 

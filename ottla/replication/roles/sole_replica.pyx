@@ -19,6 +19,7 @@ cdef class SoleReplica(ReplicaRole):
     ) except -2:
         cdef PartitionLog log = partition.log
         cdef int64_t base = log.append(batch, size, partition.leader_epoch)
+        assert log.duplicate or base < log.log_end_offset
         if not log.duplicate:
             partition.counters.messages_in += log.log_end_offset - base
             partition.counters.bytes_in += size

@@ -12,5 +12,6 @@ cdef class FollowerReplica(ReplicaRole):
         self, Partition partition, const uint8_t *data, Py_ssize_t size) except -1
     cdef int follow_leader(
         self, Partition partition, int64_t high_watermark, int64_t log_start) except -1
+    cdef int delete_before(self, Partition partition, int64_t offset) except -1
     cdef int64_t compacted_end(self, Partition partition) except -1
     cdef int shortened(self, Partition partition) except -1

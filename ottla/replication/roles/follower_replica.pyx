@@ -38,7 +38,8 @@ cdef class FollowerReplica(ReplicaRole):
         log.append_run(data, size)
         assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
         if start > log.log_start_offset:
-            log.delete_before(start)
+            self.delete_before(partition, start)
+        assert log.log_start_offset <= partition.high_watermark, "what is deleted was committed"
         partition.counters.replicated_in += size
         partition.note_sealed()
         return 0
@@ -56,9 +57,15 @@ cdef class FollowerReplica(ReplicaRole):
             self.in_step = True
             partition.wake()                # consumers wait here for what was committed before
         if log.log_start_offset < log_start <= log.log_end_offset:
-            log.delete_before(log_start)
+            self.delete_before(partition, log_start)
         if partition.kept_start < log.log_start_offset:
             partition.cluster.keep_start(partition)
+        return 0
+
+    cdef int delete_before(self, Partition partition, int64_t offset) except -1:
+        """Move the log start, as the leader has: what was before it is committed."""
+        partition.log.delete_before(offset)
+        partition.advance(partition.log.log_start_offset)
         return 0
 
     # -- truncation ------------------------------------------------------------------------------

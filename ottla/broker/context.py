@@ -15,7 +15,7 @@ from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
 from ottla.log.files.checkpoints import partition_of
 from ottla.log.files.disk import is_passing
-from ottla.log.partition.loading import offset_in
+from ottla.log.files.names import offset_in
 from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:

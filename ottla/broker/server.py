@@ -34,7 +34,7 @@ from ottla.broker.upkeep.directory_moves import Moving
 from ottla.broker.upkeep.housekeeping import Housekeeping, high_watermarks
 from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
-from ottla.log.partition.loading import forget_cuts
+from ottla.log.partition.damage import forget_cuts
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.storage import Storage
 from ottla.log.storage.strays import expire_strays, forget_other_topics, put_strays_aside

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.files.disk import is_passing
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import forget_cuts
+from ottla.log.partition.damage import forget_cuts
 from ottla.replication.counters import PartitionCounters
 from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
 from ottla.replication.partition import Partition

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
-from ottla.log.partition.loading import partition_metadata
+from ottla.log.files.names import partition_metadata
 from ottla.log.storage.clean_stop import flush_everything
 from ottla.log.storage.log_directory import LogDirectory, StorageRefused
 from ottla.log.storage.storage import Storage

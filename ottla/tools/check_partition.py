@@ -8,9 +8,10 @@ from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field, replace
 
 from ottla.log.files.epochs import LeaderEpochs
+from ottla.log.files.names import COPIED_GAPS
 from ottla.log.files.producers import Producers
 from ottla.log.files.snapshots import decode
-from ottla.log.partition.loading import COPIED_GAPS, REREAD_MAX
+from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
 from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, size_text

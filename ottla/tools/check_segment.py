@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.log.files.batch_scan import BatchScan, find_valid_batch
 from ottla.log.files.disk import File
 from ottla.log.files.transaction_index import ENTRY as TRANSACTION
-from ottla.log.partition.loading import REREAD_MAX
+from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
 from ottla.tools.findings import READ_AGAIN, REBUILD, RESTORE, Finding, Repeats, Report
 from ottla.wire.batch import BatchView

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.log.files import aborted_sizes, closed_logs, topic_ids
 from ottla.log.files.checkpoints import Partition, decode_offsets
+from ottla.log.files.names import COPIED_GAPS
 from ottla.log.files.snapshots import ENTRY, HEADER
-from ottla.log.partition.loading import COPIED_GAPS
 from ottla.log.storage.void_copies import BEGUN_WITHOUT
 from ottla.tools.dump_log import java_optional
 from ottla.wire.checksum import crc32c_of

@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.coordination.commits import when_committed
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Cleaner
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.replication.partition import Partition
 from ottla.replication.roles.assignment import assume
 from ottla.replication.roles.follower_replica import FollowerReplica

@@ -16,7 +16,7 @@ from ottla.broker.cluster import controller, directory_reports, isr_changes
 from ottla.broker.coordination import log_coordinator, marker_sender
 from ottla.groups import shard_runtime, sweeps
 from ottla.groups.transactions import markers, shard
-from ottla.log.partition import loading, trust
+from ottla.log.partition import damage, derived_state, trust
 from ottla.log.storage import move_transfer
 from ottla.replication import cluster_store
 from ottla.replication.controller import adoption, brokers, configs
@@ -50,8 +50,8 @@ BOUNDS = (
     Bound("FIRE_SECONDS_MAX", (shard_runtime,), (0.0,)),
     Bound("CHANGE_SECONDS_MAX", (shard_runtime,), (0.0,)),
     Bound("LOAD_BYTES", (log_coordinator,), (100, 1000)),
-    Bound("REREAD_MAX", (loading,), (0, 300)),
-    Bound("COPY_BYTES", (loading,), (100, 1000)),
+    Bound("REREAD_MAX", (derived_state,), (0, 300)),
+    Bound("COPY_BYTES", (damage,), (100, 1000)),
     Bound("STEP_BYTES", (move_transfer,), (300, 2000)),
     Bound("CHUNK_BYTES", (move_transfer,), (100, 1000)),
 )

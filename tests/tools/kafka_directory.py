@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla.log.partition.loading import partition_metadata
+from ottla.log.files.names import partition_metadata
 from ottla.tools.kraft_records import kraft_classes
 from ottla.wire.messages import (
     AbortTransactionRecord,

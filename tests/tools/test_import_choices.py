@@ -10,8 +10,8 @@ import pytest
 from ottla.groups.transactions.records import TransactionRecord, TransactionValue, encode_record
 from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
+from ottla.log.files.names import partition_metadata
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import partition_metadata
 from ottla.log.storage.storage import Storage
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.standalone import StandaloneStore

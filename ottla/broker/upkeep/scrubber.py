@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.context import EVERYWHERE
 from ottla.broker.threads.slices import InThread
 from ottla.log.files.checkpoints import Partition as PartitionKey
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ProtocolError

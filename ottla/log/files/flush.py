@@ -7,6 +7,7 @@
 from dataclasses import dataclass
 
 from ottla.log.files.disk import Disk, File, is_passing
+from ottla.log.files.names import EPOCHS
 
 SYNCS_ONE_BY_ONE_MAX = 20
 """From this number on, one call for the whole file system is cheaper."""
@@ -26,7 +27,7 @@ class EpochsFile:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk, self.lock = disk, disk.new_lock()
-        self.path: str | None = f"{directory}/leader-epoch-checkpoint"
+        self.path: str | None = f"{directory}/{EPOCHS}"
         self.versions = self.newest = self.durable = 0
         self.data = b""
 

@@ -16,16 +16,12 @@ import struct
 from collections.abc import Iterable
 
 from ottla.log.files.disk import Disk
+from ottla.log.files.names import file_name
 from ottla.log.files.producers import Producers, ProducerState
 from ottla.wire.checksum import crc32c_of
 
 HEADER = struct.Struct(">hIi")
 ENTRY = struct.Struct(">qhiqiqiq")
-
-
-def file_name(offset: int, suffix: str) -> str:
-    """A segment file's name: its base offset in twenty digits, and what it holds."""
-    return f"{offset:020d}{suffix}"
 
 
 def encode(producers: Producers) -> bytes:

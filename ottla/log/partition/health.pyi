@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ottla.log.files.disk import Disk
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 
 class LogHealth:
     """Whether one log takes writes."""

@@ -9,7 +9,7 @@ import logging
 from libc.stdint cimport int64_t
 
 from ottla.log.files.disk import is_passing
-from ottla.log.partition import loading
+from ottla.log.partition.damage import unreadable_files
 from ottla.wire.errors import StorageFailed
 
 from ottla.wire.marks cimport reached
@@ -82,7 +82,7 @@ cdef class LogHealth:
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:
-                self.note_damage(loading.unreadable(self.directory, error, start_offset))
+                self.note_damage(unreadable_files(self.directory, error, start_offset))
                 self.readable_end = start_offset
 
     def repaired(self):

@@ -8,7 +8,8 @@ from ottla.log.files.disk import Disk
 from ottla.log.files.flush import FlushTask
 from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import Damage, LogCheckpoint
+from ottla.log.partition.damage import Damage
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.readable_log import ReadableLog
 from ottla.log.partition.segment import Segment
 

@@ -14,11 +14,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from ottla.log.files.closed_logs import DISTRUSTED, ClosedLog
 from ottla.log.files.disk import is_passing
 from ottla.log.files.flush import run_all
+from ottla.log.files.names import PARTITION_METADATA, partition_metadata
 from ottla.log.files.open_files cimport OpenFiles
-from ottla.log.partition import loading, quarantine, retention
+from ottla.log.partition import derived_state, quarantine, retention
 from ottla.log.partition.chain cimport SegmentChain
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.damage import damage_at_cut
 from ottla.log.partition.follower_batches cimport checked_batches, run_in_segment
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.readable_log cimport ReadableLog
 from ottla.log.partition.rest_state cimport RestState
 from ottla.log.partition.segment cimport Segment
@@ -31,7 +34,7 @@ cdef class PartitionLog(ReadableLog):
 
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
-             checkpoint=loading.LogCheckpoint(), clean=False):
+             checkpoint=LogCheckpoint(), clean=False):
         """Open the log in `directory`, which need not exist, and recover it unless it is `clean`:
         every segment from the checkpoint's recovery point on is checked byte for byte."""
         cdef PartitionLog log = PartitionLog(
@@ -247,8 +250,8 @@ cdef class PartitionLog(ReadableLog):
         self.unflushed.note_names(self.directory)
         if self.topic_id is not None:
             # The flush that makes the first record durable syncs this too.
-            path = f"{self.directory}/partition.metadata"
-            self.disk.write_and_rename(path, loading.partition_metadata(self.topic_id))
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            self.disk.write_and_rename(path, partition_metadata(self.topic_id))
             self.unflushed.note_file(path)
         return 0
 
@@ -316,7 +319,7 @@ cdef class PartitionLog(ReadableLog):
             self.reload_producers()
             self.check_offsets()
         except CorruptMessage as error:
-            self.health.end_in(self.disk, loading.before_a_cut(self.chain.active, error), error)
+            self.health.end_in(self.disk, damage_at_cut(self.chain.active, error), error)
         except OSError as error:
             self.health.fail_with(f"it could not be truncated to offset {offset}", error)
 
@@ -363,7 +366,7 @@ cdef class PartitionLog(ReadableLog):
     cdef int reload_producers(self) except -1:
         """The producers' state at the log's end, from the newest usable snapshot."""
         self.snapshots.remove_above(self.directory, self.log_end_offset)
-        self._producers = loading.load_producers(
+        self._producers = derived_state.load_producers(
             self.disk, self.directory, list(self.snapshots.offsets), self.chain.segments,
             self.forgotten_ms())
         return 0
@@ -525,7 +528,7 @@ cdef class PartitionLog(ReadableLog):
             if self.chain.active.size:
                 self.unflushed.note_sealed(self.chain.active)
             if self.log_end_offset not in self.snapshots.offsets and (
-                    len(self._producers) or self.size_bytes > loading.REREAD_MAX):
+                    len(self._producers) or self.size_bytes > derived_state.REREAD_MAX):
                 self.write_snapshot()
         except OSError as error:
             self.health.refuse("it could not be closed", error)

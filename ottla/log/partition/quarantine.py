@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ottla.log.files.disk import Disk
-from ottla.log.partition.loading import offset_in
+from ottla.log.files.names import offset_in
 from ottla.wire.errors import StorageFailed
 from ottla.wire.marks import reached
 

@@ -11,8 +11,8 @@ from ottla.log.files.producers import Producers, ProducerState
 from ottla.log.files.transaction_index import AbortedTransaction
 from ottla.log.partition.chain import LogSlice
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.damage import Damage
 from ottla.log.partition.health import LogHealth
-from ottla.log.partition.loading import Damage
 from ottla.log.partition.segment import Segment
 from ottla.log.partition.time_search import Steps
 

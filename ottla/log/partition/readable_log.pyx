@@ -10,12 +10,14 @@ when they are needed. This makes a start with 100,000 partitions a matter of sec
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.files.index_file import RebuildNeeded
+from ottla.log.files.names import COPIED_GAPS, PARTITION_METADATA
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.snapshots import SnapshotFiles
 from ottla.log.files.transaction_index import ENTRY, TransactionIndex
-from ottla.log.partition import loading, time_search
+from ottla.log.partition import derived_state, loading, time_search
 from ottla.log.partition.aborted_transactions import aborted_in, trusted
 from ottla.log.partition.chain cimport LogSlice, SegmentChain
+from ottla.log.partition.damage import changed_at_rest
 from ottla.log.partition.health cimport LogHealth
 from ottla.log.partition.reread import Reread
 from ottla.log.partition.rest_state cimport RestState
@@ -77,7 +79,7 @@ cdef class ReadableLog:
         except OSError as error:
             self.health.cannot_open(error, self.log_start_offset)
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
-        damage = loading.changed_at_rest(self.directory, self.chain.segments, start, end)
+        damage = changed_at_rest(self.directory, self.chain.segments, start, end)
         if damage is not None and self.health.damage is None:
             # Its offsets were reported already and must not be given to other records.
             self.health.note_damage(damage)
@@ -116,7 +118,7 @@ cdef class ReadableLog:
             # The last append, or the next one after a torn one was cut off, may be in a file whose
             # name is not durable either, in a directory whose topic id is not durable.
             self.unflushed.note_names(self.directory)
-            path = f"{self.directory}/partition.metadata"
+            path = f"{self.directory}/{PARTITION_METADATA}"
             if self.disk.exists(path):
                 self.unflushed.note_file(path)
         self._epochs, self._producers = loaded.epochs, loaded.producers
@@ -328,7 +330,7 @@ cdef class ReadableLog:
         """
         if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
             return 0
-        path = f"{self.directory}/{loading.COPIED_GAPS}"
+        path = f"{self.directory}/{COPIED_GAPS}"
         self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
         self.unflushed.note_file(path)      # durable with the batches
         self.unflushed.note_directory(self.directory)
@@ -382,11 +384,11 @@ cdef class ReadableLog:
         """What a thread needs to know the producers before a segment's first batch: those of the
         newest snapshot, its offset, and scans of what follows it. Raises OSError."""
         before = self.chain.segments[:self.chain.segments.index(segment)]
-        producers, known = loading.newest_snapshot(
+        producers, known = derived_state.newest_snapshot(
             self.disk, self.directory,
             [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
             self.forgotten_ms())
-        return producers, known, loading.scans_from(known, before)
+        return producers, known, derived_state.scans_from(known, before)
 
     def adopt_aborted(self, Segment segment not None, list entries, bint grown):
         """Uses a transaction index that was put in place; `grown`: its end is not durable yet."""
@@ -403,7 +405,7 @@ cdef class ReadableLog:
         if self.open_files.rebuilds is not None:
             return self.open_files.rebuilds.renew(segment, patient, self)
         before = self.chain.segments[:self.chain.segments.index(segment)]
-        producers = loading.load_producers(
+        producers = derived_state.load_producers(
             self.disk, self.directory,
             [at for at in self.snapshots.offsets if at <= segment.base_offset], before,
             self.forgotten_ms())

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from ottla.log.files.flush import EpochsFile, FlushTask
 from ottla.log.partition.chain cimport SegmentChain
-from ottla.log.partition.loading import REREAD_MAX
+from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.log.partition.segment cimport Segment
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ottla.log.files.checkpoints import Partition, decode_offsets, encode_offsets
 from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk, is_passing
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.segment import Segment
 from ottla.log.scrub.segment_check import SegmentScrub

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.files import closed_logs
 from ottla.log.files.flush import LOGS_ONE_BY_ONE_MAX, run_all
-from ottla.log.partition.loading import cuts
+from ottla.log.partition.damage import cut_notes
 from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.wire.errors import CorruptMessage, StorageFailed
 
@@ -69,7 +69,7 @@ def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) ->
     found in any case."""
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
-    return bool(cuts(log))
+    return bool(cut_notes(log))
 
 
 def _has_vanished(log: PartitionLog) -> bool:

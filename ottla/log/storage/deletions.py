@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla.log.files.names import PARTITION_METADATA
 from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
@@ -154,6 +155,6 @@ def remove_directory(disk: Disk, directory: str) -> None:
         names = disk.listdir(directory)
     except FileNotFoundError:
         return
-    for name in sorted(names, key="partition.metadata".__eq__):
+    for name in sorted(names, key=PARTITION_METADATA.__eq__):
         disk.unlink(f"{directory}/{name}")
     disk.remove_directory(directory)

@@ -9,6 +9,7 @@ from ottla.log.files import aborted_sizes, checkpoints, closed_logs, topic_ids
 from ottla.log.files.checkpoints import Partition, partition_of
 from ottla.log.files.closed_logs import ClosedLog
 from ottla.log.files.disk import Disk, File
+from ottla.log.files.names import PARTITION_METADATA
 from ottla.log.storage.space import Space
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -281,7 +282,7 @@ class LogDirectory:
 
     def topic_id_in(self, name: str) -> bytes | None:
         """The same for a directory of any name."""
-        path = self.file(f"{name}/partition.metadata")
+        path = self.file(f"{name}/{PARTITION_METADATA}")
         try:
             for line in self.disk.read_bytes(path).decode().splitlines():
                 key, _, value = line.partition(":")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ottla.log.files.checkpoints import Partition
 from ottla.log.files.disk import Disk, is_passing
+from ottla.log.files.names import EPOCHS, PARTITION_METADATA, UNFINISHED, partition_metadata
 from ottla.log.files.swaps import SWAP
-from ottla.log.partition import loading
 from ottla.log.partition.segment import Segment
 from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.move_record import MOVE_RECORD, MoveRecord, encode
@@ -28,7 +28,7 @@ SWAP_BYTES = 4 << 20
 """Bytes that may be left for `swap`, which blocks the loop."""
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 MADE_ANEW = (".index", ".timeindex")
-PASSING_FILES = (*loading.UNFINISHED, SWAP, loading.EPOCHS, "partition.metadata")
+PASSING_FILES = (*UNFINISHED, SWAP, EPOCHS, PARTITION_METADATA)
 
 
 class MoveFailed(Exception):
@@ -81,7 +81,7 @@ class Copy:
             reached("a file vanished while a log moved")
             return
         if self.epochs is not None:
-            self.disk.write_atomically(f"{self.directory}/{loading.EPOCHS}", self.epochs)
+            self.disk.write_atomically(f"{self.directory}/{EPOCHS}", self.epochs)
         self.disk.sync_directory(self.directory)
 
     def copy(self, piece: Piece, sync: bool) -> None:
@@ -157,8 +157,8 @@ class Move:
         self.disk.makedirs(self.directory)
         self.disk.sync_directory(self.target.path)
         if self.log.topic_id is not None:
-            metadata = loading.partition_metadata(self.log.topic_id)
-            self.disk.write_atomically(f"{self.directory}/partition.metadata", metadata)
+            metadata = partition_metadata(self.log.topic_id)
+            self.disk.write_atomically(f"{self.directory}/{PARTITION_METADATA}", metadata)
         for piece in self.small_files():
             Copy(self.disk, self.directory, [piece]).run()
 

@@ -13,12 +13,12 @@ from collections.abc import Container, Mapping
 
 from ottla.log.files.checkpoints import Partition
 from ottla.log.files.disk import Disk
-from ottla.log.partition.loading import COPIED_GAPS, EPOCHS
+from ottla.log.files.names import COPIED_GAPS, EPOCHS, PARTITION_METADATA
 from ottla.log.storage.storage import Storage
 from ottla.log.storage.void_copies import BEGUN_WITHOUT
 
 STRAY = "-stray"
-NAMES = map(re.escape, ("partition.metadata", EPOCHS, COPIED_GAPS, BEGUN_WITHOUT))
+NAMES = map(re.escape, (PARTITION_METADATA, EPOCHS, COPIED_GAPS, BEGUN_WITHOUT))
 FILES = re.compile(rf"\d{{20}}\..+|({'|'.join(NAMES)})(\.tmp)?")
 
 

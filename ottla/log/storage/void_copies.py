@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla.log.files.checkpoints import Partition
-from ottla.log.partition import loading
+from ottla.log.files.names import PARTITION_METADATA, partition_metadata
 from ottla.log.storage.log_directory import LogDirectory
 
 BEGUN_WITHOUT = ".ottla-begun-without"
@@ -30,8 +30,8 @@ def begin(
     # First: without the topic's id the directory is not taken for a copy.
     home.disk.write_atomically(f"{path}/{BEGUN_WITHOUT}", "\n".join(ids).encode())
     if topic_id is not None:
-        metadata = loading.partition_metadata(topic_id)
-        home.disk.write_atomically(f"{path}/partition.metadata", metadata)
+        metadata = partition_metadata(topic_id)
+        home.disk.write_atomically(f"{path}/{PARTITION_METADATA}", metadata)
     home.disk.sync_directory(home.path)
 
 

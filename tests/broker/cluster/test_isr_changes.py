@@ -15,7 +15,7 @@ from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.context import BrokerContext
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
 from ottla.broker.role import Alone
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.replication.partition import Partition
 from ottla.replication.roles.assignment import assume
 from ottla.wire.errors import ErrorCode

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.coordination.commits import when_committed
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.log.compaction import choice, cleaner
 from ottla.log.files.index_file import RebuildNeeded
-from ottla.log.partition import loading
+from ottla.log.partition import derived_state
 from ottla.log.partition.index_rebuilds import IndexRebuild
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import CorruptMessage, StorageFailed
@@ -351,7 +351,7 @@ KNOWN_OTHERWISE = (".snapshot", "leader-epoch-checkpoint")
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs as small as those of these tests are read again on the spot."""
-    monkeypatch.setattr(loading, "REREAD_MAX", 0)
+    monkeypatch.setattr(derived_state, "REREAD_MAX", 0)
 
 
 @pytest.mark.usefixtures("nothing_is_small")

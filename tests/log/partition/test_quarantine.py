@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import Damage, LogCheckpoint
+from ottla.log.partition.damage import Damage
+from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock

@@ -11,7 +11,7 @@ import pytest
 from ottla.log.files.checkpoints import Partition
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
-from ottla.log.partition.loading import Damage
+from ottla.log.partition.damage import Damage
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.scrub.round import PLACE, Read, Save, Scrub
 from ottla.log.scrub.segment_check import SegmentScrub

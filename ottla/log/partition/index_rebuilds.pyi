@@ -1,7 +1,7 @@
 """Builds a segment's indexes anew beside those that turned out to be wrong."""
 
+from ottla.log.partition.indexed_segment import IndexedSegment
 from ottla.log.partition.readable_log import ReadableLog
-from ottla.log.partition.segment import Segment
 from ottla.wire.errors import CorruptMessage
 
 class IndexRebuild:
@@ -24,7 +24,7 @@ class IndexRebuilds:
     running: dict[str, IndexRebuild]
     def __init__(self) -> None: ...
     def renew(
-        self, segment: Segment, patient: bool, log: ReadableLog | None = None
+        self, segment: IndexedSegment, patient: bool, log: ReadableLog | None = None
     ) -> list[tuple[int, int, int, int]]: ...
     def writes(self, path: str) -> bool: ...
     def forget(self, path: str) -> None: ...

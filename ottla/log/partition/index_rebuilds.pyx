@@ -3,7 +3,7 @@
 A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
 in place of the old ones on the loop. The log stays in use: what was appended meanwhile
 is indexed at the end, and whatever else changes a segment's files, such as a truncation,
-compaction, a move or a deletion, abandons its rebuild (`Segment.forget_rebuild`).
+compaction, a move or a deletion, abandons its rebuild (`IndexedSegment.forget_rebuild`).
 
 A `patient` caller gets RebuildNeeded, waits, and asks again. For any other caller, such as a
 truncation, the same work is done at once.
@@ -16,7 +16,7 @@ from ottla.log.files.index_file import RebuildNeeded
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.producers cimport Producers
 from ottla.log.files.transaction_index import ENTRY
-from ottla.log.partition.segment cimport Segment
+from ottla.log.partition.indexed_segment cimport IndexedSegment
 from ottla.wire.errors import CorruptMessage
 
 cdef enum:
@@ -25,7 +25,7 @@ cdef enum:
 SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
-cdef class AsideSegment(Segment):
+cdef class AsideSegment(IndexedSegment):
     """The batches of a segment, with indexes that are not in use yet."""
 
     cdef public Py_ssize_t number
@@ -36,7 +36,7 @@ cdef class AsideSegment(Segment):
         path = f"{self.directory}/{self.base_offset:020d}{suffix}"
         return path if suffix == ".log" else f"{path}.{self.number}.tmp"
 
-    cdef int begin(self, Segment segment) except -1:
+    cdef int begin(self, IndexedSegment segment) except -1:
         """Opens and creates every file now: the thread uses no names, which may soon be others'."""
         self.file = segment.opened()
         self.reset_indexes()
@@ -58,7 +58,7 @@ cdef class IndexRebuild:
     cdef readonly object error          # why it failed: an OSError, CorruptMessage; or None
     cdef readonly list aborted          # aborted transactions, as `Producers.update` returns them
     cdef readonly object log            # the ReadableLog if the transaction index is rebuilt too
-    cdef Segment segment
+    cdef IndexedSegment segment
     cdef AsideSegment built
     cdef IndexRebuilds owner
     cdef Producers producers            # None without the transaction index
@@ -72,7 +72,7 @@ cdef class IndexRebuild:
     cdef bint ran                       # the work of a thread is done, `advance` is due
     cdef bint placed                    # the new files have replaced the old ones
 
-    def __init__(self, IndexRebuilds owner not None, Segment segment not None, log, number):
+    def __init__(self, IndexRebuilds owner not None, IndexedSegment segment not None, log, number):
         self.owner, self.segment, self.log = owner, segment, log
         self.path, self.size, self.lock = segment.path(".log"), segment.size, (
             segment.disk.new_lock())
@@ -173,7 +173,7 @@ cdef class IndexRebuild:
         self.end()
 
     cdef int put_in_place(self) except -1:
-        cdef Segment segment = self.segment
+        cdef IndexedSegment segment = self.segment
         cdef AsideSegment built = self.built
         cdef bint grown = segment.size > built.size and self.fault is None
         assert not self.placed and built.size <= segment.size
@@ -240,7 +240,7 @@ cdef class IndexRebuilds:
     def __init__(self):
         self.running = {}
 
-    def renew(self, Segment segment not None, bint patient, log=None):
+    def renew(self, IndexedSegment segment not None, bint patient, log=None):
         """Rebuilds a segment's indexes, with a ReadableLog its transaction index too, and returns
         the aborted transactions.
 

@@ -6,6 +6,10 @@ from ottla.log.files.disk cimport File
 from ottla.log.files.offset_index cimport OffsetIndex
 
 
+cdef enum:
+    CHUNK = 4608                        # an index interval and a header: usually one read suffices
+
+
 cdef class OffsetLookup:
     cdef bint after_gap                 # the batch found last begins after the requested offset
     cdef int64_t last_offset            # the last batch's base offset, and where it begins;

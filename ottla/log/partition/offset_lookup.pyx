@@ -16,7 +16,6 @@ cimport ottla.wire.batch as fields
 
 cdef enum:
     READS_MAX = 500                     # on the way from an index entry: half a millisecond
-    CHUNK = 4608                        # an index interval and a header: usually one read suffices
 
 cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
 

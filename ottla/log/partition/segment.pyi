@@ -1,52 +1,18 @@
-"""One data file of a partition with its offset index and its time index."""
+"""One data file of a partition as its log changes it: appends, cuts, seals, renames."""
 
-from collections.abc import Callable
-
-from ottla.log.files.aborted_index import AbortedIndex
-from ottla.log.files.disk import Disk, File
+from ottla.log.files.disk import File
 from ottla.log.files.epochs import LeaderEpochs
-from ottla.log.files.open_files import Openable, OpenFiles
 from ottla.log.files.producers import Producers
+from ottla.log.partition.indexed_segment import IndexedSegment
 
-class Segment(Openable):
+class Segment(IndexedSegment):
     """The batches from `base_offset` on, up to the next segment's base."""
 
-    directory: str
-    disk: Disk
-    base_offset: int
-    end_offset: int
-    size: int
-    created_ms: int
-    first_timestamp: int
-    max_timestamp: int
-    max_timestamp_offset: int
-    index_interval: int
-    reserved: bool
-    aborted: AbortedIndex
-    def __init__(
-        self,
-        disk: Disk,
-        open_files: OpenFiles,
-        directory: str,
-        base_offset: int,
-        size: int = 0,
-        end_offset: int = -1,
-        created_ms: int = 0,
-        index_interval: int = 4096,
-    ) -> None: ...
-    def path(self, suffix: str) -> str: ...
-    def close(self) -> None: ...
     def forget(self) -> None: ...
-    def seal(self) -> None: ...
     def files_to_sync(self, sealed: bool = False) -> list[File]: ...
-    def data_file(self) -> File: ...
     def reserve(self, size: int) -> None: ...
     def trim(self) -> None: ...
     def undo(self) -> None: ...
-    def position_of(self, offset: int, patient: bool = False) -> int: ...
-    def load_times(self, patient: bool = False) -> None: ...
-    def read_times(self) -> None: ...
-    def largest_timestamp(self, patient: bool = False) -> int: ...
     def truncate_to(self, offset: int) -> None: ...
     def learn_end(
         self,
@@ -55,13 +21,3 @@ class Segment(Openable):
         patient: bool = False,
     ) -> None: ...
     def relearn_times(self) -> None: ...
-    def reset_indexes(self) -> None: ...
-    def rebuild_indexes(self, patient: bool = False) -> None: ...
-    def rebuild(
-        self,
-        producers: Producers | None,
-        epochs: LeaderEpochs | None,
-        file_size: int,
-        aborted: Callable[[tuple[int, int, int, int]], None] | None = None,
-        checked: bool = True,
-    ) -> tuple[int, str] | None: ...

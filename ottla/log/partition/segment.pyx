@@ -1,104 +1,22 @@
-"""One data file of a partition with its offset index and its time index.
+"""One data file of a partition as its log changes it: appends, cuts, seals, renames.
 
-Files are opened when needed, and may be closed between two calls (`open_files`). The log file is
-authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of less than an
-index interval has none: scanning its few batches costs less than opening a file.
-
-A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: it waits for a
-thread and asks again. For any other caller the index is rebuilt at once.
+`indexed_segment` has the file, its indexes and the lookups.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
-from ottla.log.files.aborted_index cimport AbortedIndex
-from ottla.log.files.batch_scan cimport BatchScan, CheckedBatches
-from ottla.log.files.batch_scan import SegmentDamaged, last_in, newest_in
-from ottla.log.files.disk cimport File
+from ottla.log.files.batch_scan cimport BatchScan
+from ottla.log.files.batch_scan import last_in, newest_in
 from ottla.log.files.index_file import IndexDamaged
-from ottla.log.files.offset_index cimport OffsetIndex
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.producers cimport Producers
-from ottla.log.files.time_index cimport TimeIndex
-from ottla.log.partition.offset_lookup cimport OffsetLookup
+from ottla.log.partition.indexed_segment cimport IndexedSegment
+from ottla.log.partition.offset_lookup cimport CHUNK
 cimport ottla.wire.batch as fields
 
-cdef enum:
-    CHUNK = 4608                        # an index interval and a header: usually one read suffices
 
-
-cdef class Segment(Openable):
+cdef class Segment(IndexedSegment):
     """The batches from `base_offset` on, up to the next segment's base."""
-
-    def __init__(self, disk, OpenFiles open_files, str directory, int64_t base_offset,
-                 int64_t size=0, int64_t end_offset=-1, int64_t created_ms=0,
-                 int64_t index_interval=4096):
-        self.disk, self.open_files, self.directory = disk, open_files, directory
-        self.base_offset, self.size, self.created_ms = base_offset, size, created_ms
-        self.end_offset = max(end_offset, base_offset)
-        self.index_interval, self.aborted = index_interval, AbortedIndex()
-        self.lookup = OffsetLookup()
-        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
-        self.times_known = size == 0
-        self.sealed_size = -1
-
-    def __repr__(self):
-        return f"Segment({self.base_offset}..{self.end_offset}, {self.size} bytes)"
-
-    def path(self, suffix):
-        """The path of the file with this suffix, such as `.log`."""
-        return f"{self.directory}/{self.base_offset:020d}{suffix}"
-
-    # Files
-
-    cdef File opened(self):
-        self.used = True
-        if self.file is None:
-            self.open_files.add(self)
-            self.file = self.disk.open(self.path(".log"), create=self.size == 0)
-        return self.file
-
-    cdef int open_indexes(self, bint patient) except -1:
-        if self.index is not None:
-            return 0
-        self.opened()
-        if self.unindexed:
-            return self.open_index_files(True)
-        # A complete segment has both files, a new one neither.
-        missing = self.size and self.has_index_files() < 2
-        self.open_index_files()
-        if missing or self.index.torn or self.times.torn:
-            self.index = self.times = None      # used by nobody if that has to wait
-            self.rebuild_indexes(patient)
-        return 0
-
-    cdef int open_index_files(self, bint fresh=False) except -1:
-        index = OffsetIndex(self.disk, self.path(".index"), self.base_offset, fresh)
-        self.times = TimeIndex(self.disk, self.path(".timeindex"), self.base_offset, fresh)
-        self.index = index
-        return 0
-
-    cdef int prepare_append(self, bint patient=False) except -1:
-        """Opens all files and reads the timestamps, so that appends need not check for this."""
-        if self.size == 0 and self.index is None:
-            self.reset_indexes()
-        self.open_indexes(patient)
-        self.load_times(patient)
-        self.since_index = self.size
-        if self.index.count:
-            self.since_index -= self.index.position_of(self.index.count - 1)
-        self.appendable = True
-        return 0
-
-    cdef int close_files(self) except -1:
-        if self.index is not None:              # no other object may hold a partial page of entries
-            self.index.write()
-            self.times.write()
-            # A small segment is scanned when it is opened again.
-            self.unindexed = self.size <= self.index_interval and self.is_unindexed()
-        self.file = self.index = self.times = None
-        self.appendable = False
-        self.aborted.release()
-        return 0
 
     cdef int configure(self, int64_t index_interval) except -1:
         """Puts this many bytes between two index entries from now on."""
@@ -118,41 +36,12 @@ cdef class Segment(Openable):
             open_files.add(self)
         return 0
 
-    def close(self):
-        """Closes the descriptors; a later use opens them again."""
-        if self.file is not None:
-            self.open_files.remove(self)
-            self.close_files()
-
     def forget(self):
         """Closes the descriptors of files that are about to be removed, without writing."""
         self.forget_rebuild()
         self.open_files.remove(self)
         self.file = self.index = self.times = None
         self.appendable = False
-
-    def seal(self):
-        """Writes the last index entries: the next segment gets the batches."""
-        if self.size == self.sealed_size or (
-                self.size <= self.index_interval and self.is_unindexed()):
-            return
-        self.open_indexes(False)
-        self.load_times()
-        if self.max_timestamp >= 0:
-            self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        # Both or neither: a missing one is considered lost.
-        self.index.write(create=True)
-        self.times.write(create=True)
-        self.sealed_size = self.size
-
-    cdef bint is_unindexed(self) except -1:
-        """Whether it has neither index entries nor index files."""
-        if self.index is not None:
-            return self.index.count == 0 and self.index.file is None and self.times.file is None
-        return self.has_index_files() == 0
-
-    cdef int has_index_files(self) except -1:
-        return self.disk.exists(self.path(".index")) + self.disk.exists(self.path(".timeindex"))
 
     def files_to_sync(self, sealed=False):
         """The Files that have to be synced before the recovery point may pass them."""
@@ -165,10 +54,6 @@ cdef class Segment(Openable):
             files.append(self.disk.open(self.path(".txnindex")))
         return files
 
-    def data_file(self):
-        """The File of the batches, opened."""
-        return self.opened()
-
     def reserve(self, size):
         """Reserves disk space for a whole segment."""
         self.opened().reserve(size)
@@ -180,6 +65,18 @@ cdef class Segment(Openable):
         self.reserved = False
 
     # Append
+
+    cdef int prepare_append(self, bint patient=False) except -1:
+        """Opens all files and reads the timestamps, so that appends need not check for this."""
+        if self.size == 0 and self.index is None:
+            self.reset_indexes()
+        self.open_indexes(patient)
+        self.load_times(patient)
+        self.since_index = self.size
+        if self.index.count:
+            self.since_index -= self.index.position_of(self.index.count - 1)
+        self.appendable = True
+        return 0
 
     cdef int append(self, const uint8_t *batch, Py_ssize_t size) except -1:
         """Writes a whole batch at the end. After an OSError the caller must call `undo`."""
@@ -213,162 +110,12 @@ cdef class Segment(Openable):
             batch += fields.total_size(batch)
         return 0
 
-    cdef int note(self, const uint8_t *batch, int64_t position, Py_ssize_t size) except -1:
-        """Adds a batch at `position` to the indexes and timestamps."""
-        cdef int64_t timestamp = fields.max_timestamp(batch)
-        cdef int64_t last_offset = fields.last_offset(batch)
-        assert last_offset >= self.end_offset, "batches of a segment ascend"
-        if position == 0:
-            self.first_timestamp = timestamp
-        if timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
-        if self.since_index > self.index_interval:
-            self.index.add(last_offset, position)
-            if self.max_timestamp >= 0:
-                self.times.add(self.max_timestamp, self.max_timestamp_offset)
-            self.since_index = 0
-        self.since_index += size
-        self.end_offset = last_offset + 1
-        return 0
-
     def undo(self):
         """Removes what a failed write left at the end. Raises OSError."""
         if self.file is not None:
             self.file.truncate(self.size)
 
-    # Find
-
-    cdef int64_t position_for(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
-    ) except -1:
-        """Where the first batch begins that ends at `offset` or later; `size` if there is none.
-
-        `batch_size` is set to the batch's size, or to `enough` if the index shows that it is no
-        more: then the batch itself, which may have to be read from the disk, is not touched.
-        `lookup.after_gap` is set if that batch begins after `offset`.
-        """
-        if offset >= self.end_offset:
-            batch_size[0] = 0
-            return self.size
-        if self.lookup.last_position >= 0 and offset >= self.lookup.last_offset:
-            # A reader at the end of the log asks for the batch that was appended last.
-            return self.lookup.take_last(self.size, batch_size)
-        try:
-            return self.find(offset, batch_size, enough, patient)
-        except IndexDamaged:
-            self.rebuild_indexes(patient)
-            return self.find(offset, batch_size, enough, patient)
-
-    cdef int64_t find(
-        self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
-    ) except -1:
-        cdef OffsetIndex index = None
-        if offset > self.base_offset and self.size > self.index_interval:
-            self.open_indexes(patient)
-            index = self.index
-        return self.lookup.find(
-            self.opened(), index, self.size, self.index_interval, offset, batch_size, enough)
-
-    cdef int64_t bound_for(self, int64_t offset, bint patient) except -1:
-        """The same as `position_for`, for an upper bound that consecutive readers share."""
-        cdef Py_ssize_t size
-        if offset != self.lookup.bound_offset:
-            self.lookup.note_bound(offset, self.position_for(offset, &size, 0, patient))
-        return self.lookup.bound_position
-
-    cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset that no batch before `position` reaches, by the index alone: Kafka's bound."""
-        if position >= self.size or self.size <= self.index_interval:
-            return self.end_offset
-        try:
-            return self.entry_from(position, patient)
-        except IndexDamaged:
-            self.rebuild_indexes(patient)
-            return self.entry_from(position, patient)
-
-    cdef int64_t entry_from(self, int64_t position, bint patient) except -1:
-        cdef int64_t found
-        self.open_indexes(patient)
-        found = self.lookup.entry_from(
-            self.opened(), self.index, self.size, self.index_interval, position)
-        return self.end_offset if found < 0 else found
-
-    cdef void forget_lookups(self) noexcept:
-        """Forgets the results of lookups after a cut."""
-        self.sealed_size = -1
-        self.lookup.forget()
-
-    def position_of(self, offset, bint patient=False):
-        """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
-        cdef Py_ssize_t size
-        return self.position_for(offset, &size, 0, patient)
-
-    # Times
-
-    def load_times(self, bint patient=False):
-        """Reads the first batch's and the highest timestamp from the files."""
-        if self.times_known:
-            return
-        self.open_indexes(patient)
-        if self.times_known:
-            return
-        if not self.ends_with_newest(patient):
-            self.rebuild_indexes(patient)
-        self.times_known = True
-
-    cdef bint ends_with_newest(self, bint patient) except -1:
-        """Whether the time index of a complete segment has the newest batch as its last entry.
-
-        A crash may have lost its last entries, or it may be another segment's file. The headers
-        from that batch on are read: usually those of one index interval.
-        """
-        cdef int64_t position = 0
-        try:
-            self.read_times()
-            self.times_known = False            # who checks them may have to wait for a rebuild
-            if self.max_timestamp >= 0:
-                position = self.position_of_entry(
-                    self.max_timestamp, self.max_timestamp_offset, patient)
-        except IndexDamaged:
-            return False
-        newest, _, problem = newest_in(BatchScan(self.opened(), position, self.size, CHUNK, True))
-        return newest <= self.max_timestamp and problem is None
-
-    def read_times(self):
-        """The first batch's timestamp from the log file, the highest one from the time index."""
-        cdef uint8_t[fields.HEADER_SIZE] header
-        self.first_timestamp = -1
-        if self.size and self.opened().read_at(header, fields.HEADER_SIZE, 0) > 0:
-            self.first_timestamp = fields.max_timestamp(header)
-        self.max_timestamp, self.max_timestamp_offset = self.times.last() or (-1, -1)
-        self.times_known = True
-
-    def largest_timestamp(self, bint patient=False):
-        """The highest timestamp, in ms; the file's modification time if no batch has one."""
-        self.load_times(patient)
-        if self.max_timestamp >= 0 and self.fault is None:
-            return self.max_timestamp
-        return self.disk.modified_ms(self.path(".log")) if self.size else self.created_ms
-
-    cdef int64_t position_of_entry(
-        self, int64_t timestamp, int64_t offset, bint patient
-    ) except -1:
-        """Where the batch of an entry of the time index begins.
-
-        Raises IndexDamaged if there is no such batch: then the entry cannot be relied on.
-        """
-        cdef uint8_t[fields.HEADER_SIZE] header
-        cdef Py_ssize_t size
-        cdef int64_t position = self.position_for(offset, &size, 0, patient)
-        if (not size
-                or self.opened().read_at(header, fields.HEADER_SIZE, position) < fields.HEADER_SIZE
-                or fields.max_timestamp(header) != timestamp
-                or fields.last_offset(header) != offset):
-            raise IndexDamaged(
-                f"{self.times.path}: no batch ends with offset {offset} and has {timestamp} ms")
-        return position
-
-    # Cut, rebuild
+    # Cut
 
     def truncate_to(self, offset):
         """Removes the batch that contains `offset` and everything after it. Raises OSError."""
@@ -422,92 +169,3 @@ cdef class Segment(Openable):
             self.opened(), self.position_of(self.max_timestamp_offset), self.size, CHUNK, True))
         if newest > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = newest, offset
-
-    def reset_indexes(self):
-        """Begin with empty indexes."""
-        self.opened()
-        if self.index is None:
-            self.open_index_files()
-        self.index.cut(0)
-        self.times.cut(0)
-
-    def rebuild_indexes(self, bint patient=False):
-        """Rebuilds both indexes from the log file, beside them if other requests are served. Raises
-        RebuildNeeded if the caller is `patient`; OSError, SegmentDamaged."""
-        size, end_offset = self.size, self.end_offset
-        if self.fault is None and self.open_files.rebuilds is not None:
-            indexed = size > self.index_interval        # a smaller one may have none yet
-            self.open_files.rebuilds.renew(self, indexed and patient)
-        elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
-            # Only the indexes end there: readers of the batches, or the scrub, report damage.
-            self.size, self.end_offset = size, end_offset
-            self.fault = SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
-        elif self.fault is None:
-            self.seal()
-        if self.fault is not None:
-            raise SegmentDamaged(str(self.fault), self.fault.position)
-
-    cdef int adopt(self, Segment built, fault) except -1:
-        """Uses the index files that `built` has put in the place of this segment's.
-
-        With a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
-        """
-        assert built.base_offset == self.base_offset
-        self.index = self.times = None
-        self.appendable = self.unindexed = False
-        self.forget_lookups()
-        self.first_timestamp, self.max_timestamp = built.first_timestamp, built.max_timestamp
-        self.max_timestamp_offset = built.max_timestamp_offset
-        self.fault, self.times_known = fault, True
-        if self.file is not None:       # the caller continues with the new ones
-            self.open_index_files()
-        return 0
-
-    cdef int forget_rebuild(self) except -1:
-        """The files change otherwise than by appends: a rebuild of the indexes is outdated."""
-        self.fault = None
-        if self.open_files.rebuilds is not None and self.open_files.rebuilds.running:
-            self.open_files.rebuilds.forget(self.path(".log"))
-        return 0
-
-    def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None, checked=True):
-        """Reads every batch, and rebuilds size, timestamps and both indexes from them.
-
-        `producers` and `epochs` are updated too, unless None; `aborted` is called with the result
-        of `Producers.update` for each aborted transaction. Returns None, or (position, what is
-        wrong there): the segment then ends at that position.
-        """
-        self.forget_rebuild()
-        self.reset_indexes()
-        self.end_offset, self.since_index = self.base_offset, 0
-        self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
-        self.times_known, self.appendable = True, False
-        self.forget_lookups()
-        return self.take_in(0, file_size, producers, epochs, aborted, checked)
-
-    cdef object take_in(
-        self, int64_t position, int64_t file_size, Producers producers, epochs, aborted,
-        bint checked
-    ):
-        """The same for the batches from a position on; checksums matter only if it is `checked`."""
-        cdef const uint8_t *batch
-        cdef int32_t epoch = -1
-        cdef BatchScan scan = BatchScan(self.opened(), position, file_size)
-        cdef CheckedBatches batches = CheckedBatches(scan, self.end_offset, checked)
-        while True:
-            batch = batches.next()
-            if batch is NULL:
-                break
-            if self.since_index > self.index_interval:
-                self.index.make_room()
-                self.times.make_room()
-            self.note(batch, scan.position, scan.size)
-            if epochs is not None and fields.leader_epoch(batch) != epoch:
-                epoch = fields.leader_epoch(batch)
-                epochs.assign(epoch, fields.base_offset(batch))
-            if producers is not None and fields.producer_id(batch) >= 0:
-                ended = producers.update(batch, scan.size)
-                if ended is not None and aborted is not None:
-                    aborted(ended)
-        self.size = scan.position
-        return None if batches.problem is None else (scan.position, batches.problem)

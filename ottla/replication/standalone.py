@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.retention import remove_below_start
 from ottla.log.storage.reserve import RESERVE_SIZE, Reserve, is_full
 from ottla.replication.metadata import (
     BrokerGone,
@@ -223,7 +224,7 @@ class StandaloneStore:
     def forget_before(self, base: int) -> None:
         """The snapshot at `base` is durable: what precedes it may be deleted."""
         self.log.delete_before(base)
-        for path in self.log.remove_below_start():
+        for path in remove_below_start(self.log):
             self.disk.unlink(path)
 
     def close(self) -> None:

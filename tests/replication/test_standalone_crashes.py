@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from ottla.log.partition.retention import apply_retention
 from ottla.log.storage.reserve import RESERVE, RESERVE_SIZE
 from ottla.log.storage.storage import Storage
 from ottla.replication import standalone
@@ -106,7 +107,7 @@ def test_the_metadata_log_is_never_retained_away() -> None:
     metadata.decide(topic(1))
     metadata.clock.advance(365 * 86_400_000)
     log = metadata.store.log
-    assert log.apply_retention(log.log_end_offset) == []
+    assert apply_retention(log, log.log_end_offset) == []
 
 
 @pytest.mark.parametrize("power", [False, True])

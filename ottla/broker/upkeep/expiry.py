@@ -8,6 +8,7 @@ from functools import partial
 
 from ottla.broker.threads.slices import Slices
 from ottla.broker.threads.workers import Workers
+from ottla.log.partition import retention
 from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ProtocolError
@@ -16,7 +17,7 @@ log = logging.getLogger("ottla.retention")
 
 
 def _apply(partition: Partition, patient: bool) -> list[str]:
-    return partition.log.apply_retention(partition.high_watermark, patient)
+    return retention.apply_retention(partition.log, partition.high_watermark, patient)
 
 
 async def apply_retention(

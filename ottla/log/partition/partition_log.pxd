@@ -11,9 +11,8 @@ cdef class PartitionLog(ReadableLog):
     cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1
     cdef int take_back(self, error) except -1
-    cdef int start_segment(self, bint discards=*) except -1
+    cpdef int start_segment(self, bint discards=*) except -1
     cdef int replace_snapshots(self) except -1
-    cdef list retire(self, Py_ssize_t count)
     cdef int make_directory(self) except -1
     cdef bint has_sealed(self) noexcept
     cdef checked(self, bytearray batch)

@@ -16,7 +16,7 @@ from ottla.log.files.disk import is_passing
 from ottla.log.files.flush import run_all
 from ottla.log.files.names import PARTITION_METADATA, partition_metadata
 from ottla.log.files.open_files cimport OpenFiles
-from ottla.log.partition import derived_state, quarantine, retention
+from ottla.log.partition import derived_state, quarantine
 from ottla.log.partition.chain cimport SegmentChain
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.damage import damage_at_cut
@@ -219,7 +219,7 @@ cdef class PartitionLog(ReadableLog):
         except OSError as error:
             self.health.refuse("a new segment could not be created", error)
 
-    cdef int start_segment(self, bint discards=False) except -1:
+    cpdef int start_segment(self, bint discards=False) except -1:
         """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
         `discards`: the segment that ends is about to be deleted, so on a full disk nothing is
@@ -402,57 +402,6 @@ cdef class PartitionLog(ReadableLog):
                 paths += self.snapshots.take(self.directory, segment.base_offset)
         self.unflushed.note_directory(self.directory)
         return paths
-
-    def remove_below_start(self):
-        """Removes every segment below the log start; returns paths for any thread to unlink later.
-
-        Raises StorageFailed.
-        """
-        self.wake()
-        paths, segments = [], self.chain.segments
-        try:
-            while len(segments) > 1 and segments[0].end_offset <= self.log_start_offset:
-                paths += self.remove_segment(segments[0])
-        except OSError as error:
-            raise StorageFailed(f"{self.directory}: {error}") from error
-        return paths
-
-    def apply_retention(self, int64_t high_watermark, bint patient=False):
-        """Removes segments by time, size and log start; returns paths for any thread to unlink
-        later.
-
-        Raises RebuildNeeded, before anything has changed, if the caller is `patient`;
-        StorageFailed.
-        """
-        cdef int64_t now_ms = self.clock.now_ms()
-        if self.at_rest is not None and not self.at_rest.retention_may_be_due(self.config, now_ms):
-            return []
-        self.wake(patient)
-        count = retention.segments_due(
-            self.chain.segments, self.config, now_ms, self.log_start_offset, high_watermark,
-            patient)
-        if not count or self.health.offline is not None:
-            return []
-        # Removing the segments before the active one needs no disk space, and may free some.
-        older = min(count, len(self.chain.segments) - 1)
-        paths = self.retire(older)
-        if older < count:
-            try:
-                self.start_segment(True)
-            except OSError as error:
-                if not paths or not is_passing(error):
-                    self.health.refuse("a new segment could not be created", error)
-                return paths            # the next round reports what failed in this one
-            paths += self.retire(1)
-        return paths
-
-    cdef list retire(self, Py_ssize_t count):
-        """Removes this many of the oldest segments, none of them the active one."""
-        if not count:
-            return []
-        self.delete_before(
-            max(self.log_start_offset, <int64_t>self.chain.segments[count - 1].end_offset))
-        return self.remove_below_start()
 
     def delete_before(self, offset):
         """Raises the log start offset; returns the segments entirely below it now."""

@@ -213,6 +213,12 @@ cdef class ReadableLog:
     def __repr__(self):
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
 
+    def retention_may_be_due(self):
+        """Whether something may be due for deletion. A log at rest in which nothing is need not be
+        opened to find that out."""
+        return self.at_rest is None or self.at_rest.retention_may_be_due(
+            self.config, self.clock.now_ms())
+
     def configure(self, config):
         """Applies a topic's changed settings."""
         self.config = config

@@ -1,9 +1,17 @@
-"""Which segments are due to be deleted: by time, by size, by the log's start. Only decides."""
+"""Deletes old segments: decides which are due, by time, by size and by the log's start, and has the
+log remove them."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from ottla.log.files.disk import is_passing
 from ottla.log.partition.config import LogConfig
+from ottla.wire.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from ottla.log.partition.partition_log import PartitionLog
 
 
 class SegmentFacts(Protocol):
@@ -47,3 +55,52 @@ def segments_due(
         count += 1
     assert all(segment.end_offset <= high_watermark for segment in segments[:count])
     return count
+
+
+def apply_retention(log: PartitionLog, high_watermark: int, patient: bool = False) -> list[str]:
+    """Removes segments by time, size and log start; returns paths for any thread to unlink later.
+
+    Raises RebuildNeeded, before anything has changed, if the caller is `patient`; StorageFailed.
+    """
+    if not log.retention_may_be_due():
+        return []
+    log.wake(patient)
+    count = segments_due(
+        log.segments, log.config, log.clock.now_ms(), log.log_start_offset, high_watermark, patient
+    )
+    if not count or log.offline is not None:
+        return []
+    # Removing the segments before the active one needs no disk space, and may free some.
+    older = min(count, len(log.segments) - 1)
+    paths = _remove_oldest(log, older)
+    if older < count:
+        try:
+            log.start_segment(discards=True)
+        except OSError as error:
+            if not paths or not is_passing(error):
+                log.health.refuse("a new segment could not be created", error)
+            return paths            # the next round reports what failed in this one
+        paths += _remove_oldest(log, 1)
+    return paths
+
+
+def _remove_oldest(log: PartitionLog, count: int) -> list[str]:
+    """Removes this many of the oldest segments, none of them the active one."""
+    if not count:
+        return []
+    log.delete_before(max(log.log_start_offset, log.segments[count - 1].end_offset))
+    return remove_below_start(log)
+
+
+def remove_below_start(log: PartitionLog) -> list[str]:
+    """Removes every segment below the log start; returns paths for any thread to unlink later.
+
+    Raises StorageFailed.
+    """
+    paths, segments = [], log.segments
+    try:
+        while len(segments) > 1 and segments[0].end_offset <= log.log_start_offset:
+            paths += log.remove_segment(segments[0])
+    except OSError as error:
+        raise StorageFailed(f"{log.directory}: {error}") from error
+    return paths

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
+from ottla.log.partition.retention import remove_below_start
 from ottla.wire.errors import StorageFailed
 from tests.log.compaction.table import COMPACT, KEYS, Table
 from tests.log.faulty_disk import PowerCut
@@ -116,7 +117,7 @@ def test_a_pass_gives_up_when_its_segments_go(change: str) -> None:
             table.seal()
         elif change == "retention":
             table.log.delete_before(table.log.segments[-1].base_offset)
-            table.log.remove_below_start()
+            remove_below_start(table.log)
         else:
             table.log.move_to("/data/gone")
             table.log.fail("its topic was deleted")

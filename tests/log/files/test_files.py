@@ -16,7 +16,7 @@ from ottla.log.files.open_files import OpenFiles
 from ottla.log.files.time_index import TimeIndex
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
-from ottla.log.partition.retention import segments_due
+from ottla.log.partition.retention import apply_retention, segments_due
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, values_of
 from tests.log.faulty_disk import FaultyDisk
@@ -197,10 +197,10 @@ def test_the_active_segment_rolls_before_it_goes() -> None:
     log = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(segment_bytes=200))
     for _ in range(5):
         log.append_bytes(batch(b"x" * 100), 0)
-    assert log.apply_retention(5) == []
+    assert apply_retention(log, 5) == []
     assert isinstance(log.clock, FakeClock)
     log.clock.advance(8 * 24 * 3_600_000)
-    for path in log.apply_retention(5):
+    for path in apply_retention(log, 5):
         disk.unlink(path)
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (5, 5, 1)
     assert log.append_bytes(batch(b"y"), 0) == 5

@@ -16,6 +16,7 @@ from ottla.log.files.index_file import RebuildNeeded
 from ottla.log.partition import derived_state
 from ottla.log.partition.index_rebuilds import IndexRebuild
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import remove_below_start
 from ottla.wire.errors import CorruptMessage, StorageFailed
 from tests.log.batches import NOW_MS, batch, split
 from tests.log.faulty_disk import FaultyDisk
@@ -159,7 +160,7 @@ def restarted(scene: Scene) -> None:
 def shortened(scene: Scene) -> None:
     first = scene.log.segments[0]
     scene.log.delete_before(first.end_offset)
-    scene.log.remove_below_start()
+    remove_below_start(scene.log)
 
 
 def compacted(scene: Scene) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from ottla.log.files.flush import FlushTask, run_all
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.retention import remove_below_start
 from ottla.log.storage.storage import Storage
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
@@ -103,7 +104,7 @@ def test_a_snapshot_that_was_to_go_is_not_taken_from_a_topic_made_anew() -> None
         log.flush()
         if topic_id == OLD:
             log.delete_before(20)
-            storage.deletions.add_files(log.remove_below_start(), 60_000)
+            storage.deletions.add_files(remove_below_start(log), 60_000)
             storage.delete(*KEY)
     snapshots = {name for name in disk.names if name.endswith(".snapshot")}
     storage.clock.advance(60_000)  # type: ignore[attr-defined]

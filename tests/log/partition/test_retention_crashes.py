@@ -10,6 +10,7 @@ from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import apply_retention
 from tests.fakes import FakeClock
 from tests.log.batches import batch, records_of
 from tests.log.faulty_disk import FaultyDisk
@@ -54,7 +55,7 @@ class Story:
                     self.random.randint(self.log.log_start_offset, self.log.log_end_offset)
                 )
             else:
-                for path in self.log.apply_retention(self.log.log_end_offset):
+                for path in apply_retention(self.log, self.log.log_end_offset):
                     self.disk.unlink(path)
 
     def check_reopened(self) -> None:

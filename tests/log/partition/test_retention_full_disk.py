@@ -8,6 +8,7 @@ import pytest
 
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import apply_retention
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import OutOfOrderSequence, StorageFailed
 from tests.fakes import FakeClock
@@ -59,7 +60,7 @@ class Expired:
         self.log.append_bytes(sent, 0)
 
     def retain(self) -> list[str]:
-        paths = self.log.apply_retention(self.log.log_end_offset)
+        paths = apply_retention(self.log, self.log.log_end_offset)
         for path in paths:
             self.disk.unlink(path)
         return paths

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ottla.log.files.snapshots import decode
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import remove_below_start
 from tests.fakes import FakeClock
 from tests.log.batches import batch
 from tests.log.faulty_disk import FaultyDisk
@@ -42,7 +43,7 @@ def test_a_flush_goes_on_where_retention_took_the_snapshot() -> None:
         log.append_bytes(batch(b"v", producer_id=7, epoch=0, sequence=sequence), 0)
         log.roll()
     log.delete_before(3)
-    for path in log.remove_below_start():
+    for path in remove_below_start(log):
         disk.unlink(path)
     log.flush()
     assert log.recovery_point == log.log_end_offset

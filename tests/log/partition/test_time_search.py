@@ -8,6 +8,7 @@ import pytest
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import remove_below_start
 from ottla.log.partition.time_search import at_once
 from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
@@ -141,5 +142,5 @@ def test_a_search_leaves_out_no_segment_while_retention_removes_older_ones(
     next(steps).run()
     next(steps).run()
     log.delete_before(1)
-    assert log.remove_below_start()
+    assert remove_below_start(log)
     assert at_once(steps) == (2, NOW_MS + 50, 0)

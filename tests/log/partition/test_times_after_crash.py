@@ -12,6 +12,7 @@ from ottla.log.files.open_files import OpenFiles
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import apply_retention
 from ottla.log.storage.move_transfer import Move
 from ottla.log.storage.storage import Storage
 from ottla.wire.records import Record, build_batch
@@ -117,9 +118,9 @@ def test_retention_keeps_a_recovered_segment_with_a_young_record() -> None:
     assert isinstance(log.clock, FakeClock)
     log.clock.advance(NOW_MS + 600 - log.clock.now_ms())
     log.configure(LogConfig(index_interval_bytes=150, retention_ms=200))
-    assert log.apply_retention(log.log_end_offset) == [] and log.log_start_offset == 0
+    assert apply_retention(log, log.log_end_offset) == [] and log.log_start_offset == 0
     log.clock.advance(NOW_MS + 701 - log.clock.now_ms())
-    assert log.apply_retention(log.log_end_offset) and log.log_start_offset > 0
+    assert apply_retention(log, log.log_end_offset) and log.log_start_offset > 0
 
 
 @pytest.mark.parametrize("lost", range(1, 12))

@@ -13,6 +13,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.damage import Damage
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import remove_below_start
 from ottla.log.scrub.round import PLACE, Read, Save, Scrub
 from ottla.log.scrub.segment_check import SegmentScrub
 from ottla.log.storage.storage import Storage
@@ -231,7 +232,7 @@ def test_a_segment_that_is_deleted_meanwhile_is_not_damaged(tmp_path: Path) -> N
     assert isinstance(step, Read)
     step.run()
     log.delete_before(3)
-    for path in log.remove_below_start():
+    for path in remove_below_start(log):
         Path(path).unlink()
     assert machine.round() in (names(0, 3), names(3))
     assert machine.found == []

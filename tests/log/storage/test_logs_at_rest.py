@@ -9,6 +9,7 @@ from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog, decode, encode
 from ottla.log.files.disk import Disk, File
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import apply_retention
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
@@ -234,10 +235,10 @@ def test_retention_looks_at_a_log_when_something_in_it_is_old_enough(stopped: Pa
     disk, clock = WatchedDisk(), FakeClock(NOW_MS + 1000)
     storage = Storage.open(disk, clock, [str(stopped)])
     log = opened(storage)
-    assert log.apply_retention(3) == []
+    assert apply_retention(log, 3) == []
     assert not disk.looked_at
     clock.advance(CONFIG.retention_ms)
-    assert log.apply_retention(3)
+    assert apply_retention(log, 3)
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 

@@ -11,6 +11,7 @@ from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner, clean
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
+from ottla.log.partition.retention import remove_below_start
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.move_transfer import Move, MoveFailed
 from ottla.log.storage.storage import Storage
@@ -439,7 +440,7 @@ def live(storage: Storage, chance: random.Random, told: dict[str, int]) -> None:
             elif choice < 0.65:
                 log.delete_before(chance.randint(log.log_start_offset, log.log_end_offset))
                 told["start_max"] = log.log_start_offset
-                for path in log.remove_below_start():
+                for path in remove_below_start(log):
                     disk_of(storage).unlink(path)
             elif choice < 0.7:
                 storage.checkpoint()

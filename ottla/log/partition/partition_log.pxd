@@ -1,21 +1,11 @@
-# One partition's log: the end grows by whole batches, the start moves forward as segments go.
+# One partition's log: it grows at its end, is cut there, and its start moves forward.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int64_t
 
-from ottla.log.partition.readable_log cimport ReadableLog
+from ottla.log.partition.appendable_log cimport AppendableLog
 
 
-cdef class PartitionLog(ReadableLog):
-    cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2
-    cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1
-    cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1
-    cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1
-    cdef int take_back(self, error) except -1
-    cpdef int start_segment(self, bint discards=*) except -1
-    cdef int replace_snapshots(self) except -1
-    cdef int make_directory(self) except -1
-    cdef bint has_sealed(self) noexcept
-    cdef checked(self, bytearray batch)
+cdef class PartitionLog(AppendableLog):
     cdef int cut(self, int64_t offset) except -1
     cdef int lower_to(self, int64_t offset) except -1
     cdef int reload_producers(self) except -1

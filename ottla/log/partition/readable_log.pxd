@@ -1,8 +1,8 @@
-# The state of one partition's log. Only this class and its subclass PartitionLog assign it.
+# The state of one partition's log. Only this class and its subclasses assign it.
 #
 # Invariant: log_start_offset <= log_end_offset, recovery_point <= log_end_offset.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
 from ottla.log.files.clock cimport Clock
 from ottla.log.files.open_files cimport OpenFiles
@@ -46,6 +46,5 @@ cdef class ReadableLog:
     cdef int64_t forgotten_ms(self) except? -1
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
                        int64_t upto_offset, bint patient)
-    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=*) except -1
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1

@@ -10,7 +10,7 @@ when they are needed. This makes a start with 100,000 partitions a matter of sec
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from ottla.log.files.index_file import RebuildNeeded
-from ottla.log.files.names import COPIED_GAPS, PARTITION_METADATA
+from ottla.log.files.names import PARTITION_METADATA
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.snapshots import SnapshotFiles
 from ottla.log.files.transaction_index import ENTRY, TransactionIndex
@@ -29,20 +29,8 @@ from ottla.wire.errors import CorruptMessage, FencedLeaderEpoch, OffsetOutOfRang
 cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
 
-cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
-    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
-    leader's log was compacted."""
-    cdef const uint8_t *end = data + size
-    while data < end:
-        if fields.base_offset(data) > offset:
-            return True
-        offset = fields.last_offset(data) + 1
-        data += fields.total_size(data)
-    return False
-
-
 cdef class ReadableLog:
-    """A log's state, and every query on it. `PartitionLog` adds what changes a log."""
+    """A log's state, and every query on it. What it holds is changed by its subclasses only."""
 
     def __init__(self, disk, clock, str directory, config, OpenFiles open_files,
                  bytes topic_id=None):
@@ -311,10 +299,6 @@ cdef class ReadableLog:
         self.wake(patient)
         return self._epochs.end_offset(epoch, self.log_end_offset)
 
-    def assign_epoch_start(self, epoch):
-        """Begins a leader epoch at the log's end. Must be called before its first append."""
-        self.begin_epoch(epoch)
-
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
@@ -325,22 +309,6 @@ cdef class ReadableLog:
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
         assert self._epochs.latest >= self.latest_epoch, "leader epochs never fall"
         self.latest_epoch = self._epochs.latest
-        return 0
-
-    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
-        to be copied to the end. Raises OSError.
-
-        A segment may begin with such a gap, which nothing inside the log vouches for; the topic's
-        settings do not either, once it is not compacted any more.
-        """
-        if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
-            return 0
-        path = f"{self.directory}/{COPIED_GAPS}"
-        self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
-        self.unflushed.note_file(path)      # durable with the batches
-        self.unflushed.note_directory(self.directory)
-        self.copied_gaps = True
         return 0
 
     # Transactions

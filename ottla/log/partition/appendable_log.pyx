@@ -1,0 +1,325 @@
+"""One partition's log as writers see it: append, roll, flush. Its end moves forward only.
+
+Everything that is acknowledged went through `append` or `append_run`, whose write is complete when
+they return; what a power cut may take back is at `recovery_point` and above. Only the thread of the
+loop calls a log, except for `FlushTask.run`.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from ottla.log.files.disk import is_passing
+from ottla.log.files.flush import run_all
+from ottla.log.files.names import COPIED_GAPS, PARTITION_METADATA, partition_metadata
+from ottla.log.partition.chain cimport SegmentChain
+from ottla.log.partition.follower_batches cimport checked_batches, run_in_segment
+from ottla.log.partition.readable_log cimport ReadableLog
+from ottla.log.partition.segment cimport Segment
+cimport ottla.wire.batch as fields
+from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
+
+
+cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
+    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
+    leader's log was compacted."""
+    cdef const uint8_t *end = data + size
+    while data < end:
+        if fields.base_offset(data) > offset:
+            return True
+        offset = fields.last_offset(data) + 1
+        data += fields.total_size(data)
+    return False
+
+
+cdef class AppendableLog(ReadableLog):
+    """A log that grows. `PartitionLog` adds what takes something away from it."""
+
+    def assign_epoch_start(self, epoch):
+        """Begins a leader epoch at the log's end. Must be called before its first append."""
+        self.begin_epoch(epoch)
+
+    # Append
+
+    cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2:
+        """Append one validated batch of a client or coordinator and return its base offset.
+
+        The base offset and the leader epoch are set in `batch`. A batch that repeats one of its
+        producer's last five returns the base offset of that one, and sets `duplicate`. Raises
+        StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
+        """
+        cdef int64_t first = self.log_end_offset, repeated
+        cdef int64_t last = first + fields.last_offset_delta(batch)
+        self.duplicate = False
+        if self.at_rest is not None:
+            self.wake()
+        if self.health.offline is not None:
+            self.health.check()
+        if fields.producer_id(batch) >= 0:
+            repeated = self._producers.check(batch)
+            if repeated >= 0:
+                self.duplicate = True
+                return repeated
+        try:
+            if leader_epoch != self.latest_epoch:
+                self.begin_epoch(leader_epoch)
+            fields.set_base_offset(batch, first)
+            fields.set_leader_epoch(batch, leader_epoch)
+            self.write(batch, size, last)
+        except StorageFailed:
+            self._producers.note_unwritten(batch)
+            raise
+        return first
+
+    cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Append whole batches of the leader's log unchanged, with one write per segment.
+
+        `checked_batches` has found them sound. Raises StorageFailed: what was written before the
+        failure is in; OffsetOutOfRange if the first one begins below the end of this log.
+        """
+        cdef Py_ssize_t taken, entries = 0
+        self.duplicate = False
+        self.wake()
+        self.health.check()
+        if fields.base_offset(data) < self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
+                f"at {fields.base_offset(data)}")
+        while size > 0:
+            try:
+                if self.chain.active is None or self.chain.must_roll(
+                        data, fields.total_size(data), fields.last_offset(data)):
+                    self.start_segment()
+                taken = run_in_segment(self.chain, data, size, &entries)
+                self.note_gaps(data, taken)
+                self.chain.active.append_run(data, taken, entries)
+            except OSError as error:
+                self.take_back(error)
+            self.note_run(data, taken)
+            data += taken
+            size -= taken
+        return 0
+
+    cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
+        to be copied to the end. Raises OSError.
+
+        A segment may begin with such a gap, which nothing inside the log vouches for; the topic's
+        settings do not either, once it is not compacted any more.
+        """
+        if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
+            return 0
+        path = f"{self.directory}/{COPIED_GAPS}"
+        self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
+        self.unflushed.note_file(path)      # durable with the batches
+        self.unflushed.note_directory(self.directory)
+        self.copied_gaps = True
+        return 0
+
+    cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1:
+        """What follows from batches that were written: epochs, the log's end, producers."""
+        cdef const uint8_t *batch = data
+        cdef tuple aborted
+        while batch < data + size:
+            if fields.leader_epoch(batch) != self.latest_epoch:
+                self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
+            assert fields.base_offset(batch) >= self.log_end_offset, "offsets ascend"
+            self.log_end_offset = fields.last_offset(batch) + 1
+            if fields.producer_id(batch) >= 0:
+                aborted = self._producers.update(batch, fields.total_size(batch))
+                if aborted is not None:
+                    self.note_aborted(aborted)
+            batch += fields.total_size(batch)
+        assert self.chain.active.end_offset == self.log_end_offset
+        self.changed = True
+        return 0
+
+    cdef int write(self, const uint8_t *batch, Py_ssize_t size, int64_t last_offset) except -1:
+        cdef SegmentChain chain = self.chain
+        cdef tuple aborted
+        try:
+            if chain.active is None or chain.must_roll(batch, size, last_offset):
+                self.start_segment()
+            chain.active.append(batch, size)
+        except OSError as error:
+            self.take_back(error)
+        assert last_offset >= self.log_end_offset and chain.active.end_offset == last_offset + 1
+        self.log_end_offset = last_offset + 1
+        self.changed = True
+        if fields.producer_id(batch) >= 0:
+            aborted = self._producers.update(batch, size)
+            if aborted is not None:
+                self.note_aborted(aborted)
+        return 0
+
+    cdef int take_back(self, error) except -1:
+        """Undo a write that failed, and raise StorageFailed."""
+        try:
+            if self.chain.active is not None:
+                self.chain.active.undo()
+        except OSError as second:
+            self.fail(f"after a failed write ({error}) the file could not be truncated: {second}")
+        self.health.refuse("a write failed", error)
+
+    def note_aborted(self, tuple aborted):
+        """Indexes the transaction aborted by the last batch, which is its marker."""
+        try:
+            self.chain.note_aborted(aborted)
+        except OSError as error:
+            if not is_passing(error):
+                self.health.fail_with("the transaction index could not be written", error)
+
+    def fail(self, reason):
+        """Takes the log offline for good: reads continue, nothing is written until a restart."""
+        self.health.fail(reason)
+
+    def end_before(self, damage):
+        """Notes that a sealed segment has changed: stops writes, and reads end before the fault."""
+        self.health.end_before(self.disk, damage)
+
+    def append_bytes(self, batch, leader_epoch):
+        """Append one validated batch and return its base offset; the argument is not modified."""
+        cdef bytearray copy = bytearray(batch)
+        cdef uint8_t[::1] view = self.checked(copy)
+        return self.append(&view[0], view.shape[0], leader_epoch)
+
+    def append_run_bytes(self, const uint8_t[::1] data, int32_t leader_epoch):
+        """Append the whole batches at the start of `data`, as a follower of an epoch's leader does;
+        returns their bytes. Raises CorruptMessage, StorageFailed."""
+        cdef Py_ssize_t size = checked_batches(
+            &data[0], data.shape[0], self.log_end_offset, self.latest_epoch, leader_epoch, False)
+        if size:
+            self.append_run(&data[0], size)
+        return size
+
+    cdef checked(self, bytearray batch):
+        cdef const uint8_t[::1] view = batch
+        if view.shape[0] < fields.HEADER_SIZE or fields.total_size(&view[0]) != view.shape[0]:
+            raise CorruptMessage(f"{len(batch)} bytes are not one record batch")
+        return batch
+
+    # Roll
+
+    def roll(self):
+        """Ends the active segment, if it has records, and begins the next. Raises StorageFailed."""
+        self.wake()
+        self.health.check()
+        if self.chain.active is None or not self.chain.active.size:
+            return
+        try:
+            self.start_segment()
+        except OSError as error:
+            self.health.refuse("a new segment could not be created", error)
+
+    cpdef int start_segment(self, bint discards=False) except -1:
+        """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
+
+        `discards`: the segment that ends is about to be deleted, so on a full disk nothing is
+        written for it. Without space for a snapshot, its producers are forgotten after a kill.
+        """
+        cdef Segment ended = self.chain.active
+        if ended is None:
+            self.make_directory()
+        elif ended.size:
+            try:
+                self.chain.seal_active()
+                self.write_snapshot()
+            except OSError as error:
+                if not (discards and is_passing(error)):
+                    raise
+                self.replace_snapshots()
+        assert ended is None or ended.end_offset == self.log_end_offset
+        self.chain.begin(self.log_end_offset)
+        if ended is not None and ended.size:
+            self.unflushed.note_sealed(ended)
+        self.changed = True
+        self.unflushed.note_directory(self.directory)
+        return 0
+
+    cdef int make_directory(self) except -1:
+        """Creates the partition's directory and the file with its topic id."""
+        self.disk.makedirs(self.directory)
+        self.unflushed.note_names(self.directory)
+        if self.topic_id is not None:
+            # The flush that makes the first record durable syncs this too.
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            self.disk.write_and_rename(path, partition_metadata(self.topic_id))
+            self.unflushed.note_file(path)
+        return 0
+
+    def remove_expired_producers(self):
+        """Forgets producers that have written nothing for producer.id.expiration.ms."""
+        return 0 if self.at_rest is not None else self._producers.remove_expired(
+            self.clock.now_ms(), self.config.producer_id_expiration_ms)
+
+    def write_snapshot(self):
+        """Writes a snapshot of the producers at the log's end. Raises OSError."""
+        path = self.snapshots.write(self.directory, self.log_end_offset, self._producers)
+        # Compaction may drop a marker once it is flushed: an older snapshot, which a power cut
+        # would bring back, has its transaction as open.
+        self.unflushed.note_file(path)
+
+    cdef int replace_snapshots(self) except -1:
+        """Replaces the older snapshots by a new one, if there is space for it.
+
+        After the records following them are gone, the old snapshots are outdated: no knowledge of a
+        producer is better than wrong knowledge.
+        """
+        for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
+            self.disk.unlink(path)
+        try:
+            self.write_snapshot()
+        except OSError as error:
+            if not is_passing(error):
+                raise
+
+    cdef bint has_sealed(self) noexcept:
+        """Whether a segment has ended that is not durable yet."""
+        return self.unflushed is not None and len(self.unflushed.sealed) > 0
+
+    # Flush
+
+    def begin_flush(self, by_file_system=False):
+        """What to sync to make everything appended so far durable; None if there is nothing.
+
+        `by_file_system`: the flush is for many logs, so no files are opened (`flush.run_all`).
+        """
+        self.health.check()
+        if self.at_rest is not None:
+            return None
+        try:
+            return self.unflushed.begin(
+                self.disk, self.chain, self._epochs, self.log_end_offset, by_file_system)
+        except OSError as error:
+            self.health.refuse("its files could not be opened for a flush", error)
+
+    def end_flush(self, task):
+        """Moves the recovery point after `task.run()`. Raises StorageFailed if that failed."""
+        if self.unflushed is None or not self.unflushed.knows(task):
+            # the partition was moved, and is durable in its new directory
+            return
+        if task.error is not None:
+            self.fail(f"a flush failed: {task.error}")
+        if self.health.offline is not None:
+            self.unflushed.give_up(task)
+        self.health.check()
+        self.unflushed.end(task, self._epochs, self.clock.monotonic_ms())
+        self.check_offsets()
+
+    @property
+    def flushing(self):
+        """Whether a flush is under way that has to end before a later one is effective."""
+        return self.unflushed is not None and bool(self.unflushed.tasks)
+
+    def flush_due(self, now_ms):
+        """Whether flush.ms has passed since the last flush, and something is not durable.
+
+        `now_ms` is the clock's `monotonic_ms`.
+        """
+        return (self.durable_offset() < self.log_end_offset and self.health.offline is None
+                and now_ms - self.unflushed.flushed_ms >= self.config.flush_ms)
+
+    def flush(self):
+        """Makes everything appended so far durable. Blocks. Raises StorageFailed."""
+        task = self.begin_flush(self.flushing)
+        if task is not None:
+            run_all(self.disk, self.directory, [task])
+            self.end_flush(task)

@@ -90,7 +90,12 @@ class BrokerContext:
         wrong = isinstance(error, CorruptMessage) or (
             refused and partition.log.health.replaceable
         )
-        if wrong and self.check_segment is not None:
+        if wrong:
+            self.check(partition, offset)
+
+    def check(self, partition: Partition, offset: int) -> None:
+        """Have a segment checked, once housekeeping has begun."""
+        if self.check_segment is not None:
             self.check_segment(partition, offset)
 
     def doubt_file(self, path: str, error: Exception) -> None:
@@ -104,7 +109,7 @@ class BrokerContext:
     def __post_init__(self) -> None:
         self.producer_ids = ProducerIds(self)
         self.notes = Notes(self.clock.monotonic)
-        self.histories = Histories(self)
+        self.histories = Histories(self.node_id, self.clock)
         config = self.config
         self.departed = DepartedBrokers(self.clock, config.ottla_unavailable_broker_listed_ms)
         self.connection_rates = ConnectionRates(config)

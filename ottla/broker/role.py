@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.elections import Ends, Key
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.coordination.coordinators import Coordinators
     from ottla.broker.coordination.marker_sender import MarkerSender
     from ottla.broker.coordination.transaction_verifier import TransactionVerifier
     from ottla.broker.request_context import RequestContext
+    from ottla.broker.settings.config import BrokerConfig
     from ottla.replication.controller.features import Levels
     from ottla.replication.metadata import BrokerImage, MetadataImage
+    from ottla.replication.replicas import Replicas
     from ottla.replication.throttle import Throttle
     from ottla.wire.structs import Message
 
@@ -25,8 +27,8 @@ class Role(Protocol):
     """The questions that the parts of a broker have about its cluster."""
 
     @property
-    def in_cluster(self) -> bool:
-        """Whether other brokers may come, for rules that differ because of that."""
+    def replicated(self) -> bool:
+        """Whether another broker may take over what this one leads."""
 
     @property
     def listener(self) -> str | None:
@@ -73,13 +75,22 @@ class Role(Protocol):
     def brokers(self, image: MetadataImage) -> Iterator[BrokerImage]:
         """The brokers that serve."""
 
+    def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
+        """The replication factor of a topic for which a setting wants this one."""
+
+    def without_leader(self, counted: int, replicas: Replicas) -> int:
+        """The number of partitions that nobody leads; `counted` of them are so by the image."""
+
+    def checkpoint_ms(self, config: BrokerConfig) -> int:
+        """How often recovery points and high watermarks are written."""
+
     def supported_features(self) -> Mapping[int, Levels] | None:
         """The levels of features that each broker supports; None if there is only this one."""
 
-    def verifier(self, broker: BrokerContext) -> TransactionVerifier | None:
+    def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
         """What verifies transactions with their coordinators; None if all are here."""
 
-    def marker_sender(self, broker: BrokerContext) -> MarkerSender | None:
+    def marker_sender(self) -> MarkerSender | None:
         """What sends markers to the leaders of other partitions; None if all are led here."""
 
     def compare_space(self) -> None:
@@ -115,7 +126,7 @@ class Alone:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.in_cluster, self.unclean_elections = False, 0
+        self.replicated, self.unclean_elections = False, 0
         self.listener: str | None = None
         self.leader_throttle: Throttle | None = None
 
@@ -160,15 +171,27 @@ class Alone:
         """Itself, once it is registered."""
         return (each for each in image.brokers.values() if each.node_id == self.node_id)
 
+    def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
+        """At most the number of brokers: no others will come."""
+        return min(wanted, max(len(image.brokers), 1))
+
+    def without_leader(self, counted: int, replicas: Replicas) -> int:
+        """Those whose log directory has failed: the image does not say so."""
+        return len(replicas.offline)
+
+    def checkpoint_ms(self, config: BrokerConfig) -> int:
+        """As often as recovery points need it."""
+        return config.log_flush_offset_checkpoint_interval_ms
+
     def supported_features(self) -> Mapping[int, Levels] | None:
         """This broker's own levels count."""
         return None
 
-    def verifier(self, broker: BrokerContext) -> TransactionVerifier | None:
+    def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
         """All coordinators are here."""
         return None
 
-    def marker_sender(self, broker: BrokerContext) -> MarkerSender | None:
+    def marker_sender(self) -> MarkerSender | None:
         """All partitions are led here."""
         return None
 

@@ -200,9 +200,7 @@ class Server:
                 self.broker, member, isr_changes, self.network,
                 lambda: self.security[config.inter_broker_listener()], loop,
             )
-            history = self.broker.histories.partitions
-            isr_changes.removal_asked = history.asks_for_removal
-            following += [history.follow, role.reports.follow]
+            following += [self.broker.histories.partitions.follow, role.reports.follow]
         self.broker.security = self.security
         self._authorize()
         if config.delegation_token_secret_key is not None:
@@ -398,7 +396,7 @@ class Server:
         self.coordinators.let_go_of(self.replicas.offline)
         if all(directory.offline is not None for directory in self.storage.directories):
             self._fail_after_report(f"the last log directory has failed: {path}: {reason}")
-        elif not self.broker.role.in_cluster and self.storage.homes[METADATA, 0].path == path:
+        elif self.member is None and self.storage.homes[METADATA, 0].path == path:
             self._fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:

@@ -65,17 +65,13 @@ def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults
 def attainable_factor(
     broker: BrokerContext, setting: str, wanted: int, image: MetadataImage
 ) -> int:
-    """The replication factor of a setting; without a cluster the number of brokers if that is
-    smaller. In a cluster those that are missing will come: a topic that was created without them
-    would keep too few replicas, and be lost with one machine (KIP-115)."""
-    there = max(len(image.brokers), 1)
-    if wanted <= there or broker.role.in_cluster:
-        return wanted
+    """The replication factor of a setting, as far as it can be attained (`Role`)."""
+    factor = broker.role.attainable_factor(wanted, image)
     warned = broker.kept.warned_of_factors
-    if (setting, there) not in warned:
-        warned.add((setting, there))
-        log.warning("%s=%d is more than the number of brokers, %d", setting, wanted, there)
-    return there
+    if factor < wanted and (setting, factor) not in warned:
+        warned.add((setting, factor))
+        log.warning("%s=%d is more than the number of brokers, %d", setting, wanted, factor)
+    return factor
 
 
 def is_internal(name: str) -> bool:

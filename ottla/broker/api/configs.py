@@ -370,12 +370,13 @@ async def _forget_eligible(
 async def _decide(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
 ) -> Errors:
-    if not validate_only and context.broker.role.in_cluster:
+    several_replicas = context.broker.role.replicated and not validate_only
+    if several_replicas:
         await _forget_eligible(context, alterations, rules)
     found: Errors = await context.broker.metadata_log.decide_each(
         for_each(alterations), alter_configs.steps, alterations, rules, validate_only
     )
-    if not validate_only and context.broker.role.in_cluster:
+    if several_replicas:
         await _complete_reassignments(context, alterations, found)
     return found
 

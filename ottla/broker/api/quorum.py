@@ -113,8 +113,6 @@ async def _metadata_partition(
 
 def _away(broker: BrokerContext, version: int) -> list[DescribeQuorumResponse.ReplicaState]:
     """The brokers that are away, unless they were unregistered."""
-    if not broker.role.in_cluster:
-        return []
     seen, began_ms = broker.departed.seen, broker.departed.began_ms
     return [
         _replica(broker, version, node, -1, seen[node].at_ms) if node in seen

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.broker.context import BrokerContext
+    from ottla.broker.coordination.coordinators import Coordinators
     from ottla.broker.coordination.marker_sender import MarkerSender
     from ottla.broker.coordination.transaction_verifier import TransactionVerifier
     from ottla.broker.security.listener_security import ListenerSecurity
     from ottla.replication.controller.features import Levels
     from ottla.replication.metadata import BrokerImage
+    from ottla.replication.replicas import Replicas
 
 
 def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordination:
@@ -87,7 +89,7 @@ class Clustered:
         isr_changes: IsrChanges, reports: DirectoryReports,
     ) -> None:
         self.member, self.peers, self.forwarding = member, peers, forwarding
-        self.in_cluster = True
+        self.replicated = True
         self.listener: str | None = listener
         self.fetchers, self.ends = fetchers, ends
         self.leader_throttle: Throttle | None = leader_throttle
@@ -151,21 +153,39 @@ class Clustered:
         if self.member.broker_epoch >= 0:
             await self.reports.settled()
 
+    def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
+        """What is wanted. Brokers that are missing will come: a topic that was created without them
+        would keep too few replicas, and be lost with one machine (KIP-115)."""
+        return wanted
+
+    def without_leader(self, counted: int, replicas: Replicas) -> int:
+        """As counted: the image knows of failed log directories."""
+        return counted
+
+    def checkpoint_ms(self, config: BrokerConfig) -> int:
+        """As often as either of them needs it."""
+        return min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.replica_high_watermark_checkpoint_interval_ms,
+        )
+
     def supported_features(self) -> Mapping[int, Levels] | None:
         """The levels that brokers have registered."""
         return self.member.controller.features
 
-    def verifier(self, broker: BrokerContext) -> TransactionVerifier | None:
+    def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
         """One that asks the coordinators."""
         from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 
-        return TransactionVerifier(broker, self.peers)
+        return TransactionVerifier(
+            self.member.node_id, self.member.metadata, coordinators, self.peers
+        )
 
-    def marker_sender(self, broker: BrokerContext) -> MarkerSender | None:
+    def marker_sender(self) -> MarkerSender | None:
         """One that asks the leaders."""
         from ottla.broker.coordination.marker_sender import MarkerSender
 
-        return MarkerSender(broker, self.peers)
+        return MarkerSender(self.member.metadata, self.peers)
 
     def fetch_requests(self) -> dict[int, int]:
         """The requests that were sent to each leader."""
@@ -202,6 +222,7 @@ def connect_peers(
     peers = Peers(
         member.node_id, lambda: metadata.image, listener,
         network or SecuredNetwork(loop, broker.workers, security, f"broker-{member.node_id}"), loop,
+        member.controller.refused,
     )
     forwarding = member.forwarding = Forwarding(
         peers,
@@ -223,17 +244,23 @@ def connect_peers(
     ends = LogEnds(peers, replicas, member.node_id)
     role = broker.role = Clustered(
         member, listener, peers, forwarding, fetchers, leader_throttle, ends,
-        isr_changes, DirectoryReports(broker, fetchers, lambda: member.broker_epoch, loop),
+        isr_changes,
+        DirectoryReports(
+            member.node_id, metadata, replicas, fetchers, forwarding,
+            lambda: member.broker_epoch, loop,
+        ),
     )
     replicas.roles_changed = fetchers.changed
     replicas.offline_changed = role.reports.look
-    isr_changes.start(broker, fetchers, lambda: member.broker_epoch)
+    isr_changes.start(
+        metadata, replicas, broker.flusher, forwarding, fetchers, lambda: member.broker_epoch,
+        broker.check, broker.histories.partitions.asks_for_removal,
+    )
     member.controller.elections = Elections(
         metadata, ends, TopicConfig(config.topic_defaults()).unclean_leader_election_enable, loop,
     )
     # Before the replicas: fetches for newly followed partitions carry the newest epoch.
     metadata.subscribe(fetchers.follow)
     metadata.subscribe(peers.follow)
-    peers.on_refused = member.controller.refused
     member.controller.brokers_changed = peers.keep
     return role

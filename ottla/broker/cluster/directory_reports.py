@@ -28,8 +28,10 @@ from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.peers.envelopes import Forwarding
     from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+    from ottla.replication.replicas import Replicas
 
 log = logging.getLogger("ottla.directories")
 
@@ -46,10 +48,11 @@ class DirectoryReports:
     """The reports of one broker; `broker_epoch` is this process's, -1 while it has none."""
 
     def __init__(
-        self, broker: BrokerContext, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
+        self, node_id: int, metadata: Metadata, replicas: Replicas, fetchers: ReplicaFetchers,
+        forwarding: Forwarding, broker_epoch: Callable[[], int], loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.broker, self.fetchers = broker, fetchers
+        self.node_id, self.metadata, self.replicas = node_id, metadata, replicas
+        self.fetchers, self.forwarding = fetchers, forwarding
         self.broker_epoch, self.loop = broker_epoch, loop
         self.marked: set[Key] = set()
         """Replicas of this broker that the image has as offline."""
@@ -58,7 +61,7 @@ class DirectoryReports:
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """The image has changed, and the replicas have followed it."""
-        node_id = self.broker.node_id
+        node_id = self.node_id
         for name in topics:
             self.marked -= {(name, index) for index in range(len(_states(old, name)))}
             self.marked |= {
@@ -69,7 +72,7 @@ class DirectoryReports:
 
     def look(self) -> None:
         """A log directory has failed, a log could be opened after all, or is damaged."""
-        replicas = self.broker.replicas
+        replicas = self.replicas
         some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:
             self.task = self.loop.create_task(self._send())
@@ -88,20 +91,20 @@ class DirectoryReports:
 
     def _repair(self, key: Key) -> None:
         """Put what is damaged aside, if the image has another leader and this replica nowhere."""
-        broker, image = self.broker, self.broker.image
-        partition, states = broker.replicas.partition(*key), _states(image, key[0])
-        unreadable = key in broker.replicas.unreadable
+        replicas, image = self.replicas, self.metadata.image
+        partition, states = replicas.partition(*key), _states(image, key[0])
+        unreadable = key in replicas.unreadable
         if partition is None or key[1] >= len(states) or not (partition.damaged or unreadable):
             return
         state = states[key[1]]
-        counts = broker.node_id in state.isr or not partition.role.following
+        counts = self.node_id in state.isr or not partition.role.following
         if counts or partition.leader_id != state.leader or state.leader not in image.brokers:
             return
         try:
             if unreadable:
-                broker.replicas.replace_unreadable(key, image)
+                replicas.replace_unreadable(key, image)
                 return
-            broker.replicas.repair(partition)
+            replicas.repair(partition)
         except StorageFailed as error:
             log.error("%r stays damaged: %s", partition, error)
             return
@@ -110,21 +113,21 @@ class DirectoryReports:
     def _replaceable(self, key: Key) -> bool:
         """Whether another replica, which stays, has everything committed of a partition that takes
         no writes here."""
-        image, states = self.broker.image, _states(self.broker.image, key[0])
+        image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
         state = states[key[1]]
-        away = {self.broker.node_id, *image.leaving}
+        away = {self.node_id, *image.leaving}
         others = [node for node in state.isr if node not in away]
         return bool(trusted(state, available(image, state, others)))
 
     def _only(self, key: Key) -> bool:
         """Whether nobody leads this replica's partition, as no other one is in sync."""
-        states = _states(self.broker.image, key[0])
+        states = _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
         leader, isr = states[key[1]].leader, states[key[1]].isr
-        return leader == NO_LEADER and self.broker.node_id in isr and not self._replaceable(key)
+        return leader == NO_LEADER and self.node_id in isr and not self._replaceable(key)
 
     async def _send(self) -> None:
         await asyncio.sleep(0)                      # the image of this turn is in place
@@ -147,13 +150,13 @@ class DirectoryReports:
             self.task = None
 
     async def _seen(self, request: AssignReplicasToDirsRequest) -> None:
-        await self.broker.role.caught_up()
+        await self.forwarding.caught_up()
         if self._next() == request:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
         """The next report, once what the image allows is repaired."""
-        replicas = self.broker.replicas
+        replicas = self.replicas
         for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:
             self._repair(key)
         return self._request()
@@ -161,7 +164,7 @@ class DirectoryReports:
     def _request(self) -> AssignReplicasToDirsRequest | None:
         """A request for the replicas that are in another state than in the image; None if there are
         none."""
-        image, replicas, epoch = self.broker.image, self.broker.replicas, self.broker_epoch()
+        image, replicas, epoch = self.metadata.image, self.replicas, self.broker_epoch()
         if epoch < 0:
             return None
         refusing = replicas.damaged.keys() | {(each.topic, each.index) for each in replicas.full()}
@@ -169,7 +172,7 @@ class DirectoryReports:
         lost = [
             key for key in sorted((replicas.offline | replaceable) - self.marked)
             if key[1] < len(_states(image, key[0]))
-            and self.broker.node_id in _states(image, key[0])[key[1]].replicas
+            and self.node_id in _states(image, key[0])[key[1]].replicas
         ]
         working = self.marked - replicas.offline
         found = sorted((working - refusing) | {key for key in working if self._only(key)})
@@ -177,7 +180,7 @@ class DirectoryReports:
             return None
         made = AssignReplicasToDirsRequest.Directory
         return AssignReplicasToDirsRequest(
-            broker_id=self.broker.node_id,
+            broker_id=self.node_id,
             broker_epoch=epoch,
             directories=[
                 made(id=directory_id, topics=_by_topic(image, keys[:PARTITIONS_MAX]))
@@ -186,16 +189,15 @@ class DirectoryReports:
         )
 
     async def _ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-        broker = self.broker
         for directory in request.directories:
             log.info(
                 "%d replicas are %s in log directories that take writes",
                 sum(len(topic.partitions) for topic in directory.topics),
                 "not" if directory.id == LOST else "again",
             )
-        if broker.role.decides():
-            return await broker.metadata_log.decide(assign_replicas, request)
-        answer: AssignReplicasToDirsResponse = await broker.role.ask(
+        if self.forwarding.deciding():
+            return await self.metadata.decide(assign_replicas, request)
+        answer: AssignReplicasToDirsResponse = await self.forwarding.ask(
             request, VERSION, ATTEMPT_SECONDS
         )
         return answer

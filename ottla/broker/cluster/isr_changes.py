@@ -27,8 +27,11 @@ from ottla.wire.marks import reached
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.peers.envelopes import Forwarding
     from ottla.broker.peers.replica_fetchers import ReplicaFetchers
+    from ottla.broker.threads.flusher import Flusher
+    from ottla.replication.replicas import Replicas
 
 log = logging.getLogger("ottla.isr")
 
@@ -51,18 +54,22 @@ class IsrChanges:
     def __init__(self, node_id: int, lag_ms: int, loop: asyncio.AbstractEventLoop) -> None:
         self.node_id, self.lag_ms, self.loop = node_id, lag_ms, loop
         self.image = MetadataImage.empty()
-        self.removal_asked: Callable[[Partition, Collection[int]], None] = lambda *asked: None
-        """Called with a partition and the followers whose removal the controller is asked for."""
         self.due: dict[Partition, None] = {}
         self.task: asyncio.Task[None] | None = None
         self.sweeping: asyncio.Task[None] | None = None
 
     def start(
-        self, broker: BrokerContext, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int]
+        self, metadata: Metadata, replicas: Replicas, flusher: Flusher,
+        forwarding: Forwarding, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int],
+        check: Callable[[Partition, int], None],
+        removal_asked: Callable[[Partition, Collection[int]], None],
     ) -> None:
-        """Begin to check for lagging followers; `broker_epoch` is this process's, -1 while it has
-        none."""
-        self.broker, self.fetchers, self.broker_epoch = broker, fetchers, broker_epoch
+        """Begin to check for lagging followers. `broker_epoch` is this process's, -1 while it has
+        none; `check` has a segment checked that a follower cannot read; `removal_asked` is called
+        with a partition and the followers whose removal the controller is asked for."""
+        self.metadata, self.replicas, self.flusher = metadata, replicas, flusher
+        self.forwarding, self.fetchers, self.broker_epoch = forwarding, fetchers, broker_epoch
+        self.check, self.removal_asked = check, removal_asked
         self.sweeping = self.loop.create_task(lasting(self._sweep))
         if self.due:
             self._send_soon()
@@ -92,7 +99,7 @@ class IsrChanges:
 
     def flush(self, partition: Partition) -> None:
         """Acknowledgements or its next fetch wait for a partition's flush."""
-        self.broker.flusher.want(partition)
+        self.flusher.want(partition)
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""
@@ -109,8 +116,7 @@ class IsrChanges:
 
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower has asked for the records at an offset for seconds."""
-        if self.broker.check_segment is not None:
-            self.broker.check_segment(partition, offset)
+        self.check(partition, offset)
 
     # Requests to the controller
 
@@ -119,11 +125,11 @@ class IsrChanges:
         while True:
             await asyncio.sleep(max(0.05, self.lag_ms / 2000))
             slices = Slices()
-            for partition in self.broker.replicas:
+            for partition in self.replicas:
                 if partition.role.replicated and partition.led_here:
                     self.due[partition] = None
                 if partition.damaged:               # found when its files were read
-                    self.broker.replicas.note_damage(partition)
+                    self.replicas.note_damage(partition)
                 if slices.over:
                     await slices.pause()
             if self.due:
@@ -206,10 +212,11 @@ class IsrChanges:
         )
 
     async def _ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        broker = self.broker
-        if broker.role.decides():
-            return await broker.metadata_log.decide(alter_partitions, request)
-        answer: AlterPartitionResponse = await broker.role.ask(request, VERSION, ATTEMPT_SECONDS)
+        if self.forwarding.deciding():
+            return await self.metadata.decide(alter_partitions, request)
+        answer: AlterPartitionResponse = await self.forwarding.ask(
+            request, VERSION, ATTEMPT_SECONDS
+        )
         return answer
 
     def _after(self, rows: list[Row], answer: AlterPartitionResponse) -> list[Row]:

@@ -43,6 +43,7 @@ class ProducerIds:
         self.block: Iterator[int] = iter(())
         self.ahead: range | None = None
         """The next block."""
+        self.keeps_ahead = False
         self.refilling: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
         """Requests the next block until there is one."""
@@ -55,13 +56,17 @@ class ProducerIds:
                 return producer_id
             if self.ahead is not None:
                 self.block, self.ahead = iter(self.ahead), None
-                self.keep_ahead()
+                self._request_ahead()
             else:
                 await self._refilled()
 
     def keep_ahead(self) -> None:
-        """Request the next block until there is one, where a controller may have to give it."""
-        if self.keeping is None and self.broker.role.in_cluster:
+        """From now on, have the next block before it is needed."""
+        self.keeps_ahead = True
+        self._request_ahead()
+
+    def _request_ahead(self) -> None:
+        if self.keeps_ahead and self.keeping is None:
             self.keeping = asyncio.create_task(self._keep_ahead())
             self.keeping.add_done_callback(retrieved)
 

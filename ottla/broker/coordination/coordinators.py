@@ -30,7 +30,7 @@ class Coordinators:
     def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
         self.broker, self.loop = broker, loop
         self.image = MetadataImage.empty()
-        self.verifier = broker.role.verifier(broker)
+        self.verifier = broker.role.verifier(self)
 
     @cached_property
     def groups(self) -> GroupCoordinator:

@@ -58,7 +58,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
         self.runtime = Runtime(
             settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
             self.wake, self.view, loop.call_soon,
-            replicated=broker.role.in_cluster,
+            replicated=broker.role.replicated,
         )
         self.runtime.lost, self.runtime.encode = self.reload, self.encode
 

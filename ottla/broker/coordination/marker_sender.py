@@ -18,7 +18,7 @@ from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
 from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
 
 log = logging.getLogger("ottla.groups")
 
@@ -36,8 +36,8 @@ Item = tuple[TopicIndex, TransactionMarker, MarkerWritten]
 class MarkerSender:
     """Asks leaders to write markers. Each marker's `written` is called once, with the outcome."""
 
-    def __init__(self, broker: BrokerContext, peers: Peers) -> None:
-        self.broker, self.peers = broker, peers
+    def __init__(self, metadata: Metadata, peers: Peers) -> None:
+        self.metadata, self.peers = metadata, peers
         self.waiting: dict[int, list[Item]] = {}
         self.sending: dict[int, asyncio.Task[None]] = {}
 
@@ -99,7 +99,7 @@ class MarkerSender:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # The leader's metadata may be older than the topic. Only a topic that is deleted, as
             # far as this broker knows, needs no marker.
-            known = self.broker.image.topics.get(topic)
+            known = self.metadata.image.topics.get(topic)
             if known is not None and index < len(known.partitions):
                 return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
         text = f"broker {leader} refuses a marker with code {code}"

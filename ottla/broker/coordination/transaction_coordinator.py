@@ -47,9 +47,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.groups = groups
         self.runtime = TransactionRuntime(
             settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake,
-            replicated=broker.role.in_cluster,
+            replicated=broker.role.replicated,
         )
-        self.sender = broker.role.marker_sender(broker)
+        self.sender = broker.role.marker_sender()
         self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:

@@ -24,7 +24,8 @@ from ottla.wire.marks import reached
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.coordination.coordinators import Coordinators
 
 LANE = "transactions"
 VERIFY_VERSION, ADD_VERSION = 4, 5
@@ -52,16 +53,19 @@ Refusals = dict[TopicIndex, ProtocolError]
 class TransactionVerifier:
     """Verifies batches with coordinators on other brokers."""
 
-    def __init__(self, broker: BrokerContext, peers: Peers) -> None:
-        self.broker, self.peers = broker, peers
+    def __init__(
+        self, node_id: int, metadata: Metadata, coordinators: Coordinators, peers: Peers
+    ) -> None:
+        self.node_id, self.metadata = node_id, metadata
+        self.coordinators, self.peers = coordinators, peers
 
     def elsewhere(self, transactional_id: str | None) -> int | None:
         """The node that coordinates a transactional id, -1 if there is none; None for this node."""
-        topic = self.broker.image.topics.get(TRANSACTION_TOPIC)
+        topic = self.metadata.image.topics.get(TRANSACTION_TOPIC)
         if not transactional_id or topic is None:
             return None
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
-        return None if leader == self.broker.node_id else leader
+        return None if leader == self.node_id else leader
 
     def ask(
         self,
@@ -101,7 +105,7 @@ class TransactionVerifier:
     ) -> asyncio.Future[Verdicts] | None:
         """Ask this broker's own coordinator; None where it permits everything at once."""
         guards = self.guards(transactional_id, producer, partitions)
-        coordinator = self.broker.coordinators.transactions
+        coordinator = self.coordinators.transactions
         asked = [(each.topic, each.index) for each in partitions]
         answer = coordinator.verify(transactional_id, producer, asked)
         if answer.done() and not answer.exception() and not answer.result() and not any(
@@ -127,7 +131,7 @@ class TransactionVerifier:
         return {each: _guard(each, transactional_id, producer, epoch) for each in partitions}
 
     def _coordinator_epoch(self, transactional_id: str) -> int:
-        image = self.broker.image
+        image = self.metadata.image
         topic = image.topics.get(TRANSACTION_TOPIC)
         if topic is None or not transactional_id:
             return -1

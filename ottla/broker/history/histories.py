@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from ottla.broker.history.lag_samples import LagSamples
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
     from ottla.broker.history.partition_history import PartitionHistory
+    from ottla.log.files.clock import Clock
 
 
 class Histories:
     """The memory of one broker."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, node_id: int, clock: Clock) -> None:
         self.samples = LagSamples()
-        self._node_id, self._clock = broker.node_id, broker.clock
+        self._node_id, self._clock = node_id, clock
 
     @cached_property
     def partitions(self) -> PartitionHistory:

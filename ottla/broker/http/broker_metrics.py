@@ -88,8 +88,7 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
     if controls:
         yield from _count_partitions(monitor, image)
         partitions, offline, imbalanced, moving = monitor.counted[1]
-    if not broker.role.in_cluster:
-        offline = len(broker.replicas.offline)
+    offline = broker.role.without_leader(offline, broker.replicas)
     live = len(image.brokers) or 1      # one that is alone is not in its image
     prefix = "kafka_controller_kafkacontroller_"
     for name, help_text, value in (

@@ -14,7 +14,7 @@ from ottla.broker.http.partition_rows import FIGURES, LED, Reading
 from ottla.replication.counters import COUNTED, PartitionCounters
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.replication.replicas import Replicas
 
 TRAFFIC: dict[str, tuple[str, str]] = {
     "messagesin": ("messages_in", "Records appended."),
@@ -76,11 +76,11 @@ class Found:
     among those that are gone.
     """
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, replicas: Replicas) -> None:
         self.gone = PartitionCounters()
-        self.gone.add(broker.replicas.gone)
-        self.leaving = [each for left in broker.replicas.leaving for each in left]
-        self.reading = Reading(broker.replicas.by_name)
+        self.gone.add(replicas.gone)
+        self.leaving = [each for left in replicas.leaving for each in left]
+        self.reading = Reading(replicas.by_name)
         self.rows, self.topics = self.reading.partitions, self.reading.topics
 
     def read(self) -> Iterator[str]:

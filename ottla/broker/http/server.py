@@ -169,7 +169,7 @@ def all_metrics(monitor: Monitor) -> Iterator[str]:
 
 
 def _pieces(monitor: Monitor) -> Iterator[str]:
-    found = Found(monitor.broker)
+    found = Found(monitor.broker.replicas)
     yield from found.read()
     yield from broker_metrics(monitor, found)
     yield from cluster_metrics(monitor, found)

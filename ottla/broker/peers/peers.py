@@ -61,12 +61,13 @@ class Peers:
         listener: str,
         network: Network,
         loop: BrokerLoop,
+        on_refused: Callable[[int], None] = lambda node_id: None,
     ) -> None:
         self.node_id, self.image, self.listener = node_id, image, listener
         self.network, self.loop = network, loop
         self.client_id = client_id_of(node_id)
         self.lines: dict[tuple[int, str], Line] = {}
-        self.on_refused: Callable[[int], None] | None = None
+        self.on_refused = on_refused
         """Called with a node whose kept connection broke and who refused two new ones: its
         process has ended."""
         self.kept: dict[int, asyncio.Task[None]] = {}
@@ -291,8 +292,7 @@ class Peers:
                 if not isinstance(error.__cause__, ConnectionRefusedError):
                     break
         else:
-            if self.on_refused is not None:
-                self.on_refused(node_id)
+            self.on_refused(node_id)
         await self._hold(node_id)
 
     def close(self) -> None:

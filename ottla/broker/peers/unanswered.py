@@ -40,12 +40,15 @@ class Deciding(Alone):
 
     def __init__(self, node_id: int, role: Role) -> None:
         super().__init__(node_id)
-        self.in_cluster, self.listener = role.in_cluster, role.listener
-        self.features = role.supported_features()
+        self.role, self.listener = role, role.listener
 
     def supported_features(self) -> Mapping[int, Levels] | None:
         """As the cluster's brokers have registered them."""
-        return self.features
+        return self.role.supported_features()
+
+    def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
+        """As in the cluster."""
+        return self.role.attainable_factor(wanted, image)
 
 
 async def unanswered(context: RequestContext, body: bytes, error: ProtocolError) -> Message:

@@ -21,10 +21,16 @@ from ottla.wire.errors import CorruptMessage, ProtocolError
 from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from collections.abc import Callable
+
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.broker.threads.workers import Workers
+    from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+    from ottla.log.files.clock import Clock
     from ottla.log.partition.partition_log import PartitionLog
     from ottla.log.partition.segment import Segment
     from ottla.replication.partition import Partition
+    from ottla.replication.replicas import Replicas
 
 log = logging.getLogger("ottla.cleaner")
 
@@ -35,8 +41,14 @@ SLICE_SECONDS = 0.0001
 class LogCleaner:
     """Compacts this broker's logs. `in_thread` runs blocking calls beside the loop."""
 
-    def __init__(self, broker: BrokerContext, storage: Storage, in_thread: InThread) -> None:
-        self.broker, self.storage, self.in_thread = broker, storage, in_thread
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, replicas: Replicas, storage: Storage,
+        workers: Workers, checkpoints: Checkpoints, in_thread: InThread,
+        doubt: Callable[[Partition, Exception, int], None],
+    ) -> None:
+        self.config, self.clock, self.replicas, self.storage = config, clock, replicas, storage
+        self.workers, self.checkpoints, self.doubt = workers, checkpoints, doubt
+        self.in_thread = in_thread
         self.unreadable: dict[str, list[Segment]] = {}
         """Directories of logs of which a pass could not read all, with the sealed segments that
         they had: while they have all of these, the next pass would fail, too."""
@@ -52,25 +64,25 @@ class LogCleaner:
             if target.log.first_dirty_offset <= target.first_dirty_offset:
                 tried.add(target.log.directory)
         if cleaned:
-            await self.broker.checkpoints.write()
+            await self.checkpoints.write()
 
     async def _choose(self, tried: set[str]) -> tuple[Partition, Cleanable] | None:
         best = None
-        now_ms = self.broker.clock.now_ms()
+        now_ms = self.clock.now_ms()
         slices = Slices()
-        for partition in self.broker.replicas:
+        for partition in self.replicas:
             if slices.over:
                 await slices.pause()
             plog = partition.log
             if not plog.config.compacts or plog.directory in tried or self._stays_unreadable(plog):
                 continue
             try:
-                found = await self.broker.workers.patiently(
+                found = await self.workers.patiently(
                     partial(cleanable, plog, partition.high_watermark, now_ms)
                 )
             except (OSError, CorruptMessage) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)
-                self.broker.doubt(partition, error)
+                self.doubt(partition, error, EVERYWHERE)
                 continue
             if found is not None and found.due and (best is None or found.ratio > best[1].ratio):
                 best = partition, found
@@ -90,7 +102,7 @@ class LogCleaner:
         delay_ms = target.log.config.file_delete_delay_ms
         cleaner = Cleaner(
             target,
-            max(CLEANER_MEMORY_MIN, self.broker.config.log_cleaner_dedupe_buffer_size),
+            max(CLEANER_MEMORY_MIN, self.config.log_cleaner_dedupe_buffer_size),
             SLICE_SECONDS,
             lambda paths: self.storage.deletions.add_files(paths, delay_ms),
         )
@@ -123,9 +135,9 @@ class LogCleaner:
     def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
         """Have the segment checked that a pass was reading, or all."""
         read = cleaner.reading
-        self.broker.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
+        self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 
     def pause(self, cleaner: Cleaner) -> float:
         """Seconds until the next step: as long as the last one, or as the throttle requires."""
         moved = cleaner.take_moved()
-        return max(SLICE_SECONDS, moved / self.broker.config.log_cleaner_io_max_bytes_per_second)
+        return max(SLICE_SECONDS, moved / self.config.log_cleaner_io_max_bytes_per_second)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
-from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
+from ottla.broker.upkeep.scrubber import DoubtedSegments, Scrubber
 from ottla.broker.upkeep.space_watch import SpaceWatch
 from ottla.log.files.checkpoints import Partition as PartitionKey
 from ottla.log.files.disk import Disk
@@ -70,18 +70,15 @@ class Housekeeping:
     ) -> None:
         self.broker, self.storage, self.loop = broker, storage, loop
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
-        self.space = SpaceWatch(broker, storage, self.in_thread, self._make_room)
+        self.space = SpaceWatch(
+            storage, broker.replicas, broker.role, broker.clock, self.in_thread, self._make_room
+        )
         # Later, not amid an append: what the fetchers take in may have met it.
         storage.on_full = lambda directory: loop.call_soon(self.space.note_full, directory)
         for directory in storage.directories:
             self.space.note_full(directory)     # peers and clients were served before
         self.retaining, self.removing = asyncio.Lock(), asyncio.Lock()
-        checkpoint_ms = broker.config.log_flush_offset_checkpoint_interval_ms
-        if broker.role.in_cluster:
-            checkpoint_ms = min(
-                checkpoint_ms, broker.config.replica_high_watermark_checkpoint_interval_ms
-            )
-        checkpoint_seconds = checkpoint_ms / 1000
+        checkpoint_seconds = broker.role.checkpoint_ms(broker.config) / 1000
         retention_seconds = broker.config.log_retention_check_interval_ms / 1000
         flush_seconds = max(10, min(broker.config.log_flush_scheduler_interval_ms, 1000)) / 1000
         self.tasks = [
@@ -100,24 +97,30 @@ class Housekeeping:
         if broker.token_secrets is not None:
             seconds = broker.config.delegation_token_expiry_check_interval_ms / 1000
             self.tasks.append(loop.create_task(self._every(seconds, self._remove_tokens)))
+        self.scrubber = Scrubber(
+            broker.config, broker.clock, broker.replicas, storage, self.in_thread
+        )
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
-        self.doubted = DoubtedSegments(broker, storage, self.in_thread, loop)
+        self.doubted = DoubtedSegments(self.scrubber, loop)
         broker.check_segment = self.doubted.want
+        self.cleaner = LogCleaner(
+            broker.config, broker.clock, broker.replicas, storage, broker.workers,
+            broker.checkpoints, self.in_thread, broker.doubt,
+        )
         if broker.config.log_cleaner_enable:
-            cleaner = LogCleaner(broker, storage, self.in_thread)
-            self.tasks.append(loop.create_task(self._clean(cleaner)))
+            self.tasks.append(loop.create_task(self._clean()))
 
     async def in_thread(self, work: Callable[[], None]) -> None:
         """Run work that may block in the thread of housekeeping."""
         await self.loop.run_in_executor(self.thread, work)
 
-    async def _clean(self, cleaner: LogCleaner) -> None:
+    async def _clean(self) -> None:
         while True:
             # At 0 it would never release the loop.
             seconds = max(0.1, self.broker.config.log_cleaner_backoff_ms / 1000)
             await asyncio.sleep(seconds)
-            await self._try(cleaner.clean_due)
+            await self._try(self.cleaner.clean_due)
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -166,7 +169,7 @@ class Housekeeping:
 
     async def _scrub(self) -> None:
         try:
-            await scrub_for_ever(self.broker, self.storage, self.in_thread)
+            await self.scrubber.scrub_for_ever()
         except Exception:
             log.exception("the scrub ended; the next start begins it again")
 

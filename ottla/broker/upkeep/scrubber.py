@@ -20,8 +20,10 @@ from ottla.replication.partition import Partition
 from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.log.files.clock import Clock
     from ottla.log.scrub.round import Scrub, Steps
+    from ottla.replication.replicas import Replicas
 
 log = logging.getLogger("ottla.scrub")
 
@@ -31,49 +33,73 @@ CHECK_BYTES_PER_SECOND = 100 << 20
 CHECK_AGAIN_SECONDS = 600.0
 
 
-async def scrub_for_ever(
-    broker: BrokerContext,
-    storage: Storage,
-    in_thread: InThread,
-    start_seconds: float | None = None,
-) -> None:
-    """Scrub round after round until cancelled."""
-    await asyncio.sleep(START_SECONDS if start_seconds is None else start_seconds)
-    scrub = _scrub(broker, storage, broker.config.ottla_log_scrub_bytes_per_second)
-    await _run(scrub.steps(), in_thread)
+class Scrubber:
+    """Reads this broker's segments and checks them. `in_thread` runs blocking calls beside the
+    loop."""
 
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, replicas: Replicas, storage: Storage,
+        in_thread: InThread,
+    ) -> None:
+        self.config, self.clock, self.replicas = config, clock, replicas
+        self.storage, self.in_thread = storage, in_thread
 
-def _scrub(broker: BrokerContext, storage: Storage, bytes_per_second: int) -> Scrub:
-    from ottla.log.scrub.round import Scrub
+    async def scrub_for_ever(self, start_seconds: float | None = None) -> None:
+        """Scrub round after round until cancelled."""
+        await asyncio.sleep(START_SECONDS if start_seconds is None else start_seconds)
+        await self._run(self._scrub(self.config.ottla_log_scrub_bytes_per_second).steps())
 
-    def damaged(key: PartitionKey, damage: Damage) -> None:
-        log.error("%s", damage)
-        partition = broker.replicas.partition(*key)
-        if partition is not None:
-            broker.replicas.note_damage(partition)
+    async def check(self, partition: Partition, offset: int) -> bool:
+        """Check the segment with an offset now, or all for EVERYWHERE, unless the partition has
+        moved, or its log has failed. Returns whether it has failed by this."""
+        key = partition.topic, partition.index
+        partition_log = self.storage.get(*key)
+        if partition_log is not partition.log or partition_log.offline is not None:
+            return False
+        segments = list(partition_log.segments)
+        if offset != EVERYWHERE:
+            segments = [each for each in segments if each.base_offset <= offset][-1:]
+        log.warning(
+            "%r: %s could not be read, here or by a follower; the bytes are checked",
+            partition, "a part" if offset == EVERYWHERE else f"offset {offset}",
+        )
+        scrub = self._scrub(CHECK_BYTES_PER_SECOND)
+        for segment in segments:
+            if partition_log.offline is None and segment in partition_log.segments:
+                await self._run(scrub.check_segment(key, partition_log, segment))
+        return partition_log.offline is not None
 
-    return Scrub(
-        storage, broker.clock, bytes_per_second, broker.config.ottla_log_scrub_interval_ms, damaged
-    )
+    def _scrub(self, bytes_per_second: int) -> Scrub:
+        from ottla.log.scrub.round import Scrub
 
+        def damaged(key: PartitionKey, damage: Damage) -> None:
+            log.error("%s", damage)
+            partition = self.replicas.partition(*key)
+            if partition is not None:
+                self.replicas.note_damage(partition)
 
-async def _run(steps: Steps, in_thread: InThread) -> None:
-    """Take the steps to their end."""
-    step = next(steps, None)
-    while step is not None:
-        failure = None
-        if isinstance(step, float):
-            await asyncio.sleep(step)
-        else:
+        return Scrub(
+            self.storage, self.clock, bytes_per_second, self.config.ottla_log_scrub_interval_ms,
+            damaged,
+        )
+
+    async def _run(self, steps: Steps) -> None:
+        """Take the steps to their end."""
+        step = next(steps, None)
+        while step is not None:
+            failure = None
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                try:
+                    await self.in_thread(step.run)
+                except OSError as error:
+                    log.error("the scrub could not read a segment, or note its progress: %s", error)
+                    failure = error
             try:
-                await in_thread(step.run)
-            except OSError as error:
-                log.error("the scrub could not read a segment, or note its progress: %s", error)
-                failure = error
-        try:
-            step = next(steps) if failure is None else steps.throw(failure)
-        except StopIteration:
-            return
+                step = next(steps) if failure is None else steps.throw(failure)
+            except StopIteration:
+                return
 
 
 class DoubtedSegments:
@@ -81,11 +107,8 @@ class DoubtedSegments:
     records again and again (the bytes may have changed, or the link's, or the follower's disk
     refuses them), compaction, a coordinator that loads, or a request of a client."""
 
-    def __init__(
-        self, broker: BrokerContext, storage: Storage, in_thread: InThread,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.broker, self.storage, self.in_thread, self.loop = broker, storage, in_thread, loop
+    def __init__(self, scrubber: Scrubber, loop: asyncio.AbstractEventLoop) -> None:
+        self.scrubber, self.loop = scrubber, loop
         self.wanted: dict[Partition, int] = {}
         self.checked: dict[Partition, tuple[int, float]] = {}
         self.task: asyncio.Task[None] | None = None
@@ -116,23 +139,7 @@ class DoubtedSegments:
                     if now - at < CHECK_AGAIN_SECONDS
                 }
                 self.checked[partition] = offset, now
-                key = partition.topic, partition.index
-                partition_log = self.storage.get(*key)
-                if partition_log is not partition.log or partition_log.offline is not None:
-                    continue
-                segments = list(partition_log.segments)
-                if offset != EVERYWHERE:
-                    segments = [each for each in segments if each.base_offset <= offset][-1:]
-                log.warning(
-                    "%r: %s could not be read, here or by a follower; the bytes are checked",
-                    partition, "a part" if offset == EVERYWHERE else f"offset {offset}",
-                )
-                scrub = _scrub(self.broker, self.storage, CHECK_BYTES_PER_SECOND)
-                for segment in segments:
-                    if partition_log.offline is None and segment in partition_log.segments:
-                        await _run(scrub.check_segment(key, partition_log, segment),
-                                   self.in_thread)
-                if partition_log.offline is not None:
+                if await self.scrubber.check(partition, offset):
                     del self.checked[partition]     # once it is repaired, it may change again
         except (OSError, ProtocolError) as error:
             log.error("a segment could not be checked: %s", error)

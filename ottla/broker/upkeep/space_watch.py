@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.role import Role
+    from ottla.log.files.clock import Clock
     from ottla.log.storage.log_directory import LogDirectory
     from ottla.log.storage.space import Room
     from ottla.log.storage.storage import Storage
+    from ottla.replication.replicas import Replicas
 
 log = logging.getLogger("ottla.space")
 
@@ -31,12 +33,14 @@ class SpaceWatch:
 
     def __init__(
         self,
-        broker: BrokerContext,
         storage: Storage,
+        replicas: Replicas,
+        role: Role,
+        clock: Clock,
         in_thread: InThread,
         retain: Callable[[], Awaitable[None]],
     ) -> None:
-        self.broker, self.storage = broker, storage
+        self.storage, self.replicas, self.role, self.clock = storage, replicas, role, clock
         self.in_thread, self.retain = in_thread, retain
         self.told: set[str] = set()
         """Full directories that were logged."""
@@ -55,7 +59,7 @@ class SpaceWatch:
             changed = changed or directory.space.full or has_space_again
         if changed:
             self._tell()
-        now = self.broker.clock.monotonic()
+        now = self.clock.monotonic()
         if not short:
             self.retained_at = None
         elif self.retained_at is None or now - self.retained_at >= RETAIN_AGAIN_SECONDS:
@@ -70,7 +74,7 @@ class SpaceWatch:
         except OSError as error:
             log.debug("the free space of %s is not known: %s", directory.path, error)
             return False
-        if not directory.space.note(found[0], self.broker.clock.monotonic()):
+        if not directory.space.note(found[0], self.clock.monotonic()):
             return False
         self.told.discard(directory.path)
         log.warning(
@@ -94,5 +98,5 @@ class SpaceWatch:
     def _tell(self) -> None:
         """Have the fetchers and the reports compare what they do with the directories as they are
         now: some partitions may have been created, deleted or moved since."""
-        self.broker.role.compare_space()
-        self.broker.replicas.offline_changed()
+        self.role.compare_space()
+        self.replicas.offline_changed()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ottla.broker.cluster.member import Member
-from ottla.broker.upkeep.scrubber import scrub_for_ever
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.directories import LOST, assign_replicas
 from ottla.replication.metadata import NO_LEADER, PartitionState
@@ -105,9 +104,7 @@ def scrub(cluster: RunningCluster, node_id: int) -> None:
 
     async def begun() -> asyncio.Task[None]:
         assert server.housekeeping is not None
-        return asyncio.create_task(
-            scrub_for_ever(server.broker, server.storage, server.housekeeping.in_thread, 0)
-        )
+        return asyncio.create_task(server.housekeeping.scrubber.scrub_for_ever(0))
 
     task = cluster.run(begun())
     cluster.until(lambda: task.done() or not server.storage.logs or _scrubbed(cluster, node_id),

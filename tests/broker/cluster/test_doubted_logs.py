@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.replication.metadata import PartitionState
 from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
@@ -102,7 +101,7 @@ def test_damage_that_compaction_meets_is_repaired_and_then_compacted(
     damage(cluster, node_id, "t", RECORDS_AT + 10)
     server = cluster.servers[node_id]
     assert server.housekeeping is not None
-    cleaner = LogCleaner(server.broker, server.storage, server.housekeeping.in_thread)
+    cleaner = server.housekeeping.cleaner
     cluster.run(cleaner.clean_due())
     assert "t-0 could not be read by compaction" in caplog.text
     repaired(cluster, node_id, "t")

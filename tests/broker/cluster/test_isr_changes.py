@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +12,6 @@ import pytest
 
 from ottla.broker.cluster import continuity
 from ottla.broker.cluster.isr_changes import IsrChanges
-from ottla.broker.context import BrokerContext
-from ottla.broker.peers.replica_fetchers import ReplicaFetchers
-from ottla.broker.role import Alone
 from ottla.log.partition.damage import Damage
 from ottla.replication.partition import Partition
 from ottla.replication.roles.assignment import assume
@@ -46,16 +43,23 @@ class Refusing:
         ])
 
 
+def start(changes: IsrChanges, controller: Refusing, replicas: Iterable[Partition]) -> None:
+    """Of a broker that is the controller."""
+    unused: Any = None
+    changes.start(
+        cast(Any, controller), cast(Any, replicas), unused,
+        cast(Any, SimpleNamespace(deciding=lambda: True)), unused, lambda: 101,
+        check=unused, removal_asked=lambda partition, nodes: None,
+    )
+
+
 def asked_for(partition: Partition) -> list[list[int]]:
     """The in-sync sets that the leader, broker 1, requests of a partition."""
     controller = Refusing()
-    broker = SimpleNamespace(
-        role=Alone(1), metadata_log=controller, replicas=[partition]
-    )
 
     async def asked() -> None:
         changes = IsrChanges(1, LAG_MS, asyncio.get_running_loop())
-        changes.start(cast(BrokerContext, broker), cast(ReplicaFetchers, None), lambda: 101)
+        start(changes, controller, [partition])
         changes.isr_due(partition)
         assert changes.task is not None
         await changes.task
@@ -129,8 +133,7 @@ def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_
     async def looked_for() -> None:
         replicas = Unready()
         changes = IsrChanges(1, 0, asyncio.get_running_loop())
-        broker = SimpleNamespace(replicas=replicas, role=Alone(1), metadata_log=Refusing())
-        changes.start(cast(BrokerContext, broker), cast(ReplicaFetchers, None), lambda: 101)
+        start(changes, Refusing(), replicas)
         await asyncio.wait_for(replicas.looked_through.wait(), 30)
         changes.close()
 

@@ -119,9 +119,7 @@ def test_there_is_no_controller(cluster: RunningCluster) -> None:
     begins_later(cluster, node_id)
 
 
-def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() -> None:
     """One after the other each would have asked for as long: longer than its client waits."""
     refusal = RequestTimedOut("no controller")
     blocks = [
@@ -141,10 +139,9 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first(
                 raise refusal
             return blocks.pop()
 
-        role = SimpleNamespace(decides=lambda: False, ask=ask, in_cluster=True)
+        role = SimpleNamespace(decides=lambda: False, ask=ask)
         image = SimpleNamespace(brokers={})
         ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
-        monkeypatch.setattr(ids, "keep_ahead", lambda: None)
         waiting = [asyncio.create_task(ids.take()) for _ in range(3)]
         await began.wait()
         over.set()
@@ -171,7 +168,7 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_broker() ->
             await over.wait()
             raise RequestTimedOut("no controller")
 
-        role = SimpleNamespace(decides=lambda: False, ask=ask, in_cluster=True)
+        role = SimpleNamespace(decides=lambda: False, ask=ask)
         image = SimpleNamespace(brokers={})
         ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
         waiting = asyncio.create_task(ids.take())

@@ -182,9 +182,9 @@ def make_verifier(coordinator_epoch: int) -> TransactionVerifier:
         topics={TRANSACTION_TOPIC: SimpleNamespace(partitions=[None])},
         leader_epoch=lambda topic, state: coordinator_epoch,
     )
-    return TransactionVerifier(
-        SimpleNamespace(image=image), SimpleNamespace(loop=None)  # type: ignore[arg-type]
-    )
+    metadata: Any = SimpleNamespace(image=image)
+    unused: Any = None
+    return TransactionVerifier(1, metadata, unused, unused)
 
 
 def test_a_coordinator_is_not_believed_after_the_marker_of_a_later_one(tmp_path: Path) -> None:

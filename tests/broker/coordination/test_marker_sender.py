@@ -59,8 +59,8 @@ def codes(of: Callable[[str, int], int]) -> Answer:
 def sender(leader: Leader) -> MarkerSender:
     state = PartitionState(2, 0, (2,), (2,))
     topics = {"t": TopicImage("t", b"\1" * 16, (state,) * (PARTITIONS_MAX + 10))}
-    broker = SimpleNamespace(image=MetadataImage(topics=topics))
-    return MarkerSender(broker, leader)         # type: ignore[arg-type]
+    metadata = SimpleNamespace(image=MetadataImage(topics=topics))
+    return MarkerSender(metadata, leader)       # type: ignore[arg-type]
 
 
 def told(outcomes: list[ProtocolError | None]) -> list[ErrorCode]:

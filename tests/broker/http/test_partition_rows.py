@@ -65,7 +65,7 @@ def test_numbers_of_every_size_are_written(tmp_path: Path) -> None:
 
 
 def read(broker: Any) -> Found:
-    found = Found(broker)
+    found = Found(broker.replicas)
     assert not "".join(found.read())
     return found
 
@@ -76,7 +76,7 @@ def test_a_topic_that_is_deleted_during_a_scrape_counts_once(tmp_path: Path) -> 
         client.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
         for _ in range(5):
             produce(client, "gone", batch(b"x"))
-        found = broker.call(lambda: Found(broker.server.broker))
+        found = broker.call(lambda: Found(broker.server.broker.replicas))
         client.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=10_000), 5)
         broker.call(lambda: list(found.read()))
         name = "kafka_server_brokertopicmetrics_messagesin_total"

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.threads import flusher
-from ottla.broker.upkeep import compactor
 from ottla.broker.upkeep.housekeeping import Housekeeping
 from ottla.log.compaction.choice import cleanable
 from ottla.replication.partition import Partition
@@ -172,7 +171,5 @@ def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
 
     settings = {**SETTINGS, "log_cleaner_io_max_bytes_per_second": 10_000}
     with RunningBroker(tmp_path, **settings) as broker:
-        cleaner = compactor.LogCleaner(
-            broker.server.broker, broker.server.storage, broker.server.housekeeping.in_thread
-        )
+        cleaner = broker.server.housekeeping.cleaner
         assert cleaner.pause(Moved()) == 0.5  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.context import EVERYWHERE
-from ottla.broker.upkeep.scrubber import DoubtedSegments, scrub_for_ever
+from ottla.broker.upkeep.scrubber import DoubtedSegments
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, DescribeLogDirsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
@@ -28,8 +28,7 @@ def start_scrub(broker: RunningBroker) -> asyncio.Task[None]:
     async def started() -> asyncio.Task[None]:
         server = broker.server
         assert server.housekeeping is not None
-        in_thread = server.housekeeping.in_thread
-        return asyncio.create_task(scrub_for_ever(server.broker, server.storage, in_thread, 0))
+        return asyncio.create_task(server.housekeeping.scrubber.scrub_for_ever(0))
 
     task: asyncio.Task[None] = broker.run(started())
     return task
@@ -104,6 +103,6 @@ def test_a_whole_log_is_checked_however_soon_after_the_boot_it_is_doubted() -> N
     unused: Any = None
     loop: Any = JustBooted()
     partition: Any = object()
-    doubted = DoubtedSegments(unused, unused, unused, loop)
+    doubted = DoubtedSegments(unused, loop)
     doubted.want(partition, EVERYWHERE)
     assert doubted.wanted == {partition: EVERYWHERE}

@@ -150,7 +150,7 @@ class Act:
             outcomes.sort(key=lambda outcome: not outcome[1])       # refusals first
         for name, code, message in outcomes[:ITEMS_MAX]:
             topic = name.rpartition("-")[0]         # of a partition
-            wanted = asked.get(name) or asked.get(topic) or asked.get("")
+            wanted = asked.get(name, asked.get(topic)) or asked.get("")
             what = " ".join(filter(None, (name, wanted, rest)))
             if code == ErrorCode.NONE:
                 done = "tried" if getattr(self.request, "validate_only", False) else "done"
@@ -250,11 +250,23 @@ def _token_of(request: Any, context: RequestContext) -> str:
 
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
     """Yield the requested change of each item as text with the item's name; "" for no name."""
-    of_acls = request.API_KEY in OF_ACLS
+    of_acls, partitions_left = request.API_KEY in OF_ACLS, ITEMS_MAX
     for field in _shape(request).arrays:
         for item in (getattr(request, field) or ())[:ITEMS_MAX]:
             if isinstance(item, Struct):
                 yield ("", _acl(item)) if of_acls else (_name_of(item), _text(item, before))
+                for part in islice(_parts(item), partitions_left):
+                    partitions_left -= 1
+                    yield (
+                        f"{_name_of(item)}-{_name_of(part)}",
+                        _fields(part, _shape(part).indexes, defaults=True))
+
+
+def _parts(item: Any) -> Iterator[Struct]:
+    """The partitions of a topic, if a request asks for something of each."""
+    for part in getattr(item, "partitions", None) or ():
+        if isinstance(part, Struct):
+            yield part
 
 
 def _acl(item: Any) -> str:
@@ -306,11 +318,13 @@ def _setting(
         f"{name}: {old[:VALUE_SIZE_MAX]} → {new[:VALUE_SIZE_MAX]}")
 
 
-def _fields(item: Struct, without: Collection[str]) -> str:
+def _fields(item: Struct, without: Collection[str], *, defaults: bool = False) -> str:
+    """Fields as text; those with their default value only with `defaults`."""
     parts = []
     for name, default in _shape(item).shown:
         value = getattr(item, name)
-        if value == default or name in without or isinstance(value, bytes):
+        hidden = value == default and not defaults
+        if hidden or name in without or isinstance(value, bytes):
             continue
         if isinstance(value, list):
             value = [

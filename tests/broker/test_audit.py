@@ -19,6 +19,7 @@ from ottla.wire.messages import (
     CreateDelegationTokenRequest,
     CreateTopicsRequest,
     DeleteAclsRequest,
+    DeleteRecordsRequest,
     DeleteTopicsRequest,
     ExpireDelegationTokenRequest,
     IncrementalAlterConfigsRequest,
@@ -92,6 +93,19 @@ def test_what_was_made_changed_and_deleted_is_said_with_old_and_new_values(
         f" {printed[7].rpartition('PARTITION: ')[2]}",
     ]
     assert lines.records[2].fields["outcome"].startswith("refused")     # type: ignore[attr-defined]
+
+
+def test_each_partition_has_a_line_with_what_was_asked_of_it(
+    client: WireClient, lines: pytest.LogCaptureFixture
+) -> None:
+    create(client, "trimmed")
+    kind = DeleteRecordsRequest.Topic
+    parts = [kind.Partition(partition_index=index, offset=5 * index) for index in (0, 1)]
+    client.call(DeleteRecordsRequest(topics=[kind(name="trimmed", partitions=parts)]), 2)
+    assert said(lines)[1:] == [
+        f"{WHO}DeleteRecords trimmed-0 offset=0: done",
+        f"{WHO}DeleteRecords trimmed-1 offset=5: refused, OFFSET_OUT_OF_RANGE",
+    ]
 
 
 def test_secrets_are_not_in_the_log(client: WireClient, lines: pytest.LogCaptureFixture) -> None:

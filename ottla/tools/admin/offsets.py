@@ -217,8 +217,17 @@ def _delete(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[i
 
 
 def delete_or_raise(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, int]:
-    """As `delete_records`, but raises the first error."""
+    """As `delete_records`, but raises Refused with a reason for each partition that failed."""
     done = delete_records(cluster, below)
-    for (topic, index), (code, _) in done.items():
-        check(code, what=f"{topic}-{index}")
+    failed = {place: code for place, (code, _) in done.items() if code}
+    outside = [place for place in failed if failed[place] == ErrorCode.OFFSET_OUT_OF_RANGE]
+    first, last = at(cluster, dict.fromkeys(outside, EARLIEST)), ends(cluster, outside)
+    reasons = []
+    for place, code in failed.items():
+        text = str(Refused(code, what=f"{place[0]}-{place[1]}"))
+        if place in first:
+            text += f": {below[place]} is not in {first[place].offset} to {last[place].offset}"
+        reasons.append(text)
+    if failed:
+        raise Refused(next(iter(failed.values())), "; ".join(reasons))
     return {place: low for place, (_, low) in done.items()}

@@ -99,3 +99,12 @@ def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
     done = ottla(line)
     expected = said.format(broker=known["broker"])
     assert done.status == 1 and not done.out and done.err.endswith(f"{expected}\n"), done
+
+
+def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla: Ottla) -> None:
+    ottla.ok("topic create ledger --partitions 2")
+    ottla.ok("produce ledger --partition 1", b"one\n")
+    done = ottla("topic trim ledger --before 5 --yes")
+    assert done.status == 1 and done.err == (
+        "ottla topic trim: ledger-0: offset out of range: 5 is not in 0 to 0;"
+        " ledger-1: offset out of range: 5 is not in 0 to 1\n")

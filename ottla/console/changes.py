@@ -23,7 +23,11 @@ from ottla.tools.admin.acls import Pattern, Rule
 from ottla.tools.admin.resets import clamp
 from ottla.tools.cli.group import planned
 from ottla.tools.cli.reassign import refuse
-from ottla.tools.stream.client_settings import librdkafka_settings, open_client
+from ottla.tools.stream.client_settings import (
+    librdkafka_settings,
+    open_client,
+    reason_with_code,
+)
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -166,7 +170,7 @@ def sent(
     )
     producer.flush(DELIVERY_SECONDS + 1)
     if not answers or answers[0][0] is not None:
-        reason = answers[0][0].str() if answers else "no acknowledgement in time"
+        reason = reason_with_code(answers[0][0]) if answers else "no acknowledgement in time"
         raise ClientError(f"topic {topic!r}: {reason}")
     message = answers[0][1]
     return {"topic": topic, "partition": message.partition(), "offset": message.offset()}

@@ -18,6 +18,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import read_properties
+from ottla.tools.stream.client_settings import reason_with_code
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.tools.stream.writer import NotWritten, Writer
@@ -89,7 +90,7 @@ class Copied:
         if self.failure is not None:
             refused = self.failure.code() > 0
             raise (NotWritten if refused else ClientError)(
-                f"a record was not acknowledged: {self.failure.str()}"
+                f"a record was not acknowledged: {reason_with_code(self.failure)}"
             )
         if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run sees that it is there
             raise ClientError("a record is in the target already, which does not say where")

@@ -33,6 +33,9 @@ TOPIC_SECONDS = 5.0
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer one is an error."""
 
+SIZE_LIMITS = {"message.max.bytes", "max.request.size"}
+"""The client's own limit of a record, by librdkafka's name and by Java's."""
+
 
 def produce(options: Namespace) -> None:
     properties = properties_of(options)
@@ -40,6 +43,8 @@ def produce(options: Namespace) -> None:
         properties["compression.type"] = options.compression
     if options.acks:
         properties["acks"] = options.acks
+    if not SIZE_LIMITS & properties.keys():     # the broker knows better what is too large
+        properties["message.max.bytes"] = str(RECORD_MAX)
     if options.dry_run:
         rehearse(options)
         return

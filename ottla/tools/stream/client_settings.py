@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
 from ottla.client.transport import Security
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -126,6 +127,14 @@ def said(wrong: Exception) -> str:
     """The text of a KafkaException, without its number."""
     first: Any = wrong.args[0] if wrong.args else wrong
     return str(first.str() if hasattr(first, "str") else first)
+
+
+def reason_with_code(error: Any) -> str:
+    """A KafkaError as NAME: text, with the protocol's name of what a broker has answered."""
+    code = error.code()
+    known = code > 0 and code in ErrorCode._value2member_map_
+    name = ErrorCode(code).name if known else error.name()
+    return f"{name}: {error.str().removeprefix('Broker: ')}"
 
 
 def bootstrap_servers(cluster: Cluster) -> str:

@@ -19,6 +19,7 @@ from ottla.tools.stream.client_settings import (
     bootstrap_servers,
     librdkafka_settings,
     open_client,
+    reason_with_code,
     whole_number,
 )
 
@@ -234,7 +235,8 @@ class Consumer:
             return False        # librdkafka tries again; a topic may be created yet
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
             return False        # it looks for the coordinator of NO_GROUP, which nothing needs
-        raise ClientError(f"{error.name()}: {error.str()}")
+        about = f"group {self.group}: " if self.group and not message.topic() else ""
+        raise ClientError(about + reason_with_code(error))
 
     def is_next(self, place: Place, offset: int) -> bool:
         """Whether a message belongs to the present assignment, and was not handed out before."""

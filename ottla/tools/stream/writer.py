@@ -16,6 +16,7 @@ from ottla.tools.stream.client_settings import (
     bootstrap_servers,
     librdkafka_settings,
     open_client,
+    reason_with_code,
 )
 from ottla.wire.records import Record
 
@@ -32,6 +33,8 @@ AT_LEAST_ONCE = {
     "max.in.flight", "max.in.flight.requests.per.connection", "queuing.strategy",
 }
 """Settings with which librdkafka may refuse idempotence: whoever gives one says what he wants."""
+BYTES_MAX = 1_000_000
+"""librdkafka's own limit of a record, message.max.bytes."""
 CLOSE_SECONDS = 60
 SERVE_EVERY = 1000
 """After how many records acknowledgements are looked at; 100,000 may be under way."""
@@ -65,7 +68,7 @@ class Writer:
 
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
-        self._failure: Any = None
+        self._failure = ""
         self.sent = 0
         """Records that were queued."""
         self.written = 0
@@ -77,6 +80,7 @@ class Writer:
         # As with Java's producers: a lost answer does not make a second record.
         if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
             settings["enable.idempotence"] = "true"
+        self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
         settings["bootstrap.servers"] = bootstrap_servers(cluster)
         self._producer = open_client("Producer", settings)
         self._produce, self._done = self._producer.produce, self._delivered
@@ -109,7 +113,7 @@ class Writer:
             except BufferError:
                 self._producer.poll(0.1)
             except self._library.KafkaException as refused:
-                raise ClientError(f"{topic}: {refused.args[0].str()}") from refused
+                raise ClientError(self._why_not_queued(topic, key, value, refused)) from refused
         self.sent += 1
         if self.sent % SERVE_EVERY == 0:
             self._producer.poll(0)
@@ -125,11 +129,21 @@ class Writer:
         self.written += 1
         return offset
 
-    def _delivered(self, error: Any, _: Any) -> None:
+    def _why_not_queued(
+        self, topic: str, key: bytes | None, value: bytes | None, refused: Any
+    ) -> str:
+        """What librdkafka says, which calls its own limit of a record's size the broker's."""
+        if refused.args[0].code() != self._library.KafkaError.MSG_SIZE_TOO_LARGE:
+            return f"{topic}: {refused.args[0].str()}"
+        size = len(key or b"") + len(value or b"")
+        return (f"{topic}: a record of {size} bytes exceeds the client's own limit: "
+                f"raise it, as with -X message.max.bytes={2 * size}; it is {self._bytes_max}")
+
+    def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self.written += 1
-        else:
-            self._failure = self._failure or error
+        elif not self._failure:
+            self._failure = f"topic {message.topic()}: {reason_with_code(error)}"
 
     def serve(self) -> None:
         """Take the acknowledgements that have come, without waiting."""
@@ -140,9 +154,9 @@ class Writer:
         deadline = time.monotonic() + CLOSE_SECONDS
         while (left := self._producer.flush(0.5)) and time.monotonic() < deadline:
             pass                            # in small steps, so that signals are seen
-        if self._failure is not None or left:
-            failed, self._failure = self._failure, None
-            why = failed.str() if failed else f"{left} are left after {CLOSE_SECONDS} s"
+        if self._failure or left:
+            failed, self._failure = self._failure, ""
+            why = failed or f"{left} are left after {CLOSE_SECONDS} s"
             raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:

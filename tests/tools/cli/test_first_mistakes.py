@@ -108,3 +108,30 @@ def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla:
     assert done.status == 1 and done.err == (
         "ottla topic trim: ledger-0: offset out of range: 5 is not in 0 to 0;"
         " ledger-1: offset out of range: 5 is not in 0 to 1\n")
+
+
+def test_a_record_that_is_too_large_for_a_topic_is_refused_by_name(ottla: Ottla) -> None:
+    ottla.ok("topic create small")
+    done = ottla("produce small -i raw", b"x" * 2_000_000)
+    assert done.status == 1 and done.err == (
+        "ottla produce: records were not acknowledged: topic small: MESSAGE_TOO_LARGE: "
+        "Message size too large (0 records sent, 1 not acknowledged)\n")
+    ottla.ok("config set topic/small max.message.bytes=5MiB")
+    ottla.ok("produce small -i raw", b"x" * 2_000_000)
+
+
+@pytest.mark.parametrize("line", [
+    "produce small -X max.request.size=1000000 -i raw", "kcat -b {address} -P -t small"
+])
+def test_the_clients_own_limit_is_called_so(ottla: Ottla, line: str) -> None:
+    ottla("topic create small --if-not-exists")
+    done = ottla(line.format(address=ottla.address), b"x" * 2_000_000)
+    assert done.status == 1 and (
+        "small: a record of 2000000 bytes exceeds the client's own limit: raise it, as with "
+        "-X message.max.bytes=4000000; it is 1000000") in done.err, done
+
+
+def test_a_time_that_a_topic_does_not_take_is_refused_by_name(ottla: Ottla) -> None:
+    ottla.ok("topic create timed")
+    done = ottla("produce timed -i jsonl", b'{"value":"v","timestamp":9999999999999}\n')
+    assert done.status == 1 and "topic timed: INVALID_TIMESTAMP: Invalid timestamp" in done.err

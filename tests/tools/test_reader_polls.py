@@ -126,7 +126,7 @@ class Reader:
     """One reading, with the library and the output in place of real ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wanted: Reading, *polls: str) -> None:
-        self.now = SimpleNamespace(at=0.0)
+        self.now, self.monkeypatch = SimpleNamespace(at=0.0), monkeypatch
         clock = SimpleNamespace(monotonic=lambda: self.now.at)
         monkeypatch.setattr(reader, "time", clock)
         monkeypatch.setattr("ottla.tools.stream.consumer.time", clock)
@@ -145,6 +145,11 @@ class Reader:
             self.consumer.assign({PLACE: 0})
             self.printer.ends = dict(wanted.ends or {})
 
+    def group_is(self, state: str) -> None:
+        """What the coordinator says."""
+        described = SimpleNamespace(state=state)
+        self.monkeypatch.setattr(reader.groups, "describe", lambda *_: described)
+
     def read(self, counted: Any = lambda _: None) -> list[bytes]:
         self.printer.loop(Interrupts(), lambda record: record.value or b"", counted)
         return [*self.out.flushed, *self.out.buffered]
@@ -161,21 +166,41 @@ def test_a_member_of_a_group_reads_to_the_end_across_an_election(
     wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
     read = Reader(monkeypatch, wanted, *polls)
     assert read.read() == [b"0", b"1"]
-    assert read.now.at == 5 * len(polls) + 5
+    assert read.now.at == 5 * len(polls), "it waited for nobody"
 
 
-@pytest.mark.parametrize(("polls", "said"), [
-    ([], "g: its coordinator did not let a member join"),
-    (["joined", "record"], "g: t-0 has records before 2 that did not come"),
+@pytest.mark.parametrize(("polls", "state", "said", "seconds"), [
+    ([], "Empty", "did not let a member join for 30 s; the group is Empty", 30),
+    ([], "PreparingRebalance", "did not let a member join for 300 s", 300),
+    (["joined", "record"], "Stable", "g: t-0 has records before 2 that did not come", 40),
 ])
 def test_a_member_of_a_group_that_cannot_read_to_the_end_says_so(
-    monkeypatch: pytest.MonkeyPatch, polls: list[str], said: str
+    monkeypatch: pytest.MonkeyPatch, polls: list[str], state: str, said: str, seconds: int
 ) -> None:
     wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
     read = Reader(monkeypatch, wanted, *polls)
+    read.group_is(state)
     with pytest.raises(ClientError, match=said):
         read.read()
-    assert read.now.at <= 45
+    assert read.now.at == seconds
+
+
+def test_a_member_waits_for_the_session_of_one_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    read = Reader(monkeypatch, wanted, *[""] * 20, "joined", "record", "record")
+    read.group_is("PreparingRebalance")
+    assert read.read() == [b"0", b"1"]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and said.endswith("see ottla group why g\n"), said
+
+
+def test_a_member_waits_for_partitions_that_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may stop before they have read them."""
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends={**WHOLE, ("t", 1): 1})
+    read = Reader(monkeypatch, wanted, "joined", "record", "record")
+    assert len(read.read()) == 2 and read.now.at == 20
 
 
 def test_a_member_of_a_group_that_gets_no_partition_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,8 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
         raise WrongUsage(
             "with --group the offset is stored, beginning or end (where none is stored)"
         )
+    if found.group:
+        say_where_it_goes_on(cluster, found, text)
     if text in ("beginning", "earliest", "start"):
         found.start = EARLIEST
     elif text in ("end", "latest"):
@@ -107,6 +109,19 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
     elif options.exit:
         read_to_the_end(cluster, found, committed=committed)
     return found
+
+
+def say_where_it_goes_on(cluster: Cluster, wanted: Reading, text: str) -> None:
+    """Say so if a group has commits, which count more than --offset."""
+    group = wanted.group
+    if any(
+        topic in wanted.topics and (wanted.partitions is None or index in wanted.partitions)
+        for topic, index in groups.committed(cluster, group)
+    ):
+        print(
+            f"group {group} goes on at the offsets that it has committed, and --offset {text} is"
+            f" for partitions without one; to read again: ottla group reset {group} --to {text}"
+            " --yes", file=sys.stderr)
 
 
 def without_the_group(cluster: Cluster, wanted: Reading) -> None:

@@ -33,6 +33,8 @@ NO_GROUP = "ottla"
 """librdkafka requires a group's name, also of a reader that never joins or commits."""
 COMMIT_MS = 5000
 COMMITTED_SECONDS = 30.0
+REBALANCE_MS = 300_000
+"""max.poll.interval.ms of clients: how long a rebalance may wait for one of them."""
 RESETS = {"earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
           "latest": LATEST, "largest": LATEST, "end": LATEST}  # fmt: skip
 """Values of auto.offset.reset, Java's and librdkafka's."""
@@ -99,6 +101,9 @@ class Consumer:
         """Whether positions are committed without being asked for."""
         self.commit_seconds = 1e-3 * whole_number(
             "auto.commit.interval.ms", given.get("auto.commit.interval.ms", str(COMMIT_MS)))
+        self.rebalance_seconds = 1e-3 * whole_number(
+            "max.poll.interval.ms", given.get("max.poll.interval.ms", str(REBALANCE_MS)))
+        """How long the group may take to let a member in, if the others are as patient."""
         self._start = RESETS.get(reset.lower())
         self._committed_only = given["isolation.level"] == "read_committed"
         self._cluster, self._settle = cluster, settle

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, check
 from ottla.client.similar_names import similar
-from ottla.tools.admin import offsets
+from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import LATEST, Place
 from ottla.tools.interrupts import Interrupts, noted
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
-"""When a member of a group has read to the end: others may get its partitions, or leave some."""
+"""How long a member of a group waits for partitions that others have, and may leave."""
 PATTERN_SECONDS = 10.0
 """How often topics that fit a pattern are looked for."""
 SILENCE_SECONDS = 120.0
 """How long nothing may come although there are records; clients ask all the time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
+REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+"""States of a group in which a member waits for the others."""
 NEVER = 1 << 62
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 """What a topic's metadata may say while it is being created."""
@@ -124,6 +126,8 @@ class RecordPrinter:
         self.since = 0.0
         """When the last record came, or the reader moved."""
         self.at: dict[Place, int] = {}
+        self.joined = self.told = False
+        """Whether a member has joined; whether it was said that it waits for that."""
 
     def begin(self) -> None:
         """Take the partitions, or ask the group for some."""
@@ -206,6 +210,8 @@ class RecordPrinter:
         positions = self.consumer.positions
         if moved:
             self.since = now        # not earlier: whoever takes the records may be slow
+        if wanted.group_ends and self.consumer.joined != self.joined:
+            self.joined, self.since = self.consumer.joined, now
         if self.finished and self.finished >= positions.keys():
             return True
         if wanted.ends is not None and not wanted.group:
@@ -222,19 +228,41 @@ class RecordPrinter:
                 raise ClientError(f"{topic}-{index} has records before {end} that did not come")
         if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
             self.subscribe()
+        has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
+        if has_all and not self.unread():
+            return True             # no other member can leave it anything
         idle = now - self.since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = self.unread() if wanted.group_ends else ""
             if not missing:
                 return True
-            if idle >= STUCK_SECONDS:
+            if wanted.is_member and not self.consumer.joined:
+                self.wait_to_join(idle)
+            elif idle >= STUCK_SECONDS:
                 raise ClientError(f"group {wanted.group}: {missing}")
         return False
+
+    def wait_to_join(self, idle: float) -> None:
+        """Say that the group is waited for. Raises ClientError where it has taken too long: a
+        rebalance may wait for a member that is gone until its session ends."""
+        group, seconds = self.wanted.group, self.consumer.rebalance_seconds
+        if not self.told:
+            self.told = True
+            print(
+                f"group {group}: waiting to be let in; a member that is gone holds it up until its"
+                f" session ends: see ottla group why {group}", file=sys.stderr)
+        if idle < STUCK_SECONDS:
+            return
+        state = groups.describe(self.cluster, group).state
+        if state not in REBALANCING or idle >= seconds:
+            raise ClientError(
+                f"group {group}: its coordinator did not let a member join for {idle:.0f} s; "
+                f"the group is {state}: see ottla group why {group}")
 
     def unread(self) -> str:
         """What a member of a group still has to wait for, "" for nothing."""
         if self.wanted.is_member and not self.consumer.joined:
-            return "its coordinator did not let a member join"
+            return "it has not let a member join"
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
             if here < end and place not in self.finished:

@@ -135,3 +135,14 @@ def test_a_time_that_a_topic_does_not_take_is_refused_by_name(ottla: Ottla) -> N
     ottla.ok("topic create timed")
     done = ottla("produce timed -i jsonl", b'{"value":"v","timestamp":9999999999999}\n')
     assert done.status == 1 and "topic timed: INVALID_TIMESTAMP: Invalid timestamp" in done.err
+
+
+def test_an_offset_that_a_groups_commits_outweigh_is_said_to_be_none(ottla: Ottla) -> None:
+    ottla.ok("topic create flights")
+    ottla.ok("produce flights", b"one\n")
+    done = ottla("consume flights -G fg --offset beginning --exit")
+    assert (done.out, done.err) == ("one\n", "")
+    done = ottla("consume flights -G fg --offset beginning --exit")
+    assert done == (0, "", (
+        "group fg goes on at the offsets that it has committed, and --offset beginning is for"
+        " partitions without one; to read again: ottla group reset fg --to beginning --yes\n"))

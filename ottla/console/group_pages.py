@@ -130,6 +130,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
         for topic, indexes in member.assigned.items() for index in indexes
     }
     places = sorted({*committed, *owners})
+    places = sorted({*places, *groups.without_commit(cluster, places)})
     ends = ends_of(cluster, places)
     reports = partition_reports(cluster, memory, name)
     details = {place: row for place, row in reports.items() if place in ends}

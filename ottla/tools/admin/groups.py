@@ -225,6 +225,17 @@ def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
     }
 
 
+def without_commit(cluster: Cluster, places: Iterable[Place]) -> set[Place]:
+    """The other partitions of these partitions' topics; none of topics that are gone."""
+    known = set(places)
+    names = sorted({topic for topic, _ in known})
+    return {
+        (topic.name, part.partition_index)
+        for topic in (cluster.metadata(names).topics if names else ()) if not topic.error_code
+        for part in topic.partitions
+    } - known
+
+
 def commit(
     cluster: Cluster,
     group_id: str,

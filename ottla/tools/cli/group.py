@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
-    """A row for each partition of a group."""
+def lag_of(cluster: Cluster, group: groups.Group, *, whole: bool) -> list[dict[str, Any]]:
+    """A row for each partition that the group has or has committed; with `whole` also for the
+    other partitions of these topics."""
     committed = groups.committed(cluster, group.id)
     owners = {
         (topic, index): member
@@ -30,6 +32,8 @@ def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
         for index in indexes
     }
     places = sorted({*committed, *owners})
+    if whole:
+        places = sorted({*places, *groups.without_commit(cluster, places)})
     ends = offsets.ends(cluster, places)
     rows = []
     for place in places:
@@ -52,6 +56,12 @@ def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
     return rows
 
 
+def without_offset(rows: list[dict[str, Any]]) -> str:
+    """How many of these partitions the total leaves out."""
+    count = sum(row["offset"] is None for row in rows)
+    return f", {count} partition{'s' * (count > 1)} without a committed offset" if count else ""
+
+
 def list_all(options: Namespace) -> None:
     with connect(options) as cluster:
         rows = []
@@ -63,7 +73,7 @@ def list_all(options: Namespace) -> None:
                 "protocol": one.protocol_type,
             }
             if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
-                found = lag_of(cluster, groups.describe(cluster, one.id))
+                found = lag_of(cluster, groups.describe(cluster, one.id), whole=False)
                 row["lag"] = sum(part["lag"] or 0 for part in found)
             rows.append(row)
     show(options, ("group", "type", "state", "lag"), rows, ("protocol",))
@@ -87,12 +97,12 @@ def describe(options: Namespace) -> None:
                     for one in group.members
                 ]
                 continue
-            found = lag_of(cluster, group)
+            found = lag_of(cluster, group, whole=True)
             if options.output in (None, "table", "wide"):
                 total = sum(row["lag"] or 0 for row in found)
                 print(
                     f"group {name}: {group.state}, {group.type}, {len(group.members)} members, "
-                    f"total lag {total}"
+                    f"total lag {total}{without_offset(found)}"
                 )
             rows += found
     if options.members:
@@ -162,6 +172,12 @@ def reset(options: Namespace) -> None:
     with connect(options) as cluster:
         committed = groups.committed(cluster, options.group)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
+        left = [] if options.topic else sorted(groups.without_commit(cluster, plan))
+        if left:
+            named = ", ".join(f"{topic}:{index}" for topic, index in left)
+            print(
+                f"left out, since {options.group} has committed no offset there: {named};"
+                " --topic resets them too", file=sys.stderr)
         if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)
     show(

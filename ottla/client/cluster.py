@@ -238,7 +238,8 @@ class Cluster:
         else:
             asked = FindCoordinatorRequest(coordinator_keys=[key], key_type=kind)
             [answer] = connection.call(asked, version).coordinators
-        check(answer.error_code, answer.error_message, key)
+        about = "transactional id" if kind == TRANSACTION else "group"
+        check(answer.error_code, answer.error_message, f"{about} {key!r}")
         self.brokers.setdefault(answer.node_id, (answer.host, answer.port))
         return int(answer.node_id)
 

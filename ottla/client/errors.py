@@ -36,7 +36,7 @@ class Refused(ClientError, ProtocolError):
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
         text = message or known.name.replace("_", " ").lower()
-        ProtocolError.__init__(self, f"{what}: {text}" if what else text, known)
+        ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number = code
         self.said = message
         """The broker's own message, None if there was none."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
 from ottla.wire.errors import ErrorCode
-from ottla.wire.messages import ListGroupsRequest, ListTransactionsRequest
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -21,7 +20,8 @@ def similar(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in known}
-    found = get_close_matches(name.lower(), by_lower, MOST, 0.7)
+    share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))   # one letter of t2 may be wrong, too
+    found = get_close_matches(name.lower(), by_lower, MOST, share)
     return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
 
 
@@ -46,12 +46,16 @@ def _topics(cluster: Cluster) -> Iterator[str]:
 
 
 def _groups(cluster: Cluster) -> Iterator[str]:
+    from ottla.wire.messages import ListGroupsRequest  # `ottla --help` comes without messages
+
     for node_id in cluster.brokers:
         answer = cluster.node(node_id).call(ListGroupsRequest(states_filter=[], types_filter=[]))
         yield from (group.group_id for group in answer.groups)
 
 
 def _transactional_ids(cluster: Cluster) -> Iterator[str]:
+    from ottla.wire.messages import ListTransactionsRequest
+
     for node_id in cluster.brokers:
         answer = cluster.node(node_id).call(
             ListTransactionsRequest(state_filters=[], producer_id_filters=[]))

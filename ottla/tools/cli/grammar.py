@@ -139,8 +139,8 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
     if flag.positional:
         if flag.many:
             settings["nargs"] = flag.many
-        if not flag.choices:
-            settings["metavar"] = flag.names[0]
+        choices = f"{{{','.join(flag.choices)}}}" if flag.choices else ""
+        settings["metavar"] = choices or flag.names[0]
         parser.add_argument(flag.names[0].lower(), **settings)  # type: ignore[arg-type]
         return
     if not flag.metavar:

@@ -60,9 +60,12 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     if name in NOT_YET:
         complain(name, NOT_YET[name])
         return 1
-    command = table.read("kafka").get(name)
+    tools = table.read("kafka")
+    command = tools.get(name)
     if command is None:
-        complain(name, "no such tool")
+        from ottla.client.similar_names import similar
+
+        complain(name, f"no such tool{similar(name, tools)}")
         return 1
     if "--version" in given and command.flag("version"):
         print(KAFKA_VERSION)

@@ -78,6 +78,9 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("group describe billling", "consumer group 'billling' not found; similar: billing"),
     ("group delete billling --yes", "group 'billling' not found; similar: billing"),
     ("group describe nope", "consumer group 'nope' not found"),
+    ("topic delete b2 --yes", "does not host this topic-partition; similar: b1"),
+    ("elect bils", "topic 'bils': unknown topic or partition; similar: bills"),
+    ("kafka-topic --list", "kafka-topic: no such tool; similar: kafka-topics"),
     ("user delete alicia", "user 'alicia' has no credentials; similar: alice"),
     ("quota set user/alice producr_byte_rate=1", "producr_byte_rate; similar: producer_byte_rate"),
     ("quota delete user/alice producr_byte_rate", "similar: producer_byte_rate"),
@@ -89,7 +92,7 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
 def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
     ottla: Ottla, line: str, said: str
 ) -> None:
-    ottla("topic create bills --if-not-exists")
+    ottla.ok("topic create bills b1 --if-not-exists")
     ottla("produce bills", b"one\n")
     ottla.ok("consume bills --group billing -n 1")
     ottla.ok("user set alice", b"secret\n")
@@ -108,6 +111,11 @@ def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla:
     assert done.status == 1 and done.err == (
         "ottla topic trim: ledger-0: offset out of range: 5 is not in 0 to 0;"
         " ledger-1: offset out of range: 5 is not in 0 to 1\n")
+
+
+def test_a_group_that_is_not_found_is_named_once(ottla: Ottla) -> None:
+    assert ottla("group describe nope").err == (
+        "ottla group describe: consumer group 'nope' not found\n")
 
 
 def test_a_record_that_is_too_large_for_a_topic_is_refused_by_name(ottla: Ottla) -> None:
@@ -160,3 +168,8 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
         "left out, since half has committed no offset there: halves:1; --topic resets them too\n")
+
+
+def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:
+    done = ottla("completion")
+    assert done.status == 2 and "required: {bash,zsh,fish}; see ottla completion" in done.err

@@ -134,7 +134,8 @@ def reason_with_code(error: Any) -> str:
     code = error.code()
     known = code > 0 and code in ErrorCode._value2member_map_
     name = ErrorCode(code).name if known else error.name()
-    return f"{name}: {error.str().removeprefix('Broker: ')}"
+    text = error.str().rpartition(" response error:")[2].strip().removeprefix("Broker: ")
+    return f"{name}: {text}" if text else name
 
 
 def bootstrap_servers(cluster: Cluster) -> str:

@@ -140,6 +140,7 @@ class RecordPrinter:
         places = places_of(self.cluster, wanted)
         begin = {place: wanted.starts.get(place, wanted.start) for place in places}
         if wanted.group and wanted.stored:
+            self.cluster.coordinator_id(wanted.group)   # librdkafka asks for 30 s if refused
             begin |= self.consumer.committed(places)
         special = {place: start for place, start in begin.items() if start < 0}
         begin |= offsets.required(self.cluster, special)
@@ -249,8 +250,8 @@ class RecordPrinter:
         if not self.told:
             self.told = True
             print(
-                f"group {group}: waiting to be let in; a member that is gone holds it up until its"
-                f" session ends: see ottla group why {group}", file=sys.stderr)
+                f"group {group}: waiting until its members have joined again, or the sessions of"
+                f" those that are gone have ended: see ottla group why {group}", file=sys.stderr)
         if idle < STUCK_SECONDS:
             return
         state = groups.describe(self.cluster, group).state

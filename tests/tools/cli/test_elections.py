@@ -167,6 +167,23 @@ def test_offsets_that_cannot_be_committed_are_a_failure(
     assert done.status == 1 and "Group authorization failed" in done.err
 
 
+@pytest.mark.parametrize(("command", "said"), [
+    ("consume {1} -G others", "group others: GROUP_AUTHORIZATION_FAILED"),
+    ("consume {1} -G others -o beginning", "group 'others': group authorization failed"),
+    ("consume {1} -G others -p 0", "group 'others': group authorization failed"),
+    ("kcat -b {0} -G others {1}", "group others: GROUP_AUTHORIZATION_FAILED"),
+    ("group reset others --to end", "group 'others': group authorization failed"),
+])
+def test_a_group_that_is_refused_is_named(
+    there: Ottla, disturbed: Broker, command: str, said: str
+) -> None:
+    topic = disturbed.create_topic(f"secret-{len(command)}")
+    there.ok(f"produce {topic}", b"1\n")
+    disturbed.fail("FindCoordinator", "GROUP_AUTHORIZATION_FAILED", count=None)
+    done = there(command.format(there.address, topic))
+    assert done.status == 1 and said in done.err and "response error" not in done.err, done
+
+
 @pytest.mark.parametrize("code", ["LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER"])
 def test_records_are_deleted_once_there_is_a_leader(
     there: Ottla, disturbed: Broker, code: str

@@ -44,7 +44,9 @@ cdef class Connection(Channel):
             self.inbox.frame_size_max = security.settings.sasl_server_max_receive_size
 
     def __repr__(self):
-        return f"connection from {self.client.peer()}, client {self.client.client_id!r}"
+        # A client has no name before its first request: it may speak another protocol.
+        name = self.client.client_id
+        return f"connection from {self.client.peer()}" + (f", client {name!r}" if name else "")
 
     # -- requests --------------------------------------------------------------------------------
 

@@ -335,7 +335,10 @@ class Server:
         except OSError:
             await self.stop()
             raise
-        log.info("metrics, health and status: HTTP on %s, port %d", address, self.http.port)
+        log.info(
+            "metrics, health and status: HTTP on %s:%d",
+            address.rpartition(":")[0] or "*", self.http.port,
+        )
 
     async def _begin_epochs(self) -> None:
         """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.

@@ -68,9 +68,12 @@ def attainable_factor(
     """The replication factor of a setting, as far as it can be attained (`Role`)."""
     factor = broker.role.attainable_factor(wanted, image)
     warned = broker.kept.warned_of_factors
-    if factor < wanted and (setting, factor) not in warned:
+    if factor < wanted and setting in broker.config.static and (setting, factor) not in warned:
         warned.add((setting, factor))
-        log.warning("%s=%d is more than the number of brokers, %d", setting, wanted, factor)
+        log.warning(
+            "%s=%d is more than the number of brokers: new topics get a factor of %d",
+            setting, wanted, factor,
+        )
     return factor
 
 

@@ -54,6 +54,8 @@ ALLOWED = {
     State.EXCHANGE: (ApiKey.SASL_AUTHENTICATE,),
     State.FAILED: (),
 }
+OF_A_LOGIN = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
+"""What a client that logs in sends; one without a login begins with something else."""
 
 
 class NotAuthenticated(MalformedMessage):
@@ -96,7 +98,10 @@ class Session:
             return
         if api_key not in ALLOWED[self.state]:
             known = APIS[ApiKey(api_key)].name if api_key in APIS else f"API key {api_key}"
-            raise NotAuthenticated(f"{known} came {self.state.value}")
+            came = f"{known} came {self.state.value}"
+            if self.state in (State.FIRST, State.VERSIONS) and api_key not in OF_A_LOGIN:
+                came = f"it did not log in (security.protocol without SASL?): {came}"
+            raise NotAuthenticated(came)
         if api_key == ApiKey.API_VERSIONS and version in APIS[ApiKey.API_VERSIONS].versions:
             self.state = State.VERSIONS
 

@@ -10,7 +10,7 @@ import pytest
 
 from ottla.broker.security.logins import KNOWN_MAX, LOGGED_PER_SWEEP, Logins
 from ottla.broker.security.sasl.oauthbearer import claimed_subject
-from ottla.wire.messages import CreateAclsRequest, MetadataRequest
+from ottla.wire.messages import CreateAclsRequest, MetadataRequest, SaslHandshakeRequest
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import SaslBroker, log_in, shake
 
@@ -55,6 +55,27 @@ def test_a_mechanism_that_is_not_offered_has_no_user(
         assert shake(client, "GSSAPI").error_code != 0
         [line] = lines(caplog, "is closed: login")
     assert "login failed: Unsupported SASL mechanism GSSAPI" in line
+
+
+@pytest.mark.parametrize("asks_versions", [False, True])
+def test_a_client_without_a_login_is_told_apart_from_one_whose_login_goes_wrong(
+    data: Path, caplog: pytest.LogCaptureFixture, asks_versions: bool
+) -> None:
+    with SaslBroker(data) as broker:
+        with WireClient(broker.inside) as client:
+            if asks_versions:
+                client.negotiate()
+            client.send(MetadataRequest(topics=[]), 1)
+            assert client.is_closed()
+        with WireClient(broker.inside) as client:
+            shake(client, "PLAIN")
+            client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert client.is_closed()
+        without, wrong = lines(caplog, "is closed")
+    came = "after ApiVersions" if asks_versions else "before SaslHandshake"
+    said = f"it did not log in (security.protocol without SASL?): Metadata came {came}"
+    assert without.endswith(said) and "client None" not in without
+    assert wrong.endswith("is closed: SaslHandshake came while it authenticates")
 
 
 @pytest.mark.parametrize(("token", "subject"), [

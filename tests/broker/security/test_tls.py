@@ -163,7 +163,8 @@ def test_tls_on_a_port_for_plaintext_is_closed_and_named_in_the_log(
 ) -> None:
     with pytest.raises(ClientError):
         broker.connect(OPEN)
-    assert "it speaks TLS on a port for Kafka's protocol" in caplog.text
+    assert " is closed: it speaks TLS on a port for Kafka's protocol" in caplog.text
+    assert "client None" not in caplog.text
 
 
 def test_garbage_after_the_beginning_of_a_handshake_ends_it(broker: TlsBroker) -> None:

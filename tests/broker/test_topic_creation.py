@@ -1,0 +1,25 @@
+"""Topics that are created at their first use, and the replication factor that they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.wire.messages import FindCoordinatorRequest
+from tests.broker.running import RunningBroker, WireClient
+
+
+@pytest.mark.parametrize("wanted", [None, 3])
+def test_a_lone_broker_warns_of_a_factor_that_was_set_and_not_of_a_default(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wanted: int | None
+) -> None:
+    given = {} if wanted is None else {"offsets.topic.replication.factor": wanted}
+    with RunningBroker(tmp_path, **given) as broker, WireClient(broker.address) as client:
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["me"])
+        assert client.call(request, 4).coordinators[0].error_code == 0
+    warned = [each.getMessage() for each in caplog.records if each.name == "ottla.topics"]
+    assert [each for each in warned if "more than" in each] == [
+        "offsets.topic.replication.factor=3 is more than the number of brokers:"
+        " new topics get a factor of 1"
+    ] * (wanted is not None)

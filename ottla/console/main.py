@@ -17,13 +17,15 @@ from argparse import Namespace
 from pathlib import Path
 
 from ottla.client.addresses import parse_address, show_address
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, reason_of
 from ottla.console.connections import Target, check_target
 from ottla.console.service import Options, Service
 from ottla.tools.cli.bootstrap import address_of, properties_of
 from ottla.tools.usage import WrongUsage
 
 LISTEN = "localhost:9309"
+SETTING = "ottla.console.listener"
+"""The broker's setting of this address, where a broker runs the console."""
 FILES_WANTED = 4096
 
 
@@ -82,7 +84,13 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
     from ottla.console.app import application
     from ottla.console.web_server import listening_socket, server
 
-    sock = listening_socket(options.host, options.port)
+    try:
+        sock = listening_socket(options.host, options.port)
+    except OSError as failed:
+        raise ClientError(
+            f"cannot listen on {show_address((options.host, options.port))}: {reason_of(failed)};"
+            f" set another address in {SETTING if with_parent else '--listen HOST:PORT'}"
+        ) from failed
     try:
         service = Service(target, options)
     except OSError as failed:

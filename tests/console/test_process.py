@@ -40,7 +40,10 @@ def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["console", "--listen", f"localhost:{port}"]) == 1
-        assert "in use" in capsys.readouterr().err
+        assert capsys.readouterr().err == (
+            f"ottla console: cannot listen on localhost:{port}: address already in use;"
+            " set another address in --listen HOST:PORT\n"
+        )
 
 
 def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) -> None:

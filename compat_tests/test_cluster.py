@@ -326,8 +326,9 @@ def all_in_sync(cluster: LocalCluster, topic: str) -> bool:
 
 
 def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_path: Path) -> None:
-    """What dies is started again, the example of `cluster restart-broker` restarts a broker, and
-    the end does not wait for a ZooKeeper that is gone."""
+    """What dies is started again, the examples of `cluster stop-broker` and `restart-broker` stop
+    and start a broker, `topic why` is answered, and the end does not wait for a ZooKeeper that is
+    gone."""
     zookeeper()
     [example] = table.read("ottla")["cluster start"].examples
     command = [sys.executable, "-m", *shlex.split(example), "--port", "0"]
@@ -345,8 +346,13 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: holder_of(tmp_path / "data" / "broker-2") not in (0, killed),
                    "broker 2 runs again", 60)
-        [example] = table.read("ottla")["cluster restart-broker"].examples
-        subprocess.run([sys.executable, "-m", *shlex.split(example)], cwd=tmp_path, check=True)
+        for verb in ("restart", "stop", "restart"):
+            [example] = table.read("ottla")[f"cluster {verb}-broker"].examples
+            subprocess.run([sys.executable, "-m", *shlex.split(example)], cwd=tmp_path, check=True)
+            assert bool(holder_of(tmp_path / "data" / "broker-2")) == (verb == "restart")
+        admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
+        why = [sys.executable, "-m", "ottla", "topic", "why", "orders", "-b", bootstrap]
+        subprocess.run(why, stdout=subprocess.DEVNULL, check=True)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         [server] = [int(child) for child in children
                     if b"QuorumPeerMain" in Path(f"/proc/{child}/cmdline").read_bytes()]
@@ -358,6 +364,7 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         said = log.read()
         assert "broker 2 has ended with status -9" in said and "starts again in 1 s" in said
         assert "broker 2 was stopped; it starts again" in said
+        assert "broker 2 was stopped; `ottla cluster restart-broker` starts it again" in said
 
 
 def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_out_works(

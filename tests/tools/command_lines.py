@@ -19,6 +19,7 @@ EXAMPLES = {
 COMMANDS: dict[str, Command] = {**read("ottla"), **read("kafka")}
 LOCAL = {
     "cluster accept-backup", "cluster create", "cluster restart-broker", "cluster start",
+    "cluster stop-broker",
     "server stop", "server dev", "console",
     "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",

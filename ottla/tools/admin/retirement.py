@@ -36,8 +36,9 @@ def moved_off(
             free = staying.keys() - {*after}
             if not free:
                 raise ClientError(
-                    f"{place[0]}:{place[1]} has {len(before)} replicas, too many for the brokers"
-                    f" that stay: {','.join(map(str, sorted(staying))) or 'none'}"
+                    f"{place[0]}:{place[1]} has {len(before)} replica{'s' * (len(before) > 1)},"
+                    " too many for the brokers that stay:"
+                    f" {','.join(map(str, sorted(staying))) or 'none'}"
                 )
             kept = [each for each in after if each not in leaving]
             used = Counter(racks.get(each) for each in kept)

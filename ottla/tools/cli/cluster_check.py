@@ -6,9 +6,9 @@ import contextlib
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.errors import ClientError, NotSupported, Unreachable
 from ottla.replication.controller.elections import MIN_ISR
@@ -16,7 +16,7 @@ from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import configs, topics
 from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import show
+from ottla.tools.cli.output import counted, show
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -56,16 +56,45 @@ def check(options: Namespace) -> int:
         for part in topic.partitions
         for problem in problems(part, alive, leaving, minimum.get(topic.name, 1))
     ]
-    if rows or options.output not in (None, "table", "wide"):
-        show(options, ("topic", "partition", "problem", "leader", "replicas", "isr"), rows)
+    for_people = options.output in (None, "table", "wide")
+    if rows or not for_people:
+        show(
+            options, ("topic", "partition", "problem", "leader", "replicas", "isr"),
+            gathered(rows) if for_people else rows,
+        )
     if rows:
         for line in summary(partitions, alive, since):
             print(line, file=sys.stderr)
         return 1
     count = len(partitions)
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
-    print(f"{count} partitions have a leader and all replicas in sync{also}", file=sys.stderr)
+    have = f"{counted(count, 'partition')} {'has' if count == 1 else 'have'}"
+    print(f"{have} a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
+
+
+def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for the partitions of a topic that differ in their number alone: `0-49`."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        same = tuple(str(row[name]) for name in row if name != "partition")
+        alike.setdefault(same, []).append(row)
+    return [
+        some[0] if len(some) == 1
+        else some[0] | {"partition": runs(row["partition"] for row in some)}
+        for some in alike.values()
+    ]
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Ascending numbers, such as `0-3,5`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
 
 
 def away(partitions: list[Partition], alive: set[int]) -> list[int]:

@@ -2,7 +2,8 @@
 
 A process that was stopped in order starts again at once, which is how `ottla cluster
 restart-broker` restarts one. After a crash it starts after a second, after another one soon later
-it takes twice as long, and so on.
+it takes twice as long, and so on. What `ottla cluster stop-broker` stops has a mark beside its
+directory, and starts again once that is gone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from typing import Protocol
 
 from ottla.client.errors import ClientError
 from ottla.tools.cli.output import done
-from ottla.tools.cli.server import READY, STOP_SECONDS, holder_of
+from ottla.tools.cli.server import READY, STOP_SECONDS, end, holder_of
 
+DIRECTORY = "data/cluster"
+"""Where `make cluster` has it."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 STEADY_SECONDS = 60.0
 """A process that has run for so long has recovered from its last crash."""
 POLL_SECONDS = 0.05
+HELD_SECONDS = 0.5
+"""How often the marks of stopped brokers are looked for, while there are any."""
 
 
 class Kept(Protocol):
@@ -37,6 +42,10 @@ class Kept(Protocol):
     @property
     def name(self) -> str:
         """The name in messages."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is to stay stopped."""
 
     def start(self) -> None:
         """Start it."""
@@ -73,6 +82,7 @@ class Upkeep:
     ) -> None:
         self.say, self.clock = say, clock
         self.restarts = {one.name: (one, Restarts()) for one in kept}
+        self.held: list[Kept] = []
         self.selector = selectors.DefaultSelector()
         for one in kept:
             self._watch(one)
@@ -95,11 +105,16 @@ class Upkeep:
     def turn(self) -> None:
         """Wait for an end, or until a start is due, and deal with it."""
         dues = [each.due for _, each in self.restarts.values() if each.due is not None]
+        if self.held:
+            dues.append(self.clock() + HELD_SECONDS)
         timeout = max(min(dues) - self.clock(), 0.0) if dues else None
         for key, _ in self.selector.select(timeout):
             self.selector.unregister(key.fd)
             os.close(key.fd)
             self._ended(key.data)
+        for one in [each for each in self.held if not each.held]:
+            self.held.remove(one)
+            self.restarts[one.name][1].due = self.clock()
         for one, restarts in self.restarts.values():
             if restarts.due is not None and restarts.due <= self.clock():
                 self._start(one, restarts)
@@ -107,6 +122,10 @@ class Upkeep:
     def _ended(self, one: Kept) -> None:
         assert one.process is not None
         status = one.process.wait()
+        if one.held:
+            self.held.append(one)
+            self.say(f"{one.name} was stopped; `ottla cluster restart-broker` starts it again")
+            return
         wait = self.restarts[one.name][1].ended(self.clock(), status)
         how = "was stopped" if status == 0 else f"has ended with status {status}, see {one.log}"
         self.say(f"{one.name} {how}; it starts again{f' in {wait:g} s' if wait else ''}")
@@ -127,28 +146,51 @@ def say(text: str) -> None:
     print(f"{moment} {text}", file=sys.stderr, flush=True)
 
 
+def mark_of(directory: Path, broker: int) -> Path:
+    """The file that keeps a broker of a cluster's directory stopped."""
+    return directory / f"broker-{broker}.stopped"
+
+
+def stop_broker(options: Namespace) -> None:
+    """`ottla cluster stop-broker`: stop one broker in order; it stays stopped."""
+    directory = Path(options.dir or DIRECTORY)
+    pid = process_of(directory, options.broker)
+    if not options.dry_run:
+        mark_of(directory, options.broker).touch()
+        end(pid, STOP_SECONDS)
+    done(options, f"stopped broker {options.broker}")
+
+
 def restart_broker(options: Namespace) -> None:
-    """`ottla cluster restart-broker`: stop one broker in order; `ottla cluster start` starts it
-    again. Returns once it serves."""
-    name = f"broker-{options.broker}"
-    directory = Path(options.dir or "data/cluster")
-    pid = holder_of(directory / name)
-    if not pid:
-        there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
-        known = f"; it has the brokers {', '.join(there)}" if there else ""
-        raise ClientError(f"no broker runs in {directory / name}{known}")
+    """`ottla cluster restart-broker`: stop one broker in order, unless it is stopped; `ottla
+    cluster start` starts it again. Returns once it serves."""
+    directory = Path(options.dir or DIRECTORY)
+    mark, log = mark_of(directory, options.broker), directory / f"broker-{options.broker}.log"
+    pid = 0 if mark.exists() else process_of(directory, options.broker)
     if options.dry_run:
         done(options, f"restarted broker {options.broker}")
         return
-    log = directory / f"{name}.log"
     before = log.stat().st_size
-    os.kill(pid, signal.SIGTERM)
+    mark.unlink(missing_ok=True)
+    if pid:
+        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while READY not in log.read_bytes()[before:].decode(errors="replace"):
         if time.monotonic() > deadline:
             raise ClientError(
                 f"broker {options.broker} does not serve {STOP_SECONDS:g} s after it was asked to"
-                f" stop: does `ottla cluster start` run? {log} has the reason"
+                f" start again: does `ottla cluster start` run? {log} has the reason"
             )
         time.sleep(POLL_SECONDS)
     done(options, f"restarted broker {options.broker}")
+
+
+def process_of(directory: Path, broker: int) -> int:
+    """The process of a broker. Raises ClientError, which names those there are."""
+    home = directory / f"broker-{broker}"
+    pid = holder_of(home)
+    if not pid:
+        there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
+        known = f"; it has the brokers {', '.join(there)}" if there else ""
+        raise ClientError(f"no broker runs in {home}{known}")
+    return pid

@@ -11,7 +11,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.admin import configs, partitions
 from ottla.tools.admin.evacuation import moved_out
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import done
+from ottla.tools.cli.output import counted, done
 from ottla.tools.progress_line import ProgressLine
 from ottla.wire.errors import name_of
 
@@ -41,7 +41,8 @@ def drain(options: Namespace) -> None:
         if not options.dry_run:
             _cordon(cluster, broker, options.directory)
             _empty(cluster, broker, options.directory, len(sizes))
-    done(options, f"moved {len(sizes)} partitions out of {options.directory} of broker {broker}")
+    moved = counted(len(sizes), "partition")
+    done(options, f"moved {moved} out of {options.directory} of broker {broker}")
 
 
 def _broker(cluster: Cluster, wanted: int | None) -> int:

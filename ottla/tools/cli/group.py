@@ -11,7 +11,7 @@ from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.output import confirm, done, show, table
+from ottla.tools.cli.output import confirm, counted, done, show, table
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 
@@ -101,8 +101,9 @@ def describe(options: Namespace) -> None:
             if options.output in (None, "table", "wide"):
                 total = sum(row["lag"] or 0 for row in found)
                 print(
-                    f"group {name}: {group.state}, {group.type}, {len(group.members)} members, "
-                    f"total lag {total}{without_offset(found)}"
+                    f"group {name}: {group.state}, {group.type},"
+                    f" {counted(len(group.members), 'member')},"
+                    f" total lag {total}{without_offset(found)}"
                 )
             rows += found
     if options.members:

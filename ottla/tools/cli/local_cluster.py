@@ -17,13 +17,14 @@ from importlib import import_module
 from pathlib import Path
 
 from ottla.client.errors import ClientError
-from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, say
+from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
 from ottla.tools.cli.server import READY
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
 
 FIRST_PORT = 9092
 CHROOT = "/ottla"
+HTTP = "ottla.http.listener"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CUT_OFF_STOP_SECONDS = 3.0
@@ -58,9 +59,15 @@ class LocalBroker:
         """The name in messages."""
         return f"broker {self.node_id}"
 
+    @property
+    def held(self) -> bool:
+        """Whether `ottla cluster stop-broker` has stopped it, until something starts it."""
+        return mark_of(self.directory, self.node_id).exists()
+
     def start(self) -> None:
         """Start it; `wait_ready` waits for it."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        mark_of(self.directory, self.node_id).unlink(missing_ok=True)
         self.printed_before = self.log.stat().st_size if self.log.exists() else 0
         command = [*self.prefix, sys.executable, "-m", "ottla.tools.command", "server", "start"]
         for setting in self.settings:
@@ -196,6 +203,14 @@ class LocalCluster:
             self.zookeeper.kill()
 
 
+def give_http(cluster: LocalCluster) -> None:
+    """An HTTP port for each broker: `ottla topic why` and metrics come from there."""
+    for broker in cluster.brokers.values():
+        address = f"127.0.0.1:{free_port()}"
+        broker.settings.append(f"{HTTP}={address}")
+        say(f"{broker.name} will have its metrics on http://{address}/metrics")
+
+
 def start(options: Namespace) -> int:
     """`ottla cluster start`."""
     count = 3 if options.brokers is None else options.brokers
@@ -206,8 +221,12 @@ def start(options: Namespace) -> int:
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
+    if not any(each.startswith(f"{HTTP}=") for each in options.override):
+        give_http(cluster)
     for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C
         signal.signal(ends, signal.default_int_handler)
+    if cluster.zookeeper is not None:
+        say(f"ZooKeeper starts on {cluster.zookeeper.connect}{CHROOT}")
     try:
         with cluster:
             where = cluster.directory.absolute()

@@ -11,7 +11,7 @@ from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import partitions, retirement, topics
 from ottla.tools.admin.offsets import Place
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import confirm, done
+from ottla.tools.cli.output import confirm, counted, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.java import message_of
@@ -74,7 +74,7 @@ def plan(options: Namespace) -> None:
         print(f"no replica is assigned to broker {named}", file=sys.stderr)
         return
     print(json.dumps(reassignment_plan.as_json(moved, {}), separators=(",", ":")))
-    print(f"planned to move {len(moved)} partitions off broker {named}", file=sys.stderr)
+    print(f"planned to move {counted(len(moved), 'partition')} off broker {named}", file=sys.stderr)
 
 
 def wanted_replicas(part: topics.Partition, moving: partitions.Moving | None) -> list[int]:
@@ -88,7 +88,7 @@ def start(options: Namespace) -> None:
     with connect(options) as cluster:
         if not options.dry_run:
             refuse(partitions.reassign(cluster, {p: item.replicas for p, item in plan.items()}))
-    done(options, f"started moving {len(plan)} partitions")
+    done(options, f"started moving {counted(len(plan), 'partition')}")
 
 
 def cancel(options: Namespace) -> None:
@@ -98,7 +98,7 @@ def cancel(options: Namespace) -> None:
         wanted = [place for place in plan if place in moving]
         if wanted and not options.dry_run:
             refuse(partitions.reassign(cluster, dict.fromkeys(wanted)))
-    done(options, f"stopped moving {len(wanted)} partitions")
+    done(options, f"stopped moving {counted(len(wanted), 'partition')}")
 
 
 def refuse(results: dict[Place, tuple[int, str | None]]) -> None:

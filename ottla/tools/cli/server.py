@@ -41,15 +41,25 @@ def holder_of(directory: Path) -> int:
     return 0
 
 
-def stop(options: Namespace) -> None:
-    directory = Path(options.data_dir or "data")
+def running_in(directory: Path) -> int:
+    """The process of the broker that uses a data directory. Raises ClientError if none does."""
     pid = holder_of(directory)
     if not pid:
         raise ClientError(f"no broker uses {directory}")
+    return pid
+
+
+def stop(options: Namespace) -> None:
+    pid = running_in(Path(options.data_dir or "data"))
     if options.dry_run:
         done(options, f"stopped process {pid}")
         return
-    wait = STOP_SECONDS if options.wait is None else options.wait
+    end(pid, STOP_SECONDS if options.wait is None else options.wait)
+    print(f"stopped process {pid}", file=sys.stderr)
+
+
+def end(pid: int, wait: float) -> None:
+    """End a process with SIGTERM. Raises ClientError if that takes more than `wait` seconds."""
     watched = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(watched, signal.SIGTERM)
@@ -59,10 +69,13 @@ def stop(options: Namespace) -> None:
                 raise ClientError(f"process {pid} still runs {wait:g} s after SIGTERM")
     finally:
         os.close(watched)
-    print(f"stopped process {pid}", file=sys.stderr)
 
 
 def status(options: Namespace) -> None:
+    if options.data_dir:
+        pid = running_in(Path(options.data_dir))
+        show(options, ("directory", "process"), [{"directory": options.data_dir, "process": pid}])
+        return
     begun = time.monotonic()
     with connect(options, retry=False) as cluster:
         found = admin.brokers(cluster)

@@ -19,6 +19,7 @@ from urllib.request import urlopen
 from ottla.client.errors import ClientError, Unreachable, check
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.output import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -45,9 +46,9 @@ def group(options: Namespace) -> None:
     if not _printed(options, found, "group"):
         for one in found:
             print(
-                f"group {one['group']}: {one['state']}, {one['type']}, {one['members']} members,"
-                f" coordinated by broker {one['coordinator']} since"
-                f" {moment(one['coordinated_since_ms'])}"
+                f"group {one['group']}: {one['state']}, {one['type']},"
+                f" {counted(one['members'], 'member')}, coordinated by broker"
+                f" {one['coordinator']} since {moment(one['coordinated_since_ms'])}"
             )
             _print_list("now", (each["text"] for each in one["now"]), "it waits for nothing")
             _print_list("what happened", map(_line, one["events"]), "nothing is known")
@@ -71,7 +72,7 @@ def topic(options: Namespace) -> None:
             found.append(together(answers))
     if not _printed(options, found, "topic"):
         for one in found:
-            print(f"topic {one['topic']}: {len(one['partitions'])} partitions")
+            print(f"topic {one['topic']}: {counted(len(one['partitions']), 'partition')}")
             _print_list("now", (
                 f"partition {part['partition']}: {each['text']}"
                 for part in one["partitions"] for each in part["now"]

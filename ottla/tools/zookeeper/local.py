@@ -115,7 +115,7 @@ class LocalZooKeeper:
         self.log = directory / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    name = "ZooKeeper"
+    name, held = "ZooKeeper", False
 
     @property
     def running(self) -> bool:

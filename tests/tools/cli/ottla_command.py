@@ -16,6 +16,7 @@ from ottla.tools.command import main
 
 EXAMPLES_APART = {
     "cluster accept-backup", "cluster create", "cluster drain", "cluster restart-broker",
+    "cluster stop-broker",
     "cluster start", "console", "reassign plan", "topic browse", "group why", "topic why",
     "server stop", "server dev", "server connections", "mirror", "kafka-server-start",
     "kafka-server-stop", "kafka-mirror-maker", "kafka-delegation-tokens",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.cluster_check import Departure, moment, problems, summary
+from ottla.tools.cli.cluster_check import Departure, gathered, moment, problems, summary
 from tests.tools.cli.ottla_command import Ottla
 
 ALIVE = {1, 2, 3}
@@ -67,7 +67,17 @@ def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:
     [broker] = json.loads(ottla.ok("cluster info -o json"))
     node = broker["broker"]
     done = ottla(f"cluster check --without {node}")
-    assert done.status == 1 and done.out.count(f"only broker {node} has it") == 2, done
+    [row] = done.out.splitlines()[1:]
+    assert done.status == 1 and row.startswith("orders  0-1 "), done
+    assert f"only broker {node} has it" in row
+    assert len(json.loads(ottla(f"cluster check --without {node} -o json").out)) == 2
+
+
+def test_partitions_that_differ_in_their_number_alone_are_one_row() -> None:
+    same = {"topic": "t", "problem": "no leader", "leader": -1, "replicas": [4], "isr": [4]}
+    other = same | {"replicas": [5], "isr": [5]}
+    rows = [{**(other if index == 3 else same), "partition": index} for index in (0, 1, 2, 3, 5)]
+    assert gathered(rows) == [{**same, "partition": "0-2,5"}, {**other, "partition": 3}]
 
 
 def test_a_broker_that_does_not_run_is_named(ottla: Ottla) -> None:

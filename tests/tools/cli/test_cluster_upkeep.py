@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from ottla.tools.cli.cluster_upkeep import LONGEST_SECONDS, STEADY_SECONDS, Restarts, Upkeep
+from ottla.tools.cli.local_cluster import LocalBroker
 from tests.tools.cli.ottla_command import Ottla
 
 
@@ -13,6 +19,7 @@ class Shell:
     """A process that ends by itself, each time with the next status."""
 
     name, log = "broker 2", Path("broker-2.log")
+    held = False
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
@@ -46,6 +53,20 @@ def test_a_broker_that_dies_is_reported_and_started_again() -> None:
     assert said[1:] == ["broker 2 was stopped; it starts again"] and not broker.statuses
 
 
+def test_a_broker_that_is_held_stays_stopped_until_it_no_longer_is() -> None:
+    said: list[str] = []
+    broker = Shell(0, 0)
+    broker.held = True
+    upkeep = Upkeep([broker], said.append, Seconds())
+    upkeep.turn()
+    assert said == ["broker 2 was stopped; `ottla cluster restart-broker` starts it again"]
+    upkeep.turn()
+    assert broker.statuses == [0], "not started"
+    broker.held = False
+    upkeep.turn()
+    assert not broker.statuses, "started"
+
+
 def test_each_crash_soon_after_the_last_one_doubles_the_wait() -> None:
     restarts, now, waits = Restarts(), 0.0, []
     for _ in range(8):
@@ -76,3 +97,40 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     done = ottla(f"cluster restart-broker 7 --dir {tmp_path}")
     assert done.status == 1
     assert f"no broker runs in {tmp_path}/broker-7; it has the brokers 1" in done.err
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that uses the directory of broker 1, as a broker does, until SIGTERM."""
+    home = tmp_path / "broker-1"
+    home.mkdir()
+    program = (
+        "import fcntl, sys\n"
+        f"lock = open({str(home / '.lock')!r}, 'w')\n"
+        "fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
+    ottla: Ottla, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    holder: subprocess.Popen[str],
+) -> None:
+    broker = LocalBroker(1, tmp_path, 1, "127.0.0.1:1/x", [])
+    line = f"cluster stop-broker 1 --dir {tmp_path}"
+    assert ottla(f"{line} --dry-run").err == "would have stopped broker 1\n"
+    assert not broker.held and holder.poll() is None
+    assert ottla(line).err == "stopped broker 1\n"
+    assert broker.held and holder.wait(20) == -signal.SIGTERM
+    done = ottla(line)
+    assert done.status == 1 and "no broker runs in" in done.err
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
+    broker.start()
+    assert not broker.held

@@ -345,7 +345,11 @@ def test_server_stop_ends_the_broker_of_a_directory(tmp_path: Path, ottla: Ottla
     assert process.stdout is not None
     while "ottla ready" not in (line := process.stdout.readline()):
         assert line, "it ended"
+    status = ["server", "status", "--data-dir", str(data)]
+    [said] = json.loads(ottla.ok([*status, "-o", "json"]))
+    assert said == {"directory": str(data), "process": process.pid}
     ottla.ok(["server", "stop", "--data-dir", str(data)])
+    assert ottla(status).err == f"ottla server status: no broker uses {data}\n"
     assert process.wait(30) == 0
     process.stdout.close()
     done = ottla(["server", "stop", "--data-dir", str(data)])

@@ -1,6 +1,6 @@
 """The examples of commands that need more than one broker: those that start one, end one or wait,
 want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
-others. Those of `cluster start`, `cluster restart-broker` and `cluster create` need ZooKeeper:
+others. Those of `cluster start`, `restart-broker`, `stop-broker` and `create` need ZooKeeper:
 compat_tests/test_cluster.py and test_first_broker.py run them. That of `cluster drain` is in
 test_drain.py, that of `reassign plan` in tests/broker/cluster/test_maintenance.py."""
 
@@ -257,5 +257,6 @@ def test_its_example_works(
 def test_no_example_is_left_out() -> None:
     assert {
         *RUN, "kafka-server-stop", "cluster create", "cluster drain", "cluster restart-broker",
+        "cluster stop-broker",
         "cluster start", "reassign plan",
     } == EXAMPLES_APART

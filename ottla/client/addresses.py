@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 from ottla.client.errors import ClientError
 
 DEFAULT_PORT = 9092
+DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
+VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
+"""The environment variable with the cluster of commands that are not told any."""
 Address = tuple[str, int]
 
 
 class BadAddress(ClientError):
     """A bootstrap address that cannot be parsed."""
+
+
+def default_addresses() -> str:
+    """The cluster of a command that is not told any."""
+    return os.environ.get(VARIABLE) or DEFAULT_ADDRESS
 
 
 def parse_addresses(text: str) -> list[Address]:

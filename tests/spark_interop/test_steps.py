@@ -68,6 +68,30 @@ def test_every_example_is_a_command_that_is_accepted() -> None:
         assert options.command == step.name
 
 
+def test_a_topic_without_an_address_is_where_all_commands_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_text('[[step]]\nrun = "latest"\ntopic = "t"\npath = "p"\n')
+
+    def address(line: str) -> str | None:
+        options = command.parser().parse_args(shlex.split(line))
+        found = command.given_to(steps.BY_NAME[options.command], options).get("bootstrap")
+        assert found is None or isinstance(found, str)
+        return found
+
+    monkeypatch.delenv("OTTLA_BOOTSTRAP_SERVERS", raising=False)
+    archive = "archive --topic t --path p"
+    assert address(archive) == "localhost:9092"
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", "h:1")
+    assert address(archive) == address("quality-report --topic t") == "h:1"
+    assert steps.load_file(file)[0][1]["bootstrap"] == "h:1"
+    for flag in ("--bootstrap-server", "--bootstrap", "-b"):
+        assert address(f"{archive} {flag} h:2") == "h:2"
+    assert address("verify --path p") is None, "compared with a topic where one is named"
+    assert address("quality-report --archive p") is None
+
+
 @pytest.mark.parametrize(
     ("text", "zone", "expected"),
     [

@@ -53,8 +53,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(to: argparse.ArgumentParser, option: Option) -> None:
-    flag = "--" + option.name.replace("_", "-")
     more: dict[str, Any] = {"help": option.what, "required": option.required}
+    if option.name == "bootstrap":
+        to.add_argument(
+            "--bootstrap-server", "--bootstrap", "-b", dest=option.name, metavar="HOST:PORT", **more
+        )
+        return
+    flag = "--" + option.name.replace("_", "-")
     if option.kind == "flag":
         to.add_argument(flag, action="store_const", const=True, help=option.what)
         return
@@ -85,7 +90,8 @@ def main(arguments: list[str]) -> int:
         if is_file:
             todo = steps.load_file(options.file)
         else:
-            todo = [(BY_NAME[options.command], _given(BY_NAME[options.command], options))]
+            step = BY_NAME[options.command]
+            todo = [(step, given_to(step, options))]
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
         if is_file and options.check:
@@ -112,7 +118,8 @@ def _print(reports: list[dict[str, Any]], is_file: bool) -> None:
         sys.stdout.flush()
 
 
-def _given(step: Step, options: argparse.Namespace) -> dict[str, Any]:
+def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
+    """The options of a step, from the command line. Raises PipelineError."""
     given = {}
     for option in step.options:
         value = getattr(options, option.name)

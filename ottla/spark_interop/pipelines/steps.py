@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE, default_addresses
 from ottla.spark_interop.errors import PipelineError
 
 KINDS = {
@@ -45,7 +46,9 @@ class Step:
         return dict(function(spark, **{key: given[key] for key in given if given[key] is not None}))
 
 
-BOOTSTRAP = Option("bootstrap", "the cluster's address, host:port", required=True)
+BOOTSTRAP = Option(
+    "bootstrap", f"the cluster's address; ${VARIABLE} or {DEFAULT_ADDRESS} if left out"
+)
 TOPIC = Option("topic", "the topic to read", required=True)
 PATH = Option("path", "the directory of the result", "path", True)
 EVERY = Option(
@@ -63,7 +66,7 @@ FORMAT = (
 )
 NAME = Option("name", "under which the progress is kept")
 AT = "ottla.spark_interop.pipelines."
-LOCAL = "--bootstrap localhost:9092"
+LOCAL = "--bootstrap-server localhost:9092"
 
 STEPS = (
     Step(
@@ -150,7 +153,7 @@ STEPS = (
         "quality-report", AT + "quality", "quality_report", "measure a topic or an archive",
         f"ottla pipeline quality-report {LOCAL} --topic flights --format json "
         "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --html flights.html",
-        (Option("bootstrap", "the cluster's address, host:port"), Option("topic", "the topic"),
+        (BOOTSTRAP, Option("topic", "the topic"),
          Option("archive", "the directory of an archive, in place of a topic", "path"), *FORMAT,
          SINCE, UNTIL, Option("html", "write a page with plots to this file", "path")),
     ),
@@ -167,7 +170,8 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options, checked: PipelineError for one that is unknown, missing or of another kind."""
+    """The options, checked: PipelineError for one that is unknown, missing or of another kind. A
+    topic without an address is where all commands look for it."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
@@ -182,6 +186,8 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
         raise PipelineError(f"{where}: {step.name} needs {', '.join(missing)}")
+    if "bootstrap" in known and given.get("topic") is not None:
+        return {**given, "bootstrap": given.get("bootstrap") or default_addresses()}
     return dict(given)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 
+from ottla.client.addresses import default_addresses
 from ottla.client.cluster import Cluster
 from ottla.client.transport import Security
-from ottla.tools.cli.grammar import ADDRESS, VARIABLE
 
 
 def properties_of(options: Namespace) -> dict[str, str]:
@@ -29,8 +28,7 @@ def address_of(options: Namespace, properties: dict[str, str]) -> str:
     return (
         options.bootstrap_server
         or properties.get("bootstrap.servers")
-        or os.environ.get(VARIABLE)
-        or ADDRESS
+        or default_addresses()
     )
 
 

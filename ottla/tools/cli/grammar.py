@@ -12,6 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.interrupts import interruptible, status_of
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
 
 DEBUG = "OTTLA_DEBUG"
-ADDRESS = "localhost:9092"
-VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 
 
 def main(arguments: list[str]) -> int:
@@ -117,7 +116,7 @@ def common_flags(command: Command) -> list[Flag]:
         found += [
             table.parse_flag(
                 "--bootstrap-server --bootstrap -b HOST:PORT  the brokers; "
-                f"${VARIABLE} or {ADDRESS} if left out"
+                f"${VARIABLE} or {DEFAULT_ADDRESS} if left out"
             ),
             table.parse_flag("--command-config FILE  a property file with settings of the client"),
             table.parse_flag("--timeout SECONDS  how long a broker may be out of reach (5)"),

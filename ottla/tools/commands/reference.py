@@ -18,8 +18,9 @@ read. A test runs every example. For the same task with kcat, rpk and Kafka's sc
 [three_ways.md](three_ways.md).
 
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
-`localhost:9092`. Data go to stdout, the rest to stderr. The exit status is 0 for done, 1 for
-refused or failed, 2 for a wrong command line. Commands that change something have `--dry-run`;
+`localhost:9092`; so does `ottla pipeline NAME`, which [spark.md](spark.md) is about. Data go to
+stdout, the rest to stderr. The exit status is 0 for done, 1 for refused or failed, 2 for a wrong
+command line. Commands that change something have `--dry-run`;
 those that cannot be undone ask, or need `--yes`. Ctrl-C and SIGTERM end every command in order,
 with 130 and 143. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 

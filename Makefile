@@ -25,6 +25,7 @@ needs:
 
 .venv/.base:
 	@$(MAKE) --no-print-directory -s needs
+	@echo "Making .venv, then getting setuptools and Cython into it: up to a minute."
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install -q "setuptools>=77" "Cython>=3.2"
 	touch $@
@@ -34,8 +35,9 @@ needs:
 .venv/.built: .venv/.base $(SOURCES)
 	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
 	[ ! -d build/cython ] || find build/cython -name '*.c' ! -newer setup.py -delete
-	@echo "Compiling $$(find ottla -name '*.pyx' | wc -l) Cython modules: about $(BUILD_SECONDS) seconds on two idle cores, later only what changed."
+	@echo "Making C of the Cython modules, then compiling it: about $(BUILD_SECONDS) seconds on two idle cores, later only what changed."
 	$(PY) setup.py -q build_ext --inplace
+	@echo "Installing Ottla, and the packages that it needs, into .venv: up to a minute the first time."
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla
 	touch $@

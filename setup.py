@@ -37,7 +37,8 @@ def readme() -> str:
 
 
 class Progress(io.TextIOBase):
-    """Shows how far a build is: on a terminal in one line, else a line for every tenth module."""
+    """Shows how far a step of the build is: on a terminal in one line, else a line for every tenth
+    module."""
 
     def show(self, done: int, count: int, what: str) -> None:
         """Show that `done` of `count` modules are finished."""
@@ -50,15 +51,20 @@ class Progress(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Take what Cython prints, such as `[ 7/76] Cythonizing ottla/wire/batch.pyx`."""
-        found = re.match(r"\[ *(\d+)/(\d+)\] (Cythonizing .*)", text)
+        found = re.match(r"\[ *(\d+)/(\d+)\] Cythonizing (.*)", text)
         if found:
-            self.show(int(found[1]), int(found[2]), found[3])
+            self.show(int(found[1]), int(found[2]), f"step 1 of 2, to C: {found[3]}")
         return len(text)
 
 
 class Compile(build_ext):
     """Shows the progress, and compiles only what has changed. setuptools would build an editable
     installation in a temporary directory, and so compile everything every time."""
+
+    def initialize_options(self) -> None:
+        """Compile two modules at a time; `-j` says otherwise."""
+        super().initialize_options()
+        self.parallel = 2
 
     def run(self) -> None:
         """Compile into COMPILED, then copy to where setuptools wants the modules."""
@@ -77,7 +83,8 @@ class Compile(build_ext):
         super().build_extension(ext)        # in one of several threads
         with self.lock:
             self.done += 1
-            self.progress.show(self.done, len(self.extensions), f"compiled {ext.name}")
+            what = f"step 2 of 2, compiled: {ext.name}"
+            self.progress.show(self.done, len(self.extensions), what)
 
 
 os.makedirs(f"{BUILD}/ottla", exist_ok=True)

@@ -1,0 +1,29 @@
+"""What a build prints: a newcomer's first minutes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path: Path) -> None:
+    """A package of one module, built by the project's own setup.py."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    package = tmp_path / "ottla"
+    package.mkdir()
+    (package / "__init__.py").write_text('__version__ = "0"\n')
+    (package / "one.pyx").write_text("ONE = 1\n")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=tmp_path,
+        env=os.environ | {"OTTLA_CFLAGS": "-O0"}, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, last = done.stderr.splitlines()
+    assert first == "[  1/1] step 1 of 2, to C: ottla/one.pyx"
+    assert last.startswith("[  2/2] step 2 of 2, compiled: ottla."), "the other one is shared C"

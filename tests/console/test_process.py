@@ -44,6 +44,8 @@ def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) ->
             f"ottla console: cannot listen on localhost:{port}: address already in use;"
             " set another address in --listen HOST:PORT\n"
         )
+        assert main(["console", "--listen", f"localhost:{port}", "--with-parent"]) == 1
+        assert capsys.readouterr().err.endswith("set another address in ottla.console.listener\n")
 
 
 def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) -> None:

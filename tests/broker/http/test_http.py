@@ -234,6 +234,15 @@ def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> N
     } <= names
 
 
+def test_the_log_says_where_it_is_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ottla.server")
+    with RunningBroker(tmp_path, ottla_http_listener="127.0.0.1:0") as broker:
+        assert broker.server.http is not None
+        port = broker.server.http.port
+    [said] = [each.getMessage() for each in caplog.records if " HTTP " in each.getMessage()]
+    assert said == f"metrics, health and status: HTTP on 127.0.0.1:{port}"
+
+
 def test_rates_idle_time_and_fetch_sessions_are_measured(tmp_path: Path) -> None:
     with RunningBroker(tmp_path, ottla_http_listener="127.0.0.1:0") as broker:
         client = WireClient(broker.address)

@@ -46,7 +46,7 @@ class Schemas:
         try:
             import fastavro
         except ImportError:
-            raise ClientError("--schemas needs fastavro: pip install ottla[schemas]") from None
+            raise ClientError("--schemas needs fastavro: pip install fastavro") from None
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> tuple[int, Any] | None:

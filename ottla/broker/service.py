@@ -24,7 +24,6 @@ from ottla.broker.settings.hazards import framed, hazards, unresolvable
 from ottla.broker.settings.sources import Sources
 from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
-from ottla.client.errors import reason_of
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import StorageFailed
 
@@ -158,7 +157,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        _complain(reason_of(error))
+        _complain(error)
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)
@@ -171,20 +170,22 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
             runner.run(_serve(config, say_more))
     except SettingsError as error:
-        _complain(str(error))
+        _complain(error)
         return 2
     except (OSError, StorageRefused, StorageFailed) as error:
-        _complain(f"{reason_of(error)}{_hint(config)}")
+        _complain(error, _hint(config))
         return 1
     return 0
 
 
-def _complain(text: str) -> None:
+def _complain(error: Exception, hint: str = "") -> None:
     """Say why the broker ends, as the last line on standard error."""
+    from ottla.client.errors import reason_of  # a broker that serves has no client
+
     for handler in logging.getLogger().handlers:
         handler.flush()                 # the log is written by a thread
     with contextlib.suppress(OSError):
-        print(shown(f"ottla: {text}", logging.ERROR), file=sys.stderr, flush=True)
+        print(shown(f"ottla: {reason_of(error)}{hint}", logging.ERROR), file=sys.stderr, flush=True)
 
 
 def _hint(config: BrokerConfig) -> str:

@@ -169,7 +169,7 @@ def test_a_replica_that_does_not_return_after_a_backup_can_be_given_up() -> None
 
 
 def test_an_answer_of_a_former_broker_epoch_does_not_count() -> None:
-    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    world = World(PartitionState(-1, 0, (1, 2, 3), (3,)), min_isr=1)
     ends = {1: LogEnd(0, 9, 9), 2: LogEnd(1, 1, 1)}
     decision = elect_longest(world.image, [("t", 0, ends, True)])
     assert world.image.apply(decision.records).topics["t"].partitions[0].leader == 2
@@ -185,7 +185,7 @@ def test_a_new_session_of_the_same_process_is_not_doubted() -> None:
 
 @pytest.mark.parametrize(("setting", "expected"), [(None, 0), ("true", 1), ("false", 0)])
 def test_unclean_elections_follow_the_topics_setting(setting: str | None, expected: int) -> None:
-    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    world = World(PartitionState(-1, 0, (1, 2, 3), (3,)), min_isr=1)
     world.gone(3)
     world.image = world.image.apply(
         [ConfigSet("topic", "t", "unclean.leader.election.enable", setting)]
@@ -197,7 +197,7 @@ def test_only_leaders_that_were_not_trusted_are_counted_as_unclean() -> None:
     def counted(before: MetadataImage) -> int:
         return unclean_elections(before, world.image, ["t", "missing"])
 
-    world = World(PartitionState(-1, 0, (1, 2), (3,)), min_isr=1)
+    world = World(PartitionState(-1, 0, (1, 2, 3), (3,)), min_isr=1)
     world.gone(3)
     before = world.image
     assert world.elect({1: (1, 5), 2: (1, 7)}, unclean=True) == 1

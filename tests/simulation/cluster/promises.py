@@ -75,7 +75,7 @@ class Promises:
         truth = self.story.truth
         for machine in self.world.brokers:
             for led in partitions_of(machine):
-                if not led.led_here or not led.replicated:
+                if not led.led_here or not led.role.replicated:
                     continue
                 topic = truth.image.topics.get(led.topic)
                 if topic is None or topic.topic_id != led.topic_id:

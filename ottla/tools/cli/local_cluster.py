@@ -98,11 +98,16 @@ class LocalBroker:
         if self.process is None:
             return
         self.process.terminate()
-        begun = time.monotonic()
-        while self.process.poll() is None:
-            if time.monotonic() - begun > (CUT_OFF_STOP_SECONDS if cut_off() else STOP_SECONDS):
+        try:
+            self.process.wait(CUT_OFF_STOP_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            if cut_off():
                 self.kill()
-            time.sleep(0.02)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
     def kill(self) -> None:
         """kill -9."""
@@ -178,7 +183,7 @@ class LocalCluster:
             self.zookeeper.stop()
 
     def _cut_off(self) -> bool:
-        return self.zookeeper is not None and not self.zookeeper.running
+        return self.zookeeper is not None and not self.zookeeper.answers()
 
     def __enter__(self) -> LocalCluster:
         try:

@@ -118,11 +118,6 @@ class LocalZooKeeper:
     name, held = "ZooKeeper", False
 
     @property
-    def running(self) -> bool:
-        """Whether its process lives."""
-        return self.process is not None and self.process.poll() is None
-
-    @property
     def connect(self) -> str:
         """What `zookeeper.connect` is then."""
         return f"{self.host}:{self.port}"
@@ -140,7 +135,7 @@ class LocalZooKeeper:
                 ) from held
             self._spawn(lock.fileno())
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
+        while not self.answers():
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
@@ -168,7 +163,7 @@ class LocalZooKeeper:
                 pass_fds=(lock,),
             )  # fmt: skip
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         """Whether it serves sessions, which comes later than its answer to `ruok`."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
@@ -182,9 +177,11 @@ class LocalZooKeeper:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
     def stop(self) -> None:
-        """End it in order."""
+        """End it in order; one that hangs is killed, which its log is made for."""
         if self.process is None:
             return
+        if not self.answers():
+            return self.kill()
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)

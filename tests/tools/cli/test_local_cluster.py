@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ottla.tools.cli import local_cluster
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed
@@ -53,7 +55,7 @@ def test_two_zookeepers_do_not_share_a_directory(
     program.chmod(0o755)
     monkeypatch.setattr(local, "java", lambda: str(program))
     monkeypatch.setattr(local, "jars", lambda: tmp_path)
-    monkeypatch.setattr(LocalZooKeeper, "_answers", lambda _: True)
+    monkeypatch.setattr(LocalZooKeeper, "answers", lambda _: True)
     first, second = LocalZooKeeper(tmp_path / "data"), LocalZooKeeper(tmp_path / "data")
     first.start()
     try:
@@ -63,3 +65,22 @@ def test_two_zookeepers_do_not_share_a_directory(
         first.kill()
     second.start()
     second.kill()
+
+
+def test_a_zookeeper_that_hangs_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process lives, and connections are made; brokers would wait for it to hand over."""
+    cluster = LocalCluster(tmp_path, 1)
+    assert cluster.zookeeper is not None
+    with socket.create_server(("127.0.0.1", cluster.zookeeper.port)):
+        for each in (cluster.zookeeper, cluster.brokers[1]):
+            each.process = subprocess.Popen(
+                ["sh", "-c", "trap '' TERM; echo; exec cat"], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )  # fmt: skip
+            assert each.process.stdout is not None
+            each.process.stdout.readline()      # it ignores SIGTERM from here on
+        monkeypatch.setattr(local_cluster, "CUT_OFF_STOP_SECONDS", 0.01)
+        cluster.stop()
+    assert [each.process and each.process.wait() for each in cluster.processes] == [-9, -9]

@@ -190,11 +190,11 @@ def test_connections_and_requests_are_said_at_debug(
         with WireClient(broker.address) as client:
             client.call(MetadataRequest(topics=[]), 5)
             port = client.socket.getsockname()[1]
-    peer = f"connection from 127.0.0.1:{port}, client"
-    assert f"listener PLAINTEXT: {peer} None is open" in caplog.text
-    assert f"{peer} None: Metadata v5, " in caplog.text
-    assert f"{peer} 'test': Metadata answered after " in caplog.text
-    assert f"{peer} 'test' has ended after 1 requests, " in caplog.text
+    peer = f"connection from 127.0.0.1:{port}"
+    assert f"listener PLAINTEXT: {peer} is open" in caplog.text
+    assert f"{peer}: Metadata v5, " in caplog.text
+    assert f"{peer}, client 'test': Metadata answered after " in caplog.text
+    assert f"{peer}, client 'test' has ended after 1 requests, " in caplog.text
 
 
 def test_lines_of_a_large_request_follow_in_slices_and_none_is_lost_at_a_stop(

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import OttlaBroker
 from compat_tests.waiting import wait_until
-from ottla.tools.cli.local_cluster import LocalCluster
+from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 
 SOURCE, PARTITIONS, EACH = "source", 3, 12_000
 """The topic that is read, and how many records each of its partitions has."""
@@ -104,51 +104,39 @@ class World:
 
     # What happens to a node
 
+    def broker(self, node: int) -> OttlaBroker | LocalBroker:
+        """The broker that is a node."""
+        if node == TARGET:
+            return self.target
+        if self.alone is not None:
+            return self.alone
+        assert self.cluster is not None
+        return self.cluster.brokers[node]
+
     def pid(self, node: int) -> int:
         """The process of a node."""
-        if node == TARGET:
-            return self.target.pid
-        if self.alone is not None:
-            return self.alone.pid
-        assert self.cluster is not None
-        process = self.cluster.brokers[node].process
-        assert process is not None
-        return process.pid
+        broker = self.broker(node)
+        if isinstance(broker, OttlaBroker):
+            return broker.pid
+        assert broker.process is not None
+        return broker.process.pid
 
     def kill(self, node: int) -> None:
         """kill -9."""
-        if node == TARGET:
-            self.target.kill()
-        elif self.alone is not None:
-            self.alone.kill()
-        else:
-            assert self.cluster is not None
-            self.cluster.brokers[node].kill()
+        self.broker(node).kill()
 
     def stop(self, node: int) -> None:
         """A clean stop."""
-        if node == TARGET:
-            self.target.stop()
-        elif self.alone is not None:
-            self.alone.stop()
-        else:
-            assert self.cluster is not None
-            self.cluster.brokers[node].stop()
+        self.broker(node).stop()
 
     def start(self, nodes: list[int]) -> None:
         """Start these again, all at once, and wait until they serve."""
-        for node in nodes:
-            if node == TARGET:
-                self.target.start()
-            elif self.alone is not None:
-                self.alone.start()
-            else:
-                assert self.cluster is not None
-                self.cluster.brokers[node].start()
-        if self.cluster is not None:
-            for node in nodes:
-                if node != TARGET:
-                    self.cluster.brokers[node].wait_ready()
+        brokers = [self.broker(node) for node in nodes]
+        for broker in brokers:
+            broker.start()
+        for broker in brokers:
+            if isinstance(broker, LocalBroker):     # the others have waited for themselves
+                broker.wait_ready()
 
     def pause(self, node: int, on: bool) -> None:
         """SIGSTOP, or its end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +44,37 @@ def test_what_was_just_written_is_resident_and_what_was_forgotten_is_not(tmp_pat
     assert not resident(file, 0, 3 << 20)
 
 
+class HeldReads:
+    """Reads from the disk that wait until `release`; `wanted` has the sizes of all of them."""
+
+    def __init__(self, reads: ColdReads) -> None:
+        self.reads = reads
+        self.wanted: list[int] = []
+        self.held: list[Callable[[], None]] | None = []
+
+    def begin(self, file: File, position: int, size: int, done: Any) -> None:
+        self.wanted.append(size)
+        if self.held is None:
+            self.reads.begin(file, position, size, done)
+        else:
+            self.held.append(lambda: self.reads.begin(file, position, size, done))
+
+    def release(self) -> None:
+        held, self.held = self.held, None
+        for go in held or ():
+            go()
+
+
 @contextmanager
 def reads_that_wait(broker: RunningBroker) -> Iterator[list[int]]:
-    """Blocks reads from the disk; yields the sizes of the requested reads."""
-    wanted: list[int] = []
-    held: list[Callable[[], None]] = []
-    reads, begin = broker.server.cold_reads, ColdReads.begin
-
-    class Held:
-        def begin(self, file: File, position: int, size: int, done: Any) -> None:
-            wanted.append(size)
-            held.append(lambda: begin(reads, file, position, size, done))
-
-    broker.server.broker.cold_reads = Held()  # type: ignore[assignment]
+    """Blocks reads from the disk for connections made inside; yields the sizes of those reads."""
+    reads = HeldReads(broker.server.cold_reads)
+    broker.server.broker.cold_reads = reads  # type: ignore[assignment]
     try:
-        yield wanted
+        yield reads.wanted
     finally:
-        broker.server.broker.cold_reads = reads
-        for go in held:
-            broker.call(go)
+        broker.server.broker.cold_reads = broker.server.cold_reads
+        broker.call(reads.release)
 
 
 def fill(client: WireClient, topic: str) -> None:
@@ -75,8 +87,9 @@ def test_a_cold_fetch_holds_up_its_own_connection_only(data: Path) -> None:
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         fill(client, "t")
         forget(data / "t-0" / "00000000000000000000.log")
-        with WireClient(broker.address) as reader:
+        with ExitStack() as stack:
             with reads_that_wait(broker) as wanted:
+                reader = stack.enter_context(WireClient(broker.address))
                 sent = [
                     reader.send(fetch_request("t", offset, partition_max_bytes=1 << 19), 11)
                     for offset in (0, 3)

@@ -54,7 +54,9 @@ class Message:
 
 
 class Library:
-    """librdkafka's consumer: polls take five seconds, and bring what the test says."""
+    """librdkafka's consumer: polls take `seconds`, and bring what the test says."""
+
+    seconds = 5.0
 
     def __init__(self, *polls: str, now: SimpleNamespace) -> None:
         self.left, self.now, self.read = list(polls), now, 0
@@ -67,7 +69,7 @@ class Library:
         self.callbacks = callbacks
 
     def poll(self, _: float) -> Message | None:
-        self.now.at += 5
+        self.now.at += self.seconds
         got = self.left.pop(0) if self.left else ""
         if got in ("joined", "joined to nothing"):
             self.callbacks["on_assign"](self, [TopicPartition(*PLACE)] * (got == "joined"))
@@ -146,9 +148,14 @@ class Reader:
             self.printer.ends = dict(wanted.ends or {})
 
     def group_is(self, state: str) -> None:
-        """What the coordinator says."""
-        described = SimpleNamespace(state=state)
-        self.monkeypatch.setattr(reader.groups, "describe", lambda *_: described)
+        """What the coordinator says; `looks` are the times at which it was asked."""
+        self.looks: list[float] = []
+
+        def describe(*_: object) -> SimpleNamespace:
+            self.looks.append(self.now.at)
+            return SimpleNamespace(state=state)
+
+        self.monkeypatch.setattr(reader.groups, "describe", describe)
 
     def read(self, counted: Any = lambda _: None) -> list[bytes]:
         self.printer.loop(Interrupts(), lambda record: record.value or b"", counted)
@@ -194,6 +201,17 @@ def test_a_member_waits_for_the_session_of_one_that_was_killed(
     assert read.read() == [b"0", b"1"]
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said.endswith("see ottla group why g\n"), said
+
+
+def test_a_member_that_waits_long_looks_at_its_group_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
+    read = Reader(monkeypatch, wanted, *[""] * 139, "joined", "record", "record")
+    read.library.seconds = 0.25
+    read.group_is("PreparingRebalance")
+    assert read.read() == [b"0", b"1"]
+    assert read.looks == [30, 31, 32, 33, 34]
 
 
 def test_a_member_waits_for_partitions_that_others_have(monkeypatch: pytest.MonkeyPatch) -> None:

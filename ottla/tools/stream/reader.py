@@ -36,6 +36,8 @@ SILENCE_SECONDS = 120.0
 """How long nothing may come although there are records; clients ask all the time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
+DESCRIBE_SECONDS = 1.0
+"""How often a member that waits for longer looks at its group."""
 REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 """States of a group in which a member waits for the others."""
 NEVER = 1 << 62
@@ -128,6 +130,8 @@ class RecordPrinter:
         self.at: dict[Place, int] = {}
         self.joined = self.told = False
         """Whether a member has joined; whether it was said that it waits for that."""
+        self.described = 0.0
+        """When the group was looked at last."""
 
     def begin(self) -> None:
         """Take the partitions, or ask the group for some."""
@@ -238,12 +242,12 @@ class RecordPrinter:
             if not missing:
                 return True
             if wanted.is_member and not self.consumer.joined:
-                self.wait_to_join(idle)
+                self.wait_to_join(now, idle)
             elif idle >= STUCK_SECONDS:
                 raise ClientError(f"group {wanted.group}: {missing}")
         return False
 
-    def wait_to_join(self, idle: float) -> None:
+    def wait_to_join(self, now: float, idle: float) -> None:
         """Say that the group is waited for. Raises ClientError where it has taken too long: a
         rebalance may wait for a member that is gone until its session ends."""
         group, seconds = self.wanted.group, self.consumer.rebalance_seconds
@@ -252,8 +256,9 @@ class RecordPrinter:
             print(
                 f"group {group}: waiting until its members have joined again, or the sessions of"
                 f" those that are gone have ended: see ottla group why {group}", file=sys.stderr)
-        if idle < STUCK_SECONDS:
+        if idle < STUCK_SECONDS or now - self.described < DESCRIBE_SECONDS:
             return
+        self.described = now
         state = groups.describe(self.cluster, group).state
         if state not in REBALANCING or idle >= seconds:
             raise ClientError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.history.lag_samples import Change, Sample
@@ -10,11 +11,12 @@ from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
 from ottla.groups.history.sentences import sentence
 from ottla.groups.history.words import count, duration, size
-from ottla.groups.waits import Finding, Moment, owners, standing
+from ottla.groups.waits import Finding, Moment, TopicIndex, owners, standing
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
     from ottla.broker.http.lag import Lag, Lags
+    from ottla.groups.cluster_view import Cluster
     from ottla.groups.group import Group
     from ottla.groups.history.rings import Event
     from ottla.groups.shard import Shard
@@ -28,16 +30,17 @@ PARTITIONS_MAX = 10_000
 async def lag_rows(
     broker: BrokerContext, lags: Lags, shard: Shard, group_id: str
 ) -> list[dict[str, Any]]:
-    """A row for each partition that a group has committed or is assigned, at most PARTITIONS_MAX.
+    """A row for each partition of the topics that a group has committed or is assigned, at most
+    PARTITIONS_MAX.
 
-    Figures are None for a partition without a replica on this broker.
+    Figures are None for a partition without a replica on this broker, or without a commit.
     """
     group, slices = shard.group(group_id), Slices()
     assigned = owners(group, shard.context.cluster)
     committed = shard.offsets.of_group(group_id)
     now_ms = broker.clock.now_ms()
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for place in sorted({*committed, *assigned})[:PARTITIONS_MAX]:
+    for place in _whole_topics({*committed, *assigned}, shard.context.cluster):
         offset, member_id = committed.get(place), assigned.get(place)
         partition = broker.replicas.partition(*place)
         rows[place] = {
@@ -56,6 +59,18 @@ async def lag_rows(
         if slices.over:
             await slices.pause()
     return list(rows.values())
+
+
+def _whole_topics(places: Iterable[TopicIndex], cluster: Cluster) -> list[TopicIndex]:
+    """These partitions, and the others of their topics."""
+    found = sorted(places)[:PARTITIONS_MAX]
+    known = map(cluster.topic, dict.fromkeys(name for name, _ in found))
+    others = (
+        (topic.name, index)
+        for topic in known if topic is not None
+        for index in range(topic.partitions)
+    )
+    return sorted({*found, *islice(others, PARTITIONS_MAX)})[:PARTITIONS_MAX]
 
 
 def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
@@ -185,7 +200,7 @@ def _waiting(row: dict[str, Any]) -> str:
 def _lag(
     broker: BrokerContext, group_id: str, rows: list[dict[str, Any]], tick_ms: int
 ) -> Iterator[Finding]:
-    """The lag of all partitions, and whether it grows."""
+    """The lag of all partitions with a commit, and whether it grows."""
     known = [row for row in rows if row["lag"] is not None]
     if len(known) < sum(row["committed"] is not None for row in rows):
         yield Finding(
@@ -202,11 +217,16 @@ def _lag(
     if change is not None:
         fields |= {"lag_change": change.lag, "committed_change": change.committed,
                    "over_ms": change.over_ms}
+    uncommitted = sum(row["committed"] is None for row in rows)
+    if uncommitted:
+        fields["uncommitted"] = uncommitted
     text = "everything is read" if lag == 0 else (
         f"{count(lag, 'record')} ({size(size_bytes)}) wait in"
         f" {count(sum(row['lag'] > 0 for row in known), 'partition')}"
         + (f", the oldest is {duration(seconds * 1000)} old" if seconds else "")
     )
+    if uncommitted:
+        text += f", not counting {count(uncommitted, 'partition')} without a committed offset"
     yield Finding("lag", text + _growth(change), fields)
 
 

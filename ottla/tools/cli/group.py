@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def lag_of(cluster: Cluster, group: groups.Group, *, whole: bool) -> list[dict[str, Any]]:
-    """A row for each partition that the group has or has committed; with `whole` also for the
-    other partitions of these topics."""
+def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
+    """A row for each partition that the group has or has committed, and for the other partitions
+    of these topics."""
     committed = groups.committed(cluster, group.id)
     owners = {
         (topic, index): member
@@ -31,9 +31,8 @@ def lag_of(cluster: Cluster, group: groups.Group, *, whole: bool) -> list[dict[s
         for topic, indexes in member.assigned.items()
         for index in indexes
     }
-    places = sorted({*committed, *owners})
-    if whole:
-        places = sorted({*places, *groups.without_commit(cluster, places)})
+    known = {*committed, *owners}
+    places = sorted(known | groups.without_commit(cluster, known))
     ends = offsets.ends(cluster, places)
     rows = []
     for place in places:
@@ -56,10 +55,10 @@ def lag_of(cluster: Cluster, group: groups.Group, *, whole: bool) -> list[dict[s
     return rows
 
 
-def without_offset(rows: list[dict[str, Any]]) -> str:
-    """How many of these partitions the total leaves out."""
-    count = sum(row["offset"] is None for row in rows)
-    return f", {count} partition{'s' * (count > 1)} without a committed offset" if count else ""
+def uncommitted(rows: list[dict[str, Any]]) -> int:
+    """How many of these partitions the total lag leaves out. Where a reader begins in them is its
+    own setting, so nobody else knows their lag; Kafka's tool shows "-" as well."""
+    return sum(row["offset"] is None for row in rows)
 
 
 def list_all(options: Namespace) -> None:
@@ -73,10 +72,11 @@ def list_all(options: Namespace) -> None:
                 "protocol": one.protocol_type,
             }
             if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
-                found = lag_of(cluster, groups.describe(cluster, one.id), whole=False)
-                row["lag"] = sum(part["lag"] or 0 for part in found)
+                found = lag_of(cluster, groups.describe(cluster, one.id))
+                known = [part["lag"] for part in found if part["lag"] is not None]
+                row |= {"lag": sum(known) if known else None, "uncommitted": uncommitted(found)}
             rows.append(row)
-    show(options, ("group", "type", "state", "lag"), rows, ("protocol",))
+    show(options, ("group", "type", "state", "lag", "uncommitted"), rows, ("protocol",))
 
 
 def describe(options: Namespace) -> None:
@@ -97,13 +97,14 @@ def describe(options: Namespace) -> None:
                     for one in group.members
                 ]
                 continue
-            found = lag_of(cluster, group, whole=True)
+            found = lag_of(cluster, group)
             if options.output in (None, "table", "wide"):
                 total = sum(row["lag"] or 0 for row in found)
+                left = counted(uncommitted(found), "partition")
                 print(
                     f"group {name}: {group.state}, {group.type},"
-                    f" {counted(len(group.members), 'member')},"
-                    f" total lag {total}{without_offset(found)}"
+                    f" {counted(len(group.members), 'member')}, total lag {total}"
+                    + f", {left} without a committed offset" * (uncommitted(found) > 0)
                 )
             rows += found
     if options.members:

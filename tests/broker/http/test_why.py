@@ -45,11 +45,14 @@ def test_a_group_without_members_says_so_and_how_much_waits(broker: RunningBroke
     nobody, lag = found["now"]
     assert nobody["kind"] == "no_members" and nobody["text"].endswith(": nobody reads")
     assert lag["text"].startswith("2 records (2.1 KiB) wait in 1 partition, the oldest is")
-    assert (lag["lag"], lag["lag_bytes"]) == (2, 2140)
-    code, [row] = get(broker, "/api/v1/groups/a%2Fb%20c/lag")
+    assert lag["text"].endswith("old, not counting 1 partition without a committed offset")
+    assert (lag["lag"], lag["lag_bytes"], lag["uncommitted"]) == (2, 2140, 1)
+    code, [row, never_committed] = get(broker, "/api/v1/groups/a%2Fb%20c/lag")
     assert code == 200
     assert (row["topic"], row["partition"], row["committed"], row["end"]) == ("t", 0, 1, 3)
     assert (row["lag"], row["lag_bytes"], row["member"]) == (2, 2140, None)
+    assert (never_committed["partition"], never_committed["lag"], never_committed["end"]) == (
+        1, None, 0)
     code, rows = get(broker, "/api/v1/groups")
     assert [(each["group"], each["lag_bytes"]) for each in rows] == [("a/b c", 2140)]
 

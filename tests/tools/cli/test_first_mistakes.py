@@ -157,7 +157,7 @@ def test_an_offset_that_a_groups_commits_outweigh_is_said_to_be_none(ottla: Ottl
 
 
 def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: Ottla) -> None:
-    """Kafka's tool leaves them out, and so do `group list` and a reset without --topic."""
+    """Kafka's tool leaves them out, and so does a reset without --topic."""
     ottla.ok("topic create halves --partitions 2")
     ottla.ok("produce halves --partition 1", b"one\ntwo\n")
     ottla.ok("consume halves -G half --partition 0 --exit")
@@ -165,6 +165,8 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     head, *_, second = ottla.ok("group describe half").splitlines()
     assert head.endswith("total lag 0, 1 partition without a committed offset")
     assert second.split() == ["halves", "1", "-", "2", "-", "-"]
+    [listed] = [row for row in ottla.ok("group list").splitlines() if row.startswith("half ")]
+    assert listed.split() == ["half", "classic", "Empty", "0", "1"]
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
         "left out, since half has committed no offset there: halves:1; --topic resets them too\n")

@@ -60,6 +60,16 @@ def test_links_between_documents_lead_to_a_page_and_a_heading() -> None:
             assert not anchor or anchor in anchors(target), f"{page}: {name}#{anchor}"
 
 
+def test_rows_of_tables_have_as_many_cells_as_their_heads() -> None:
+    """A `|` between two backticks ends a cell, too: what follows the last one is not shown."""
+    for page in (path for path in tracked_texts() if path.suffix == ".md"):
+        cells = 0
+        for line in without_blocks(str(page)).splitlines():
+            here = len(re.findall(r"(?<!\\)\|", line.rstrip())) if line.startswith("|") else 0
+            assert here in (0, cells) or not cells, f"{page}: {line}"
+            cells = here
+
+
 def test_every_decision_is_listed_and_names_code_that_exists() -> None:
     folder = ROOT / "docs" / "decisions"
     pages = sorted(each for each in folder.glob("*.md") if each.name != "README.md")
@@ -103,6 +113,15 @@ def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:
     first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:24]
     typed = [line.split()[:2] for line in first_screen]
     assert ["make", "run"] in typed and ["make", "test"] in typed
+
+
+@pytest.mark.parametrize("page", [
+    "README.md", "docs/quick_start.md", "docs/install.md", "CONTRIBUTING.md"])
+def test_what_a_build_asks_of_the_system_is_said_before_it_asks(page: str) -> None:
+    said = (ROOT / page).read_text(encoding="utf-8")
+    needs = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nneeds:\n")[2]
+    for thing in ("C compiler", "headers", "venv", "Python 3.11 or newer"):
+        assert thing in needs.partition("\n\n")[0] and thing in said, thing
 
 
 @pytest.mark.parametrize(("compiler", "fits"), [("env cc", True), ("no-such-compiler", False)])

@@ -72,13 +72,14 @@ def read_in_place(
     time_zone: str = "UTC",
     options: dict[str, str] | None = None,
 ) -> DataFrame:
-    """A topic from its files, as Spark's own source gives it; see the head of this module.
+    """A topic from its segment files, with the rows and columns of Spark's own source.
 
     `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
     1 append), headers; by default all but headers. `since` (included) and `until` (excluded) go by
-    the first offset not older, as Spark's startingTimestamp does. Raises PipelineError for an
-    unknown column at once, and for a missing topic or log directories of another cluster's topic
-    when the rows are read. That query ends with DataLost where records have been deleted meanwhile,
+    the first offset not older, as Spark's startingTimestamp does; `options` are others of the
+    source, such as endingOffsets and failOnDataLoss. Raises PipelineError for an unknown column at
+    once, and for a missing topic or log directories of another cluster's topic when the rows are
+    read. That query ends with DataLost where records have been deleted meanwhile,
     and with CorruptMessage where a segment is damaged, or an aborted transaction lacks its entry.
     """
     spark.dataSource.register(OttlaDataSource)

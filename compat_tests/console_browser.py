@@ -122,6 +122,15 @@ def faults_of(page: Page) -> list[Any]:
     return found
 
 
+def log_in(page: Page, url: str, user: str, password: str) -> None:
+    """Log in as a user of the brokers."""
+    page.goto(url)
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+
+
 def fill(page: Page, **fields: str) -> None:
     """Fill the fields of the open dialog."""
     for name, value in fields.items():
@@ -229,6 +238,16 @@ def users_and_their_rights_changed(page: Page, served: Console) -> None:
     act(page, "Remove", "The quota is removed.")
 
 
+def rules_changed(page: Page, served: Console) -> None:
+    """Add an access rule and remove it."""
+    shown(page, f"{served.url}/access/acls")
+    page.get_by_role("button", name="Add a rule").click()
+    fill(page, principal="User:zoe", name="zoe-topic")
+    act(page, "Add", "The rule is added.")
+    row(page, "zoe-topic").get_by_role("button", name="remove").click()
+    act(page, "Remove", "The rule is removed.", "User:zoe")
+
+
 def broker_set_and_leaders_elected(page: Page, served: Console) -> None:
     """Change a setting of a broker, and elect preferred leaders everywhere."""
     shown(page, f"{served.url}/brokers/1?all=1")
@@ -254,3 +273,16 @@ STORIES = (
     topic_made_filled_and_deleted, group_set_back_and_deleted, leftovers_cleaned_up,
     users_and_their_rights_changed, broker_set_and_leaders_elected, open_transaction_aborted,
 )
+
+
+def replicas_moved(page: Page, served: Console) -> None:
+    """Move a partition to two brokers, and see it there."""
+    shown(page, f"{served.url}/topics/clicks")
+    page.get_by_role("button", name="Move", exact=True).click()
+    fill(page, brokers="3, 1", partition="0")
+    act(page, "Move", "1 partitions are being moved.")
+    page.locator("tbody tr.row").nth(0).get_by_text("3, 1", exact=True).first.wait_for()
+
+
+CLUSTER_STORIES = (rules_changed, replicas_moved)
+"""What needs several brokers, or an authorizer."""

@@ -24,6 +24,7 @@ LONGEST = (
     "test_tool_troubles", "test_spark_fixtures", "test_cluster", "test_chaos", "test_connect",
     "test_documents", "test_debezium", "test_old_clients", "test_streams", "test_quotas",
     "test_transactions", "test_security", "test_tool_chaos", "test_first_broker",
+    "test_console_cluster",
 )  # fmt: skip
 """What takes more than a minute, in the order in which it begins: no worker is left with one of
 them while the others have nothing to do any more."""

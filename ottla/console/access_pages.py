@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, Refused, check
-from ottla.console.broker_reports import read_all
+from ottla.console.broker_reports import addresses, read_all
 from ottla.console.picture import Memory
 from ottla.console.requests import BadRequest
 from ottla.console.sweeps import Sweep
@@ -157,14 +157,22 @@ def abort_hanging(
         f"{minutes} minutes or longer", 404)
 
 
-def audit_rows(cluster: Cluster, memory: Memory) -> list[Row]:
-    """The newest lines of the brokers' audit logs, the newest first. They name everything that
-    others have changed: only who may alter the cluster sees them. Raises Refused."""
+def audit_rows(cluster: Cluster, memory: Memory) -> Row:
+    """The newest lines of the brokers' audit logs, the newest first, and notes about brokers that
+    gave none. The lines name everything that others have changed: only users who may alter the
+    cluster see them. Raises Refused."""
     if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                       "the audit log is for users who may ALTER the cluster")
+    logs = read_all(cluster, memory, "/api/v1/audit")
     rows = [
         {"id": f"{broker}/{one['number']}/{one['at_ms']}", "broker": broker, **one}
-        for broker, found in read_all(cluster, memory, "/api/v1/audit").items() for one in found
+        for broker, found in logs.items() for one in found
     ]
-    return sorted(rows, key=lambda row: row["at_ms"], reverse=True)
+    rows.sort(key=lambda row: row["at_ms"], reverse=True)
+    notes = [
+        f"Broker {broker} gave no audit log. If the console runs on another machine, name its "
+        "network in ottla.http.audit.networks there."
+        for broker in addresses(cluster, memory) if broker not in logs
+    ]
+    return {"rows": rows, "notes": notes}

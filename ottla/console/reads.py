@@ -157,7 +157,7 @@ async def client_metrics(asked: Asked) -> Row:
 
 async def audit(asked: Asked) -> Row:
     """The newest lines of the brokers' audit logs, for users who may alter the cluster."""
-    return {"key": "id", "rows": await asked.view(access_pages.audit_rows)}
+    return {"key": "id", **await asked.view(access_pages.audit_rows)}
 
 
 async def transactions(asked: Asked) -> Row:

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.broker.http import named, status
+from ottla.broker.http import audit_lines, named, status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.cluster_metrics import cluster_metrics
@@ -31,6 +31,7 @@ from ottla.broker.threads.slices import Slices
 log = logging.getLogger("ottla.http")
 
 SETTING = "ottla.http.listener"
+AUDIT = "/api/v1/audit"
 HEAD_SIZE_MAX = 8192
 HEAD_SECONDS = 10.0
 SEND_SECONDS = 60.0
@@ -44,7 +45,7 @@ JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/clients": status.clients,
     "/api/v1/groups": status.groups,
     "/api/v1/telemetry": status.telemetry,
-    "/api/v1/audit": status.audit,
+    AUDIT: status.audit,
 }
 
 
@@ -63,7 +64,7 @@ class HttpServer:
         host, port = parse_http_address(address)
         try:
             self.server = await asyncio.start_server(
-                self._serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
+                self.serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
             )
         except OSError as error:
             # asyncio's own text repeats the address; getaddrinfo's numbers are negative.
@@ -75,7 +76,8 @@ class HttpServer:
             ) from error
         self.port = self.server.sockets[0].getsockname()[1]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the one request of a connection, and close it."""
         self.open += 1
         try:
             if self.open > CONNECTIONS_MAX:
@@ -108,6 +110,9 @@ class HttpServer:
         elif path == "/readyz":
             ready, text = self._readiness()
             await self._answer(writer, 200 if ready else 503, text)
+        elif path == AUDIT and (refused := self._audit_refusal(writer)) is not None:
+            text = json.dumps(refused, indent=2)
+            await self._answer(writer, 403, text + "\n", "application/json")
         elif path in JSON:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
@@ -119,6 +124,12 @@ class HttpServer:
             about = [f"{named.PREFIX}{kind}/NAME/{word}" for kind, word in named.NAMED]
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
             await self._answer(writer, 404, f"not here; here are {known}\n")
+
+    def _audit_refusal(self, writer: asyncio.StreamWriter) -> dict[str, str] | None:
+        """Why the client may not read the audit log, None if it may."""
+        client, here = (writer.get_extra_info(end)[0] for end in ("peername", "sockname"))
+        networks = self.monitor.broker.config.ottla_http_audit_networks
+        return audit_lines.refusal(client, here, networks)
 
     def _readiness(self) -> tuple[bool, str]:
         """Whether clients are served and can write, and what is to be said of it."""
@@ -189,8 +200,8 @@ async def _send(writer: asyncio.StreamWriter, pieces: list[str]) -> None:
 
 
 def _head(code: int, kind: str, extra: str) -> bytes:
-    reason = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
-              421: "Misdirected Request", 500: "Internal Server Error",
+    reason = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
+              405: "Method Not Allowed", 421: "Misdirected Request", 500: "Internal Server Error",
               503: "Service Unavailable"}[code]
     return (
         f"HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\nConnection: close\r\n{extra}\r\n"

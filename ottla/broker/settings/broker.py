@@ -415,6 +415,10 @@ class BrokerSettings(ListenerSettings):
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
+    ottla_http_audit_networks: Names = setting(
+        "ottla.http.audit.networks", (),
+        help="Ottla's own. Networks such as 192.0.2.0/24 that may read /api/v1/audit on"
+        " ottla.http.listener, besides this machine.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
         help="Ottla's own. host:port for the console (docs/console.md), a process beside the broker"

@@ -43,6 +43,7 @@ from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_l
 from ottla.broker.settings.sources import Sources
 from ottla.broker.settings.topic import TopicConfig, defaults, log_config, synonyms_of
 from ottla.log.partition.config import LogConfig
+from ottla.replication.networks import parse_network
 
 if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage
@@ -128,6 +129,11 @@ class BrokerConfig(BrokerSettings):
             raise SettingsError("ottla.metrics.compat", text)
         if self.ottla_http_listener:
             parse_http_address(self.ottla_http_listener)
+        for network in self.ottla_http_audit_networks:
+            try:
+                parse_network(network)
+            except ValueError as error:
+                raise SettingsError("ottla.http.audit.networks", f"{network!r}: {error}") from error
         if self.ottla_console_listener:
             parse_http_address(self.ottla_console_listener, "ottla.console.listener")
         log_config({}, self.topic_defaults())

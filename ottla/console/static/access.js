@@ -58,6 +58,7 @@ const AUDIT = [
 export function Audit() {
   const found = useLive("/audit");
   return html`<${Page} title="Audit log"><${Problem} of=${found} />
+    ${(found?.notes ?? []).map((one) => html`<p class="note">${one}</p>`)}
     <p class="soft">The newest administrative requests of each broker, and what access rules have refused; the broker’s log has all of them.</p>
     <${Table} rows=${found?.rows} columns=${AUDIT} id="id" label="Audit log" sort="-at_ms" tools=${html`<${Export} rows=${found?.rows} name="audit" />`} /><//>`;
 }

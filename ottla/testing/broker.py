@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
-from ottla.testing.names import api_key_of, error_of, settings_of
+from ottla.testing.names import api_key_of, error_of, no_argument, no_attribute, settings_of
 
 if TYPE_CHECKING:
     from ottla.testing.faults import Fault
@@ -63,7 +63,10 @@ class Broker:
         *,
         directory: str | os.PathLike[str] | None = None,
         log_level: str = "info",
+        **others: Never,
     ) -> None:
+        for name in others:
+            raise TypeError(no_argument(name))
         self.settings = {**TEST_SETTINGS, **settings_of(settings)}
         self.log_level = log_level
         self._kept = None if directory is None else Path(directory)
@@ -77,6 +80,11 @@ class Broker:
         self._numbers = itertools.count(1)
         self._paused = False
         self._recording: Recording | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            raise AttributeError(no_attribute(name), name=name, obj=self)
 
     # Addresses
 

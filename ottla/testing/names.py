@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ErrorCode
 
 
+NO_IMAGE = "There is no image to name, and none is needed"
+
+
 def plain(name: str) -> str:
     """A name without what differs between spellings: NotLeaderOrFollowerException is
     NOT_LEADER_OR_FOLLOWER."""
@@ -53,6 +56,20 @@ def error_of(error: ErrorCode | str | int) -> ErrorCode:
     raise ValueError(f"{error!r} is no error of Kafka's protocol{similar(error, known)}")
 
 
+def no_argument(name: str) -> str:
+    """Of an argument that Broker does not have; testcontainers' KafkaContainer has `image`."""
+    hint = f". {NO_IMAGE}" if name == "image" else ""
+    return f"Broker has no argument {name!r}: it takes settings, directory and log_level{hint}"
+
+
+def no_attribute(name: str) -> str:
+    """Of an attribute that Broker does not have; a container is set up by `with_…`."""
+    hint = ""
+    if name.startswith("with_"):
+        hint = ': settings are its first argument, such as Broker({"num.partitions": 3})'
+    return f"Broker has no attribute {name!r}{hint}"
+
+
 def settings_of(given: object) -> dict[str, str]:
     """The settings of a broker. Raises TypeError for what is no mapping, such as an image, and
     ValueError for a name that neither Kafka nor Ottla has."""
@@ -67,7 +84,7 @@ def settings_of(given: object) -> dict[str, str]:
         return found
     hint = ""
     if isinstance(given, str):
-        hint = ". There is no image to name, and none is needed"
+        hint = f". {NO_IMAGE}"
         if "=" in given:
             name, _, value = given.partition("=")
             hint = f"; did you mean Broker({{{name.strip()!r}: {value.strip()!r}}})?"

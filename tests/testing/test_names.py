@@ -48,6 +48,10 @@ def test_a_broker_refuses_what_is_no_settings() -> None:
     wanted = re.escape("""did you mean Broker({'num.partitions': '3'})?""")
     with pytest.raises(TypeError, match=wanted):
         Broker("num.partitions=3")                  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"no argument 'image': it takes settings.*is no image"):
+        Broker(image="confluentinc/cp-kafka:7.6.0")     # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"no attribute 'with_kraft': settings are its first"):
+        Broker().with_kraft()                       # type: ignore[attr-defined]
     assert settings_of({"num.partitions": 3}) == {"num.partitions": "3"}
 
 

@@ -99,7 +99,7 @@ def status(options: Namespace) -> None:
 def config(options: Namespace) -> None:
     with connect(options) as cluster:
         broker = min(cluster.live())
-    show_settings(options, f"broker/{broker}", everything=True)
+    show_settings(options, f"broker/{broker}", everything=options.all)
 
 
 def dev(options: Namespace) -> int:

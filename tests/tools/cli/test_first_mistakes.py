@@ -175,3 +175,13 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
 def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:
     done = ottla("completion")
     assert done.status == 2 and "required: {bash,zsh,fish}; see ottla completion" in done.err
+
+
+def test_a_brokers_settings_are_those_that_were_set_and_all_where_that_is_asked(
+    ottla: Ottla,
+) -> None:
+    given = ottla.ok("server config").splitlines()[1:]
+    everything = ottla.ok("server config --all").splitlines()[1:]
+    assert given and not [line for line in given if line.endswith("DEFAULT_CONFIG")]
+    assert len(everything) > 100 and {line.split()[0] for line in given} < {
+        line.split()[0] for line in everything}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,3 +28,11 @@ def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path:
     first, last = done.stderr.splitlines()
     assert first == "[  1/1] step 1 of 2, to C: ottla/one.pyx"
     assert last.startswith("[  2/2] step 2 of 2, compiled: ottla."), "the other one is shared C"
+
+
+def test_no_module_has_a_number_of_which_compilers_warn() -> None:
+    """C has no literal for the least int64: `-0x8000000000000000` is unsigned. INT64_MIN is it."""
+    number = re.compile(r"-(0x[0-9a-fA-F]+|\d+)\b")
+    for path in (each for each in (ROOT / "ottla").rglob("*") if each.suffix in (".pyx", ".pxd")):
+        for found in number.finditer(path.read_text(encoding="utf-8")):
+            assert int(found[1], 0) < 1 << 63, f"{path}: {found[0]}"

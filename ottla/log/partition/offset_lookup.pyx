@@ -6,7 +6,7 @@ first batch.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t
 
 from ottla.log.files.batch_scan import SegmentDamaged
 from ottla.log.files.disk cimport File
@@ -17,7 +17,7 @@ cimport ottla.wire.batch as fields
 cdef enum:
     READS_MAX = 500                     # on the way from an index entry: half a millisecond
 
-cdef int64_t UNLED = -0x8000000000000000    # not an offset: no index led to the position
+cdef int64_t UNLED = INT64_MIN          # not an offset: no index led to the position
 
 
 @cython.final

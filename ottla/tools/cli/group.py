@@ -11,7 +11,7 @@ from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.output import confirm, counted, done, show, table
+from ottla.tools.cli.output import cell, confirm, counted, done, show, table
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 
@@ -55,6 +55,12 @@ def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
     return rows
 
 
+def total_lag(rows: list[dict[str, Any]]) -> int | None:
+    """The lag of the partitions in which it is known; None if it is known in none."""
+    known = [row["lag"] for row in rows if row["lag"] is not None]
+    return sum(known) if known else None
+
+
 def uncommitted(rows: list[dict[str, Any]]) -> int:
     """How many of these partitions the total lag leaves out. Where a reader begins in them is its
     own setting, so nobody else knows their lag; Kafka's tool shows "-" as well."""
@@ -73,8 +79,7 @@ def list_all(options: Namespace) -> None:
             }
             if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
                 found = lag_of(cluster, groups.describe(cluster, one.id))
-                known = [part["lag"] for part in found if part["lag"] is not None]
-                row |= {"lag": sum(known) if known else None, "uncommitted": uncommitted(found)}
+                row |= {"lag": total_lag(found), "uncommitted": uncommitted(found)}
             rows.append(row)
     show(options, ("group", "type", "state", "lag", "uncommitted"), rows, ("protocol",))
 
@@ -99,7 +104,7 @@ def describe(options: Namespace) -> None:
                 continue
             found = lag_of(cluster, group)
             if options.output in (None, "table", "wide"):
-                total = sum(row["lag"] or 0 for row in found)
+                total = cell(total_lag(found))
                 left = counted(uncommitted(found), "partition")
                 print(
                     f"group {name}: {group.state}, {group.type},"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
@@ -185,3 +185,18 @@ def test_a_brokers_settings_are_those_that_were_set_and_all_where_that_is_asked(
     assert given and not [line for line in given if line.endswith("DEFAULT_CONFIG")]
     assert len(everything) > 100 and {line.split()[0] for line in given} < {
         line.split()[0] for line in everything}
+
+
+def test_the_lag_of_a_group_that_has_committed_nothing_is_not_made_up(ottla: Ottla) -> None:
+    ottla.ok("topic create unread --partitions 2")
+    ottla.ok("produce unread", b"one\n")
+    member = Consumer({
+        "bootstrap.servers": ottla.address, "group.id": "silent", "enable.auto.commit": False})
+    member.subscribe(["unread"])
+    while not member.assignment():
+        member.poll(0.1)
+    [listed] = [row for row in ottla.ok("group list").splitlines() if row.startswith("silent ")]
+    assert listed.split() == ["silent", "classic", "Stable", "-", "2"]
+    head = ottla.ok("group describe silent").splitlines()[0]
+    assert head.endswith("1 member, total lag -, 2 partitions without a committed offset")
+    member.close()

@@ -47,7 +47,7 @@ def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
             "state": one.state,
             "members": report.get("members"),
             "topics": topics,
-            "lag": sum(lags.values()) if read else None,
+            "lag": sum(lags.values()) if lags else None,
             "lag_bytes": report.get("lag_bytes") if whole else None,
             "lag_seconds": report.get("lag_seconds") if whole else None,
             "offset": sum(kept[one.id].values()) if read else None,
@@ -154,6 +154,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
             "client": owner.client_id if owner else None,
             "host": owner.host if owner else None,
         })
+    known = [row["lag"] for row in rows if row["lag"] is not None]
     return {
         "group": name,
         "type": group.type,
@@ -162,7 +163,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
         "assignor": group.assignor,
         "epoch": group.epoch,
         "coordinator": coordinator_of(cluster, name),
-        "lag": sum(row["lag"] or 0 for row in rows),
+        "lag": sum(known) if known else None,
         "lag_bytes": sum(row["lag_bytes"] or 0 for row in rows) if details else None,
         "lag_seconds": max((row["lag_seconds"] or 0.0 for row in rows), default=None)
         if details else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from ottla.console.api import PREFIX, TABLE, openapi
 from tests.console.consoles import Console
@@ -223,3 +224,16 @@ def test_the_front_end_makes_no_markup_and_loads_nothing_from_elsewhere() -> Non
         assert not re.search(r"https?://(?!www\.w3\.org)", text), path
     for name in ("preact", "htm", "signals", "signals-core", "uplot"):
         assert (folder / "vendor" / f"{name}.LICENSE").stat().st_size > 500
+
+
+def test_a_group_that_has_committed_nothing_has_no_lag(console: Console, bootstrap: str) -> None:
+    member = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "silent", "enable.auto.commit": False})
+    member.subscribe(["orders"])
+    while not member.assignment():
+        member.poll(0.1)
+    until(lambda: rows(console, "/groups", group="silent"), "its row", between=0.2)
+    [listed], page = rows(console, "/groups", group="silent"), console.get("/groups/silent")
+    assert (listed["lag"], page["lag"]) == (None, None)
+    assert [row["lag"] for row in page["rows"]] == [None, None]
+    member.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.console.broker_reports import read_all
@@ -152,27 +152,24 @@ def listed(numbers: list[int]) -> str:
 
 def topic_rows(picture: Picture, lags: dict[str, tuple[str, int]]) -> list[Row]:
     """A row for each topic. `lags` has the slowest group of each topic, and its lag."""
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for (name, _), size in picture.sizes.items():
-        sums[name][0] += size
-    for place, end in picture.ends.items():
-        sums[place[0]][1] += end - picture.starts.get(place, end)
-    return [
-        {
+    starts, ends, sizes = picture.starts, picture.ends, picture.sizes
+    rows = []
+    for topic in picture.topics:
+        places = [(topic.name, part.index) for part in topic.partitions]
+        rows.append({
             "topic": topic.name,
             "internal": topic.internal,
             "partitions": len(topic.partitions),
             "replicas": max((len(part.replicas) for part in topic.partitions), default=0),
             "out_of_sync": sum(len(part.isr) < len(part.replicas) for part in topic.partitions),
             "leaderless": sum(part.leader < 0 for part in topic.partitions),
-            "records": sums[topic.name][1],
-            "bytes": sums[topic.name][0] if picture.directories else None,
+            "records": sum(ends[one] - starts.get(one, ends[one]) for one in places if one in ends),
+            "bytes": sum(sizes.get(one, 0) for one in places) if picture.directories else None,
             "records_per_second": picture.rates.get(topic.name, 0.0),
             "lag": lags[topic.name][1] if topic.name in lags else None,
             "slowest_group": lags[topic.name][0] if topic.name in lags else None,
-        }
-        for topic in picture.topics
-    ]
+        })
+    return rows
 
 
 def topic_page(

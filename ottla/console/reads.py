@@ -52,7 +52,9 @@ async def brokers(asked: Asked) -> Row:
     """The brokers: address, state, uptime, leaders, replicas, disk."""
     taken = await asked.view(picture.take)
     reports = await asked.view(cluster_pages.status_reports)
-    return {"key": "broker", "rows": cluster_pages.broker_rows(taken, reports)}
+    rows = asked.visitor.views.derived(
+        "brokers", (taken, reports), lambda: cluster_pages.broker_rows(taken, reports))
+    return {"key": "broker", "rows": rows}
 
 
 async def broker_config(asked: Asked) -> Row:
@@ -77,8 +79,19 @@ async def topics(asked: Asked) -> Row:
     except ClientError:
         pass                                # the list is shown without groups
     rows = views.derived("topics", (taken, known), lambda: cluster_pages.topic_rows(
-        taken, group_pages.slowest(views.memory)))
+        taken, slowest(asked, known)))
     return {"key": "topic", "rows": rows}
+
+
+def slowest(asked: Asked, known: list[Row] | None) -> dict[str, tuple[str, int]]:
+    """The slowest group of each topic, as of the reading that `known` has the groups of; None if
+    the user may not see groups."""
+    if known is None:
+        return {}
+    views = asked.visitor.views
+    found: dict[str, tuple[str, int]] = views.derived(
+        "slowest", (known,), lambda: group_pages.slowest(views.memory))
+    return found
 
 
 async def topic(asked: Asked) -> Row:
@@ -86,13 +99,13 @@ async def topic(asked: Asked) -> Row:
     name = asked.path("topic")
     taken = await asked.view(picture.take)
     groups: list[Row] = []
+    known = None
     try:
-        rows = await asked.view(group_pages.group_rows)
-        groups = group_pages.groups_of_topic(asked.visitor.views.memory, rows, name)
+        known = await asked.view(group_pages.group_rows)
+        groups = group_pages.groups_of_topic(asked.visitor.views.memory, known, name)
     except ClientError:
         pass
-    lags = group_pages.slowest(asked.visitor.views.memory)
-    found = cluster_pages.topic_page(taken, name, groups, lags)
+    found = cluster_pages.topic_page(taken, name, groups, slowest(asked, known))
     if found is None:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
     return {"key": "partition", **found}
@@ -156,7 +169,8 @@ async def client_metrics(asked: Asked) -> Row:
 
 
 async def audit(asked: Asked) -> Row:
-    """The newest lines of the brokers' audit logs, for users who may alter the cluster."""
+    """The newest lines of the brokers' audit logs, for users who may alter the cluster. `notes`
+    name the brokers that gave none."""
     return {"key": "id", **await asked.view(access_pages.audit_rows)}
 
 

@@ -23,10 +23,13 @@ cdef class ReplyParser:
     cdef int state
     cdef int64_t reply_left                 # bytes of the reply not consumed yet
     cdef Py_ssize_t topics_left, partitions_left, records_left
+    cdef bint parsing                       # `take` is running
+    cdef bint over                          # it was reset meanwhile: what follows is of no reply
     cdef bytes topic_id
     cdef Cursor cursor
 
     cdef int reset(self) except -1
+    cdef int begin(self) except -1
     cdef Py_ssize_t take(
         self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size) except -1
     cdef Py_ssize_t step(

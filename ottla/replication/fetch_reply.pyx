@@ -67,11 +67,17 @@ cdef class ReplyParser:
 
     def __init__(self):
         self.cursor = Cursor()
-        self.reset()
+        self.begin()
 
     cdef int reset(self) except -1:
-        """The connection is new."""
-        self.state, self.wanted, self.reply_left = FRAME, LENGTH_SIZE, 0
+        """The connection is new or has ended. A receiver may call this: `take` then ends."""
+        self.over = True
+        if not self.parsing:
+            self.begin()
+        return 0
+
+    cdef int begin(self) except -1:
+        self.state, self.wanted, self.reply_left, self.over = FRAME, LENGTH_SIZE, 0, False
         return 0
 
     cdef Py_ssize_t take(
@@ -79,13 +85,20 @@ cdef class ReplyParser:
     ) except -1:
         """Parse what has arrived; returns how many bytes are consumed. Raises MalformedMessage."""
         cdef Py_ssize_t used = 0, taken
-        while self.state != FRAME or size - used >= LENGTH_SIZE:
-            taken = self.step(receiver, data + used, size - used)
-            if taken < 0:
-                return used
-            used += taken
-        self.wanted = LENGTH_SIZE               # most replies arrive alone
-        return used
+        assert not self.parsing, "a receiver has called the parser that calls it"
+        self.parsing = True
+        try:
+            while not self.over and (self.state != FRAME or size - used >= LENGTH_SIZE):
+                taken = self.step(receiver, data + used, size - used)
+                if taken < 0:
+                    return used
+                used += taken
+            self.wanted = LENGTH_SIZE           # most replies arrive alone
+            return used
+        finally:
+            self.parsing = False
+            if self.over:
+                self.begin()
 
     cdef Py_ssize_t step(
         self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
@@ -113,6 +126,7 @@ cdef class ReplyParser:
         self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
     ) except -2:
         cdef Py_ssize_t taken = -1
+        assert self.reply_left >= self.records_left, "records go beyond the end of their reply"
         if size > 0:
             taken = receiver.take_records(data, size, self.records_left)
         if taken < 0:
@@ -187,6 +201,7 @@ cdef class ReplyParser:
         return count
 
     cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:
+        cdef const uint8_t *began = cursor.at
         cdef int32_t index = cursor.read_int32()
         cdef int16_t error = cursor.read_int16()
         cdef int64_t high_watermark = cursor.read_int64(), log_start, size, aborted
@@ -199,7 +214,7 @@ cdef class ReplyParser:
             cursor.skip_tags()
         cursor.read_int32()                             # preferred_read_replica
         size = max(<int64_t>cursor.read_unsigned_varint() - 1, 0)
-        if size > self.reply_left:
+        if size > self.reply_left - (cursor.at - began):
             raise MalformedReply(f"Fetch reply: {size} bytes of records")
         receiver.partition_begins(self.topic_id, index, error, high_watermark, log_start)
         self.records_left = size

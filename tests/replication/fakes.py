@@ -54,10 +54,10 @@ class Cluster:
 
 def make_partition(
     path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,
-    high_watermark: int = -1, **config: Any,
+    high_watermark: int = -1, disk: Disk | None = None, **config: Any,
 ) -> Partition:
     """A partition of a cluster over the log in `path`."""
-    log = PartitionLog.open(Disk(), clock, str(path / "t-0"), LogConfig(**config))
+    log = PartitionLog.open(disk or Disk(), clock, str(path / "t-0"), LogConfig(**config))
     return Partition("t", 0, TOPIC_ID, log, flush, None, cluster, high_watermark)
 
 

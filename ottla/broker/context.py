@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
-from ottla.broker.history.histories import Histories
+from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.kept_answers import KeptAnswers
 from ottla.broker.network.counts import Counts
 from ottla.broker.notes import Notes
@@ -20,9 +20,10 @@ from ottla.wire.errors import CorruptMessage
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.history.histories import Histories
     from ottla.broker.network.cold_reads import ColdReads
     from ottla.broker.role import Role
     from ottla.broker.security.authorizer import Authorizer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.broker.threads.workers import Workers
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
     from ottla.broker.upkeep.directory_moves import Moving
+    from ottla.broker.upkeep.scrubber import DoubtedSegments
     from ottla.log.files.clock import Clock
     from ottla.replication.metadata import MetadataImage
     from ottla.replication.partition import Partition
@@ -60,15 +62,14 @@ class BrokerContext:
     cold_reads: ColdReads
     moving: Moving
     checkpoints: Checkpoints
+    doubted: DoubtedSegments
     role: Role
-    """`Alone` until it is connected to a cluster."""
-    coordinators: Any = None
-    security: SecuredListeners | None = None            # set before it listens
-    authorizer: Authorizer | None = None
-    token_secrets: TokenSecrets | None = None
-    check_segment: Callable[[Partition, int], None] | None = None
-    """Checks the segment with an offset for damage, or all segments for EVERYWHERE; set once
-    housekeeping has begun."""
+    histories: Histories
+    security: SecuredListeners
+    authorizer: Authorizer | None
+    token_secrets: TokenSecrets | None
+    loop: InitVar[asyncio.AbstractEventLoop]
+    coordinators: Coordinators = field(init=False)
     client_instances: ClientInstances | None = None     # set once a client offers its metrics
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)
@@ -76,7 +77,6 @@ class BrokerContext:
     request_elements_max: int = REQUEST_ELEMENTS_MIN
     producer_ids: ProducerIds = field(init=False)
     departed: DepartedBrokers = field(init=False)
-    histories: Histories = field(init=False)
     notes: Notes = field(init=False)
     kept: KeptAnswers = field(default_factory=KeptAnswers)
     creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -91,12 +91,7 @@ class BrokerContext:
             refused and partition.log.health.replaceable
         )
         if wrong:
-            self.check(partition, offset)
-
-    def check(self, partition: Partition, offset: int) -> None:
-        """Have a segment checked, once housekeeping has begun."""
-        if self.check_segment is not None:
-            self.check_segment(partition, offset)
+            self.doubted.want(partition, offset)
 
     def doubt_file(self, path: str, error: Exception) -> None:
         """The same where a part of a segment's file was to be sent."""
@@ -106,10 +101,9 @@ class BrokerContext:
         if partition is not None and partition.log.directory == directory:
             self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
 
-    def __post_init__(self) -> None:
-        self.producer_ids = ProducerIds(self)
+    def __post_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.producer_ids = ProducerIds(self.node_id, self.metadata_log, self.role)
         self.notes = Notes(self.clock.monotonic)
-        self.histories = Histories(self.node_id, self.clock)
         config = self.config
         self.departed = DepartedBrokers(self.clock, config.ottla_unavailable_broker_listed_ms)
         self.connection_rates = ConnectionRates(config)
@@ -117,6 +111,8 @@ class BrokerContext:
             self.clock, config.quota_window_num, config.quota_window_size_seconds,
             config.controller_quota_window_num, config.controller_quota_window_size_seconds,
         )
+        # Last, as they use the other parts. Handlers find them here.
+        self.coordinators = Coordinators(self, loop)
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Follow the metadata: which brokers have departed, and the limit on array elements in one

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.elections import Ends, Key
+    from ottla.broker.cluster.metadata_log import Follower
     from ottla.broker.coordination.coordinators import Coordinators
     from ottla.broker.coordination.marker_sender import MarkerSender
     from ottla.broker.coordination.transaction_verifier import TransactionVerifier
@@ -33,6 +34,10 @@ class Role(Protocol):
     @property
     def listener(self) -> str | None:
         """The listener for connections between brokers; None if there is none."""
+
+    @property
+    def keeps_metadata(self) -> bool:
+        """Whether the metadata are a log in one of this broker's own directories."""
 
     @property
     def leader_throttle(self) -> Throttle | None:
@@ -99,6 +104,9 @@ class Role(Protocol):
     def fetch_requests(self) -> dict[int, int]:
         """The requests that were sent to each leader."""
 
+    def followers(self) -> Iterable[Follower]:
+        """What follows the image after the replicas, which they are about."""
+
     async def leave(self) -> None:
         """Hand over leadership before the broker stops."""
 
@@ -126,7 +134,7 @@ class Alone:
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self.replicated, self.unclean_elections = False, 0
+        self.replicated, self.keeps_metadata, self.unclean_elections = False, True, 0
         self.listener: str | None = None
         self.leader_throttle: Throttle | None = None
 
@@ -201,6 +209,10 @@ class Alone:
     def fetch_requests(self) -> dict[int, int]:
         """It fetches nothing."""
         return {}
+
+    def followers(self) -> Iterable[Follower]:
+        """Nothing more."""
+        return ()
 
     async def leave(self) -> None:
         """There is nobody to lead instead."""

@@ -88,7 +88,6 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
     serving = True
     if asked_early:
         reload()
-    assert server.failure is not None
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait((waiting, server.failure), return_when=asyncio.FIRST_COMPLETED)
     serving = False
@@ -106,7 +105,7 @@ def _advertised(server: Server) -> list[str]:
     """Log each listener's addresses; returns those that clients get."""
     addresses = []
     for listener in server.listeners:
-        advertised = f"{listener.name}://{_address(*server.advertised(listener))}"
+        advertised = f"{listener.name}://{_address(*server.listener_set.advertised(listener))}"
         bound = ", ".join(_address(*sock.getsockname()[:2]) for sock in listener.socks)
         log.info("listening on %s, clients are sent to %s", bound, advertised)
         addresses.append(advertised)
@@ -118,7 +117,7 @@ def _by_protocol(server: Server) -> dict[str, str]:
     found: dict[str, str] = {}
     for listener in server.listeners:
         protocol = listener.security.protocol
-        found.setdefault(protocol, _address(*server.advertised(listener)))
+        found.setdefault(protocol, _address(*server.listener_set.advertised(listener)))
     return found
 
 

@@ -39,7 +39,8 @@ class Replicas:
 
     `log_config` derives a topic's log settings from the image; `flush_before_ack` is
     `ottla.acks.all.flush`. `incarnation` is this process's in a cluster and `cluster` what its
-    partitions need from the broker around them, both None for a standalone broker.
+    partitions need from the broker around them, both None for a standalone broker. `roles_changed`
+    is called with the partitions that lead or follow in another epoch, or that are gone.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class Replicas:
         flush_before_ack: bool,
         incarnation: str | None = None,
         cluster: ClusterSide | None = None,
+        roles_changed: Callable[[Collection[Partition]], None] | None = None,
     ) -> None:
         self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
         self.checkpointed = {} if cluster is None else storage.placement.high_watermarks
         """High watermarks of the last run: of several copies this one may have more than is
         committed."""
-        self.roles_changed: Callable[[Collection[Partition]], None] | None = None
-        """Called with the partitions that lead or follow in another epoch, or that are gone."""
+        self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
         self.offline_changed: Callable[[], None] = lambda: None
         """Called when `offline` has changed for another reason than a new image."""

@@ -43,7 +43,7 @@ class MovedClock(Clock):
 
 
 class BrokerProcess:
-    """One broker, and the test's operations on it."""
+    """One broker, and the test's operations on it; made on the broker's loop."""
 
     def __init__(self, config: BrokerConfig, clock: MovedClock, passed_ms: float) -> None:
         clock.passed_ms = passed_ms
@@ -62,7 +62,6 @@ class BrokerProcess:
         # A clean stop is not needed any more.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
         control.say({"ready": self.server.listeners[0].port})
-        assert self.server.failure is not None
         waiting = asyncio.create_task(stopped.wait())
         await asyncio.wait((waiting, self.server.failure), return_when=asyncio.FIRST_COMPLETED)
         await self.server.stop()
@@ -70,16 +69,13 @@ class BrokerProcess:
 
     async def advance(self, ms: float) -> int:
         """Advances time in small steps, so that one timer may cancel the effects of another."""
-        loop = asyncio.get_running_loop()
         target_ms = self.clock.passed_ms + ms
         for step in range(STEPS, 0, -1):
             self.clock.passed_ms = target_ms - ms * (step - 1) / STEPS
             for _ in range(TURNS_PER_STEP):
                 await asyncio.sleep(0)
-        housekeeping = self.server.housekeeping
-        assert housekeeping is not None
-        for _ in range(ROUNDS_AT_END):      # files are deleted by its thread, in order
-            await loop.run_in_executor(housekeeping.thread, lambda: None)
+        for _ in range(ROUNDS_AT_END):      # files are deleted by this thread, in order
+            await self.server.upkeep_thread.run(lambda: None)
             await asyncio.sleep(0)
         return self.clock.now_ms()
 
@@ -100,9 +96,12 @@ def main() -> int:
         logging.getLogger("ottla.server").warning("%s", warning)
     keep_freed_memory()
     clock = MovedClock()
-    process = BrokerProcess(config, clock, float(passed_ms))
+
+    async def serve() -> int:
+        return await BrokerProcess(config, clock, float(passed_ms)).serve(int(parent_pid))
+
     with asyncio.Runner(loop_factory=lambda: BrokerLoop(clock)) as runner:
-        return runner.run(process.serve(int(parent_pid)))
+        return runner.run(serve())
 
 
 if __name__ == "__main__":

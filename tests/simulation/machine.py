@@ -128,7 +128,7 @@ class Machine:
         return (
             self.up and self.starting is None and not self.died
             and loop is not None and not loop.errors and server is not None
-            and (server.failure is None or not server.failure.done())
+            and not server.failure.done()
         )
 
     def look(self) -> None:
@@ -151,7 +151,7 @@ class Machine:
                 return
             self.up = True
             world.note(f"{self.name} serves")
-        if server.failure is not None and server.failure.done() and self.up:
+        if server.failure.done() and self.up:
             reason = server.failure.result()
             world.note(f"{self.name} ends: {reason}")
             if self.excused_end is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla.broker import listener as listening
-from ottla.broker import server as serving
+from ottla.broker import listener_set
 from ottla.broker.server import Server
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
@@ -322,7 +322,7 @@ class Patches:
         self.put(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
         self.put(random, "SystemRandom", lambda: chance)
         self.put(slices.time, "monotonic", world.spent)
-        self.put(serving, "Listener", SimListener)
+        self.put(listener_set, "Listener", SimListener)
         options = world.options
         self.put(scrubber, "START_SECONDS", options.scrub_after_seconds)
         self.put(standalone, "SNAPSHOT_AFTER_RECORDS", options.metadata_snapshot_after)

@@ -342,7 +342,6 @@ async def _alter(
             errors[place] = InvalidRequest(f"Unknown resource type {resource_type}: not supported")
     if alterations:
         broker = context.broker
-        assert broker.security is not None
         rules = rules_for(
             broker.image.brokers.keys() if context.forwarded else {broker.node_id},
             broker.node_id,

@@ -57,9 +57,10 @@ def consumer_group_heartbeat(
         # Like a heartbeat of the classic protocol it changes nothing and does not wait.
         group_id = request.group_id
         shard = runtime.live_shard(group_id)
-        next_ms = shard and shard.keep_alive(group_id, request, client, runtime.tick_ms())
-        if next_ms is not None:
-            return _nothing_new(request.member_id, request.member_epoch, next_ms)
+        if shard is not None:
+            next_ms = shard.keep_alive(group_id, request, client, runtime.tick_ms())
+            if next_ms is not None:
+                return _nothing_new(request.member_id, request.member_epoch, next_ms)
     topics, owned = request.subscribed_topic_names, request.topic_partitions
     beat = Beat(
         request.group_id,

@@ -184,8 +184,7 @@ async def _checked_elsewhere(
     """The same with a coordinator on another broker; False if it is this broker. Nothing may be
     awaited between this and the append."""
     verifier = context.broker.coordinators.verifier
-    node_id = None if verifier is None else verifier.elsewhere(request.transactional_id)
-    if node_id is None:
+    if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False
     partition = context.broker.replicas.partition(*where)
     if partition is None:

@@ -44,7 +44,8 @@ class Write:
 
 class ClusterLog(Metadata):
     """A member's metadata. `new_id` makes ids for writes; `failed` is called with the reason when
-    reading has ended for good, and `deposed` when this broker is no longer the controller."""
+    reading has ended for good, and `gone_back` before it, with the last entry that was read, where
+    ZooKeeper turns out to be one that was restored."""
 
     def __init__(
         self,
@@ -52,14 +53,16 @@ class ClusterLog(Metadata):
         image: MetadataImage,
         node_id: int,
         new_id: Callable[[], str],
+        failed: Callable[[str], None],
+        gone_back: Callable[[int], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(image, loop)
         self.store, self.node_id, self.new_id = store, node_id, new_id
-        self.failed: Callable[[str], None] = lambda reason: None
+        self.failed, self.gone_back = failed, gone_back
         self.deposed: Callable[[], None] = lambda: None
-        self.gone_back: Callable[[], None] = lambda: None
-        """Called when ZooKeeper turns out to be one that was restored, before `failed`."""
+        """Called when this broker is no longer the controller: set by the `Controller`, which
+        writes through this log."""
         self.term: Term | None = None
         self.is_controller = False
         self.order = asyncio.Lock()
@@ -174,7 +177,7 @@ class ClusterLog(Metadata):
             self.unsure = True
             if isinstance(error, GoneBack):
                 reached("ZooKeeper has gone back in time")
-                self.gone_back()
+                self.gone_back(self.decided.entry)
             raise
 
     async def _read_some(self) -> bool:

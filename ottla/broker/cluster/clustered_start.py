@@ -7,37 +7,47 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.cluster.cluster_session import ClusterSession, begin_session, own_min_isr
+from ottla.broker.cluster.controller import Controller
 from ottla.broker.cluster.directory_reports import DirectoryReports
 from ottla.broker.cluster.elections import Elections, LogEnds
+from ottla.broker.cluster.hand_over import hand_over
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.member import Member
+from ottla.broker.cluster.registrar import Registrar
+from ottla.broker.cluster.run_records import RunRecords
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.peers.envelopes import Forwarding
 from ottla.broker.peers.network import Network
 from ottla.broker.peers.peers import Peers, PeerUnavailable
 from ottla.broker.peers.replica_fetchers import ReplicaFetchers
-from ottla.broker.peers.secured_network import SecuredNetwork
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.topic import TopicConfig
 from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import ClusterRefused
 from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.election import Election
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.records import UnreadableMetadata
+from ottla.replication.replicas import Replicas
 from ottla.replication.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Follower
     from ottla.broker.coordination.coordinators import Coordinators
     from ottla.broker.coordination.marker_sender import MarkerSender
     from ottla.broker.coordination.transaction_verifier import TransactionVerifier
-    from ottla.broker.security.listener_security import ListenerSecurity
+    from ottla.broker.history.partition_history import PartitionHistory
+    from ottla.broker.threads.flusher import Flusher
+    from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+    from ottla.broker.upkeep.scrubber import DoubtedSegments
+    from ottla.log.files.clock import Clock
+    from ottla.log.storage.storage import Storage
     from ottla.replication.controller.features import Levels
     from ottla.replication.metadata import BrokerImage
-    from ottla.replication.replicas import Replicas
 
 
 def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordination:
@@ -63,41 +73,37 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
 
 
 async def join(
-    config: BrokerConfig, coordination: Coordination, disk: Disk, loop: asyncio.AbstractEventLoop
-) -> Member:
-    """Join the cluster, as far as that is possible before the log directories are open.
+    config: BrokerConfig, coordination: Coordination, disk: Disk, failed: Callable[[str], None],
+    loop: asyncio.AbstractEventLoop,
+) -> ClusterSession:
+    """Join the cluster, as far as that is possible before the log directories are open; `failed` is
+    called with the reason when the broker has to end.
 
     Raises StorageRefused with what is wrong.
     """
     try:
-        return await Member.join(config, coordination, disk, loop)
+        return await begin_session(config, coordination, disk, failed, loop)
     except (CoordinationError, ClusterRefused, UnreadableMetadata) as error:
         raise StorageRefused(str(error)) from error
-
-
-def begin_isr_changes(config: BrokerConfig, loop: BrokerLoop) -> IsrChanges:
-    """The ClusterSide of this broker's partitions; `connect_peers` starts it."""
-    return IsrChanges(config.node_id, config.replica_lag_time_max_ms, loop)
 
 
 class Clustered:
     """The role of a broker in a cluster: what `broker.role.Role` asks, by these parts."""
 
     def __init__(
-        self, member: Member, listener: str, peers: Peers, forwarding: Forwarding,
-        fetchers: ReplicaFetchers, leader_throttle: Throttle, ends: LogEnds,
-        isr_changes: IsrChanges, reports: DirectoryReports,
+        self, side: PeerSide, member: Member, ends: LogEnds, reports: DirectoryReports
     ) -> None:
-        self.member, self.peers, self.forwarding = member, peers, forwarding
-        self.replicated = True
-        self.listener: str | None = listener
-        self.fetchers, self.ends = fetchers, ends
-        self.leader_throttle: Throttle | None = leader_throttle
-        self.isr_changes, self.reports = isr_changes, reports
+        self.member, self.peers, self.forwarding = member, side.peers, side.forwarding
+        self.config, self.session = side.config, side.session
+        self.replicated, self.keeps_metadata = True, False
+        self.listener: str | None = side.listener
+        self.fetchers, self.ends = side.fetchers, ends
+        self.leader_throttle: Throttle | None = side.leader_throttle
+        self.isr_changes, self.reports, self.history = side.isr_changes, reports, side.history
         self.decides, self.forward, self.after_all = (
-            forwarding.deciding, forwarding.forward, forwarding.after_all)
-        self.ask, self.log_ends, self.caught_up = forwarding.ask, ends.ask, member.caught_up
-        self.compare_space = fetchers.look_at_space
+            self.forwarding.deciding, self.forwarding.forward, self.forwarding.after_all)
+        self.ask, self.log_ends = self.forwarding.ask, ends.ask
+        self.caught_up, self.compare_space = self.session.caught_up, self.fetchers.look_at_space
 
     @property
     def unclean_elections(self) -> int:
@@ -117,7 +123,7 @@ class Clustered:
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
         """Whether the image still has this broker as the controller, without a term."""
-        return image.controller_id == self.member.node_id and self.member.metadata.term is None
+        return image.controller_id == self.session.node_id and self.session.metadata.term is None
 
     def controller_id(self, image: MetadataImage) -> int:
         """The one of the image."""
@@ -127,10 +133,14 @@ class Clustered:
         """All that are registered."""
         return iter(image.brokers.values())
 
+    def followers(self) -> Iterable[Follower]:
+        """The history of partitions, and the reports of failed directories."""
+        return self.history.follow, self.reports.follow
+
     async def leave(self) -> None:
         """Hand over leadership, as far as the setting wants that."""
-        if self.member.config.controlled_shutdown_enable:
-            await self.member.leave()
+        if self.config.controlled_shutdown_enable:
+            await hand_over(self.session, self.forwarding)
 
     def stop_following(self) -> None:
         """Fetch, propose and report nothing more."""
@@ -145,12 +155,12 @@ class Clustered:
 
     def forget_run(self, path: str) -> None:
         """A log directory has failed: its record of this run vouches for nothing any more."""
-        self.member.forget_run(path)
+        self.member.runs.forget(path)
 
     async def failure_reported(self) -> None:
         """Return once the others know which log directories have failed, or nobody can tell them.
         """
-        if self.member.broker_epoch >= 0:
+        if self.session.broker_epoch >= 0:
             await self.reports.settled()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
@@ -178,14 +188,14 @@ class Clustered:
         from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 
         return TransactionVerifier(
-            self.member.node_id, self.member.metadata, coordinators, self.peers
+            self.session.node_id, self.session.metadata, coordinators, self.peers
         )
 
     def marker_sender(self) -> MarkerSender | None:
         """One that asks the leaders."""
         from ottla.broker.coordination.marker_sender import MarkerSender
 
-        return MarkerSender(self.member.metadata, self.peers)
+        return MarkerSender(self.session.metadata, self.peers)
 
     def fetch_requests(self) -> dict[int, int]:
         """The requests that were sent to each leader."""
@@ -196,71 +206,87 @@ class Clustered:
         """The controller, this broker's epoch, its session with ZooKeeper."""
         return {
             "controller_id": image.controller_id,
-            "broker_epoch": self.member.broker_epoch,
-            "zookeeper": self.member.coordination.state.value,
+            "broker_epoch": self.session.broker_epoch,
+            "zookeeper": self.session.coordination.state.value,
         }
 
     def metrics(self) -> Iterator[str]:
         """How often the session changed, and how long ZooKeeper took to answer."""
         from ottla.broker.http.cluster_metrics import session_metrics
 
-        return session_metrics(self.member)
+        return session_metrics(self.session)
 
 
-def connect_peers(
-    broker: BrokerContext,
-    member: Member,
-    isr_changes: IsrChanges,
-    network: Network | None,
-    security: Callable[[], ListenerSecurity],
-    loop: BrokerLoop,
-) -> Clustered:
-    """Give a member's broker its connections to the others; `security` returns that of the
-    inter-broker listener. Returns its role, which the broker has from now on."""
-    config, metadata, replicas = broker.config, member.metadata, broker.replicas
-    listener = config.inter_broker_listener()
-    peers = Peers(
-        member.node_id, lambda: metadata.image, listener,
-        network or SecuredNetwork(loop, broker.workers, security, f"broker-{member.node_id}"), loop,
-        member.controller.refused,
-    )
-    forwarding = member.forwarding = Forwarding(
-        peers,
-        controller_id=lambda: metadata.image.controller_id,
-        deciding=lambda: metadata.is_controller,
-        caught_up=member.caught_up,
-    )
-    leader_throttle = Throttle(
-        "leader", config.node_id, lambda: config.leader_replication_throttled_rate, broker.clock
-    )
-    follower_throttle = Throttle(
-        "follower", config.node_id, lambda: config.follower_replication_throttled_rate,
-        broker.clock,
-    )
-    for throttle in (leader_throttle, follower_throttle):
-        throttle.follow(MetadataImage.empty(), metadata.image)
-        metadata.subscribe(throttle.follow)
-    fetchers = ReplicaFetchers(config, peers, broker.checkpoints, follower_throttle)
-    ends = LogEnds(peers, replicas, member.node_id)
-    role = broker.role = Clustered(
-        member, listener, peers, forwarding, fetchers, leader_throttle, ends,
-        isr_changes,
-        DirectoryReports(
-            member.node_id, metadata, replicas, fetchers, forwarding,
-            lambda: member.broker_epoch, loop,
-        ),
-    )
-    replicas.roles_changed = fetchers.changed
-    replicas.offline_changed = role.reports.look
-    isr_changes.start(
-        metadata, replicas, broker.flusher, forwarding, fetchers, lambda: member.broker_epoch,
-        broker.check, broker.histories.partitions.asks_for_removal,
-    )
-    member.controller.elections = Elections(
-        metadata, ends, TopicConfig(config.topic_defaults()).unclean_leader_election_enable, loop,
-    )
-    # Before the replicas: fetches for newly followed partitions carry the newest epoch.
-    metadata.subscribe(fetchers.follow)
-    metadata.subscribe(peers.follow)
-    member.controller.brokers_changed = peers.keep
-    return role
+class PeerSide:
+    """What a member has for the other brokers of its cluster. It is made before the partitions,
+    which tell it of what happens to them."""
+
+    def __init__(
+        self, config: BrokerConfig, session: ClusterSession, clock: Clock, flusher: Flusher,
+        checkpoints: Checkpoints, history: PartitionHistory, network: Network, loop: BrokerLoop,
+    ) -> None:
+        metadata = session.metadata
+        self.config, self.session, self.history, self.loop = config, session, history, loop
+        self.listener = config.inter_broker_listener()
+        self.peers = Peers(
+            session.node_id, lambda: metadata.image, self.listener, network, loop,
+            lambda node_id: self.controller.refused(node_id),   # which has them watch brokers
+        )
+        self.forwarding = Forwarding(
+            self.peers,
+            controller_id=lambda: metadata.image.controller_id,
+            deciding=lambda: metadata.is_controller,
+            caught_up=session.caught_up,
+        )
+        self.leader_throttle = Throttle(
+            "leader", config.node_id, lambda: config.leader_replication_throttled_rate, clock
+        )
+        follower_throttle = Throttle(
+            "follower", config.node_id, lambda: config.follower_replication_throttled_rate, clock
+        )
+        for throttle in (self.leader_throttle, follower_throttle):
+            throttle.follow(MetadataImage.empty(), metadata.image)
+            metadata.subscribe(throttle.follow)
+        self.fetchers = ReplicaFetchers(config, self.peers, checkpoints, follower_throttle)
+        self.isr_changes = IsrChanges(
+            config.node_id, config.replica_lag_time_max_ms, metadata, flusher, self.forwarding,
+            self.fetchers, lambda: session.broker_epoch, history.asks_for_removal, loop,
+        )
+        # Before the replicas: fetches for newly followed partitions carry the newest epoch.
+        metadata.subscribe(self.fetchers.follow)
+        metadata.subscribe(self.peers.follow)
+
+    def replicas(self, storage: Storage) -> Replicas:
+        """The partitions of a member."""
+        config = self.config
+        return Replicas(
+            config.node_id, storage, config.topic_log_config, config.ottla_acks_all_flush,
+            self.session.incarnation, self.isr_changes, self.fetchers.changed,
+        )
+
+    def role(self, replicas: Replicas, doubted: DoubtedSegments, disk: Disk) -> Clustered:
+        """The role of a member with these partitions, for which it asks the controller from now on.
+        """
+        config, session, loop = self.config, self.session, self.loop
+        reports = DirectoryReports(
+            session.node_id, session.metadata, replicas, self.fetchers, self.forwarding,
+            lambda: session.broker_epoch, loop,
+        )
+        # These read the partitions that call them.
+        replicas.offline_changed = reports.look
+        self.isr_changes.start(replicas, doubted.want)
+        ends = LogEnds(self.peers, replicas, session.node_id)
+        seconds = float(config.leader_imbalance_check_interval_seconds)
+        self.controller = Controller(
+            session.coordination, session.metadata,
+            Election(session.coordination, session.node_id, session.incarnation),
+            Elections(
+                session.metadata, ends,
+                TopicConfig(config.topic_defaults()).unclean_leader_election_enable, loop,
+            ),
+            own_min_isr(config), seconds if config.auto_leader_rebalance_enable else None,
+            self.peers.keep, loop,
+        )
+        runs = RunRecords(disk, config.ottla_acks_all_flush)
+        registrar = Registrar(config, disk, session, self.controller, runs, loop)
+        return Clustered(self, Member(session, self.controller, registrar, runs), ends, reports)

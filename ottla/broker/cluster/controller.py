@@ -79,21 +79,27 @@ def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
 
 
 class Controller:
-    """A member's candidacy and its term. `rebalance_seconds` is how often leadership returns to
-    preferred replicas, None for never; `brokers_changed` is called with the nodes to watch for
-    failure: all brokers for the controller, only the controller for the others."""
+    """A member's candidacy and its term. `elections` are those for which replicas have to be asked;
+    `min_isr` is min.insync.replicas of this broker's file, the cluster's if this is its first
+    controller; `rebalance_seconds` is how often leadership returns to preferred replicas, None for
+    never; `brokers_changed` is called with the nodes to watch for failure: all brokers for the
+    controller, only the controller for the others."""
 
     def __init__(
         self,
         coordination: Coordination,
         metadata: ClusterLog,
         election: Election,
+        elections: Elections,
+        min_isr: int,
         rebalance_seconds: float | None,
+        brokers_changed: Callable[[list[int]], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.coordination, self.metadata, self.election = coordination, metadata, election
+        self.elections, self.min_isr = elections, min_isr
         self.rebalance_seconds, self.loop = rebalance_seconds, loop
-        self.brokers_changed: Callable[[list[int]], None] = lambda nodes: None
+        self.brokers_changed = brokers_changed
         self.refused_at: dict[int, float] = {}
         self.fencing = 0
         """How many brokers are being declared gone beside the looks."""
@@ -101,13 +107,8 @@ class Controller:
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
         """The controller's periodic tasks, which run during its term."""
-        self.elections: Elections | None = None
-        """Elections for which replicas have to be asked."""
         self.unclean_elections = 0
         """How many this broker has noticed as the controller."""
-        self.min_isr = 1
-        """min.insync.replicas of this broker's file, the cluster's if this is its first
-        controller."""
         self.closed = False
         self.returned: set[int] = set()
         """Brokers that have registered, and are not known to be in sync yet."""
@@ -121,6 +122,7 @@ class Controller:
         self.recent_ends = RecentEnds(coordination, metadata, loop)
         metadata.deposed = self.deposed
         metadata.subscribe(self._follow)
+        coordination.listen(self._session_changed)
 
     def look(self) -> None:
         """Something may have changed: compare ZooKeeper with the image. Also called by watches."""
@@ -241,6 +243,11 @@ class Controller:
         log.warning(
             "the restored backup is adopted: leader epochs and producer ids continue above all logs"
         )
+
+    def _session_changed(self, state: SessionState) -> None:
+        lost = state is not SessionState.CONNECTED
+        if lost and self.metadata.term is not None and not self.closed:
+            self.deposed()
 
     def deposed(self) -> None:
         """This broker is no longer the controller, or does not know whether it is."""
@@ -373,10 +380,9 @@ class Controller:
     def _begin_upkeep(self) -> None:
         self._end_upkeep()
         works: list[Callable[[], Awaitable[None]]] = [
-            self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided)
+            self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided),
+            self.elections.run,
         ]
-        if self.elections is not None:
-            works.append(self.elections.run)
         if self.rebalance_seconds is not None:
             works.append(partial(self._rebalance, self.rebalance_seconds))
         self.upkeep = [self.loop.create_task(lasting(work)) for work in works]

@@ -49,27 +49,29 @@ Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 
 
 class IsrChanges:
-    """What the partitions of one broker ask of the cluster (`replication/cluster_side`)."""
+    """What the partitions of one broker ask of the cluster (`replication/cluster_side`).
 
-    def __init__(self, node_id: int, lag_ms: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.node_id, self.lag_ms, self.loop = node_id, lag_ms, loop
+    `broker_epoch` is this process's, -1 while it has none; `removal_asked` is called with a
+    partition and the followers whose removal the controller is asked for."""
+
+    def __init__(
+        self, node_id: int, lag_ms: int, metadata: Metadata, flusher: Flusher,
+        forwarding: Forwarding, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int],
+        removal_asked: Callable[[Partition, Collection[int]], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.node_id, self.lag_ms, self.metadata, self.loop = node_id, lag_ms, metadata, loop
+        self.flusher, self.forwarding, self.fetchers = flusher, forwarding, fetchers
+        self.broker_epoch, self.removal_asked = broker_epoch, removal_asked
         self.image = MetadataImage.empty()
         self.due: dict[Partition, None] = {}
         self.task: asyncio.Task[None] | None = None
         self.sweeping: asyncio.Task[None] | None = None
 
-    def start(
-        self, metadata: Metadata, replicas: Replicas, flusher: Flusher,
-        forwarding: Forwarding, fetchers: ReplicaFetchers, broker_epoch: Callable[[], int],
-        check: Callable[[Partition, int], None],
-        removal_asked: Callable[[Partition, Collection[int]], None],
-    ) -> None:
-        """Begin to check for lagging followers. `broker_epoch` is this process's, -1 while it has
-        none; `check` has a segment checked that a follower cannot read; `removal_asked` is called
-        with a partition and the followers whose removal the controller is asked for."""
-        self.metadata, self.replicas, self.flusher = metadata, replicas, flusher
-        self.forwarding, self.fetchers, self.broker_epoch = forwarding, fetchers, broker_epoch
-        self.check, self.removal_asked = check, removal_asked
+    def start(self, replicas: Replicas, check: Callable[[Partition, int], None]) -> None:
+        """Begin to check for lagging followers: partitions and their ClusterSide know each other.
+        `check` has a segment checked that a follower cannot read."""
+        self.replicas, self.check = replicas, check
         self.sweeping = self.loop.create_task(lasting(self._sweep))
         if self.due:
             self._send_soon()

@@ -9,13 +9,18 @@ accepts a restored backup.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ottla.log.files.disk import Disk
-from ottla.replication.cluster_store import Mark
+from ottla.replication.cluster_store import ClusterStore, Mark
 from ottla.replication.records import GARBAGE
 
+log = logging.getLogger("ottla.member")
+
+NO_TRANSACTION = -1
+"""In a mark: the entry was read, and what ZooKeeper has in its place now is another one."""
 MARK = "ottla-metadata-checkpoint"
 
 
@@ -48,3 +53,40 @@ def remove_mark(disk: Disk, directory: str) -> None:
     """Remove a directory's mark, durably. Raises OSError."""
     disk.unlink(f"{directory}/{MARK}")
     disk.sync_directory(directory)
+
+
+class ReadMarks:
+    """The mark of one broker, the same in all of its log directories."""
+
+    def __init__(self, disk: Disk, directories: Sequence[str], store: ClusterStore) -> None:
+        self.disk, self.directories, self.store = disk, directories, store
+        self.mark: Mark | None = None
+        """The last entry that this broker had certainly read."""
+
+    async def check(self) -> None:
+        """Raise GoneBack if ZooKeeper has gone back in time, as far as that can be seen from the
+        marks that this broker has written."""
+        if self.mark is None:
+            self.mark = furthest_mark(self.disk, self.directories)
+        if self.mark is not None:
+            await self.store.check_mark(self.mark)
+
+    async def remember(self, entry: int) -> None:
+        """Write that this broker has read up to an entry. Raises CoordinationError."""
+        mark = await self.store.mark(entry)
+        if mark is not None and mark != self.mark:
+            self._write(mark)
+
+    def remember_lost(self, entry: int) -> None:
+        """Write that this broker has read an entry although ZooKeeper no longer has it.
+
+        So the next start is refused, too: the former mark may be older than the backup."""
+        self._write(Mark(entry, NO_TRANSACTION))
+
+    def _write(self, mark: Mark) -> None:
+        self.mark = mark
+        for path in self.directories:
+            try:
+                write_mark(self.disk, path, mark)
+            except OSError as error:
+                log.warning("%s/%s could not be written: %s", path, MARK, error)

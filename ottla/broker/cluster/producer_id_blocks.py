@@ -16,8 +16,8 @@ from ottla.replication.controller.producer_ids import take_producer_ids
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
-
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.role import Role
 
 log = logging.getLogger("ottla.producers")
 
@@ -38,8 +38,8 @@ class NoProducerIds(ProtocolError):
 class ProducerIds:
     """The ids that this broker may assign; the rest is lost when it stops."""
 
-    def __init__(self, broker: BrokerContext) -> None:
-        self.broker = broker
+    def __init__(self, node_id: int, metadata: Metadata, role: Role) -> None:
+        self.node_id, self.metadata, self.role = node_id, metadata, role
         self.block: Iterator[int] = iter(())
         self.ahead: range | None = None
         """The next block."""
@@ -103,10 +103,9 @@ class ProducerIds:
 
     async def _take_block(self) -> range:
         """A block from the controller, which may be this broker. Raises NoProducerIds."""
-        broker = self.broker
-        if broker.role.decides():
+        if self.role.decides():
             try:
-                return await broker.metadata_log.decide(take_producer_ids)
+                return await self.metadata.decide(take_producer_ids)
             except ProtocolError as error:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     raise                                   # there are no more
@@ -114,13 +113,13 @@ class ProducerIds:
                 raise NoProducerIds(f"no producer ids were taken: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 
-        registered = broker.image.brokers.get(broker.node_id)
+        registered = self.metadata.image.brokers.get(self.node_id)
         request = AllocateProducerIdsRequest(
-            broker_id=broker.node_id,
+            broker_id=self.node_id,
             broker_epoch=-1 if registered is None else registered.epoch,
         )
         try:
-            answer = await broker.role.ask(request, 0, REFILL_SECONDS)
+            answer = await self.role.ask(request, 0, REFILL_SECONDS)
         except RequestTimedOut as error:
             raise NoProducerIds(str(error)) from error
         if answer.error_code != 0:

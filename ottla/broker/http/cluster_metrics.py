@@ -14,7 +14,7 @@ from ottla.broker.http.request_metrics import QUANTILES, quantile_ms
 from ottla.replication.coordination import SessionState
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.member import Member
+    from ottla.broker.cluster.cluster_session import ClusterSession
     from ottla.broker.http.monitor import Monitor
     from ottla.broker.http.partition_metrics import Found
 
@@ -44,13 +44,13 @@ def cluster_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     yield from role.metrics()
 
 
-def session_metrics(member: Member) -> Iterator[str]:
+def session_metrics(session: ClusterSession) -> Iterator[str]:
     """How often the session with ZooKeeper changed, and how long ZooKeeper took to answer."""
-    changes: Counter[SessionState] = member.session_changes
+    changes: Counter[SessionState] = session.changes
     for name, (state, help_text) in SESSION.items():
         yield from counter(
             f"kafka_server_sessionexpirelistener_zookeeper{name}_total", help_text, changes[state])
-    latencies = member.coordination.latencies.buckets
+    latencies = session.coordination.latencies.buckets
     name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
     yield from metric(
         name, "gauge", "From a request to ZooKeeper to its answer, since the start.",

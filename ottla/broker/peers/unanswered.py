@@ -3,6 +3,7 @@ fails, as most of these APIs have no error code for a whole request."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -60,6 +61,7 @@ async def unanswered(context: RequestContext, body: bytes, error: ProtocolError)
     broker = replace(
         context.broker, role=Deciding(context.broker.node_id, context.broker.role),
         metadata_log=Undecided(context.broker.image, error),    # type: ignore[arg-type]
+        loop=asyncio.get_running_loop(),
     )
     inside = RequestContext(broker, context.api_key, context.version, context.client)
     return await serve_inside(inside, body)

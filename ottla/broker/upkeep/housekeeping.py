@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.threads.slices import Slices
 from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.expiry import apply_retention
-from ottla.broker.upkeep.scrubber import DoubtedSegments, Scrubber
 from ottla.broker.upkeep.space_watch import SpaceWatch
 from ottla.log.files.checkpoints import Partition as PartitionKey
 from ottla.log.files.disk import Disk
@@ -33,6 +31,8 @@ from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
+    from ottla.broker.threads.slices import InThread
+    from ottla.broker.upkeep.scrubber import Scrubber
 
 log = logging.getLogger("ottla.housekeeping")
 
@@ -63,13 +63,14 @@ def unlink_all(disk: Disk, paths: list[str]) -> None:
 
 
 class Housekeeping:
-    """The periodic work of one broker, from start to `close`."""
+    """The periodic work of one broker, from start to `close`. `in_thread` runs what may block."""
 
     def __init__(
-        self, broker: BrokerContext, storage: Storage, loop: asyncio.AbstractEventLoop
+        self, broker: BrokerContext, storage: Storage, scrubber: Scrubber, in_thread: InThread,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.broker, self.storage, self.loop = broker, storage, loop
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="ottla-housekeeping")
+        self.broker, self.storage, self.scrubber = broker, storage, scrubber
+        self.in_thread = in_thread
         self.space = SpaceWatch(
             storage, broker.replicas, broker.role, broker.clock, self.in_thread, self._make_room
         )
@@ -91,29 +92,19 @@ class Housekeeping:
             loop.create_task(self._every(EXPIRY_SECONDS, self._expire_producers)),
             loop.create_task(self._every(REOPENING_SECONDS, self.reopen_directories)),
             loop.create_task(self._every(SPACE_SECONDS, self.space.look)),
+            loop.create_task(self._every(CERTIFICATES_SECONDS, self._warn)),
         ]
-        if broker.security is not None:
-            self.tasks.append(loop.create_task(self._every(CERTIFICATES_SECONDS, self._warn)))
         if broker.token_secrets is not None:
             seconds = broker.config.delegation_token_expiry_check_interval_ms / 1000
             self.tasks.append(loop.create_task(self._every(seconds, self._remove_tokens)))
-        self.scrubber = Scrubber(
-            broker.config, broker.clock, broker.replicas, storage, self.in_thread
-        )
         if broker.config.ottla_log_scrub_bytes_per_second:
             self.tasks.append(loop.create_task(self._scrub()))
-        self.doubted = DoubtedSegments(self.scrubber, loop)
-        broker.check_segment = self.doubted.want
         self.cleaner = LogCleaner(
             broker.config, broker.clock, broker.replicas, storage, broker.workers,
             broker.checkpoints, self.in_thread, broker.doubt,
         )
         if broker.config.log_cleaner_enable:
             self.tasks.append(loop.create_task(self._clean()))
-
-    async def in_thread(self, work: Callable[[], None]) -> None:
-        """Run work that may block in the thread of housekeeping."""
-        await self.loop.run_in_executor(self.thread, work)
 
     async def _clean(self) -> None:
         while True:
@@ -139,7 +130,6 @@ class Housekeeping:
 
     async def _warn(self) -> None:
         """Warn of certificates once a day: a broker may run for longer than they are valid."""
-        assert self.broker.security is not None
         self.broker.security.warn()
 
     async def _flush_what_was_recovered(self) -> None:
@@ -261,5 +251,3 @@ class Housekeeping:
         """Stop; the storage's own close writes the last checkpoint."""
         for task in self.tasks:
             task.cancel()
-        self.doubted.close()
-        self.thread.shutdown(wait=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.server import _open_segments_max
+from ottla.broker.start.log_directories import open_segments_max
 from ottla.log.files.clock import Clock
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -138,10 +138,10 @@ def test_many_topics_come_and_go_with_a_request_each(broker: RunningBroker) -> N
 
 def test_open_segments_stay_within_ulimit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1000, 1000))
-    assert _open_segments_max(300) == 250
-    assert _open_segments_max(200) == 200
+    assert open_segments_max(300) == 250
+    assert open_segments_max(200) == 200
     monkeypatch.setattr(resource, "getrlimit", lambda which: (20, 20))
-    assert _open_segments_max(300) == 10
+    assert open_segments_max(300) == 10
 
 
 def test_a_restart_finds_every_record(tmp_path: Path) -> None:

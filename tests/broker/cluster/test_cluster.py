@@ -156,7 +156,7 @@ def test_a_broker_whose_session_ends_comes_back_under_another_epoch(
         and follower in leaders(server, "t"),
         "a new broker epoch, and what nobody else could lead",
     )
-    assert server.failure is not None and not server.failure.done()
+    assert not server.failure.done()
 
 
 def test_metrics_count_what_happened_to_the_session_and_who_fetches(tmp_path: Path) -> None:
@@ -340,7 +340,8 @@ def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_agai
     node_id = next(n for n in cluster.servers if n != cluster.controller)
     deciding, session = cluster.servers[cluster.controller].member, cluster.sessions[node_id]
     assert deciding is not None
-    decided, log, send = deciding.metadata, cluster.servers[node_id].metadata_log, session.multi
+    decided, log = deciding.session.metadata, cluster.servers[node_id].metadata_log
+    send = session.multi
     known = decided.image.brokers[node_id].epoch
     earlier = ConfigSet("group", "g", "consumer.heartbeat.interval.ms", "5000")
 
@@ -422,7 +423,7 @@ def test_a_broker_that_refuses_connections_is_gone_for_the_next_controller_as_we
     def looks_no_more() -> bool:
         members = [server.member for server in cluster.servers.values()]
         return any(
-            member and member.metadata.is_controller and member.controller.looking is None
+            member and member.session.metadata.is_controller and member.controller.looking is None
             for member in members
         )
 
@@ -503,7 +504,6 @@ def test_garbage_in_the_log_ends_whoever_reads_it(cluster: RunningCluster) -> No
     cluster.run(write())
     for server in cluster.servers.values():
         failure = server.failure
-        assert failure is not None
         cluster.until(failure.done, "the broker ends")
         assert "not readable" in failure.result()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.cluster.member import Member
+from ottla.broker.cluster.registrar import Registrar
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.directories import LOST, assign_replicas
 from ottla.replication.metadata import NO_LEADER, PartitionState
@@ -274,7 +274,7 @@ def test_a_report_that_comes_when_no_other_copy_is_in_sync_is_taken_back(
     item = made.Topic.Partition(partition_index=0)
     topic_id = server.metadata_log.image.topics["t"].topic_id
     late = AssignReplicasToDirsRequest(
-        broker_id=leader, broker_epoch=server.member.broker_epoch,
+        broker_id=leader, broker_epoch=server.member.session.broker_epoch,
         directories=[made(id=LOST, topics=[made.Topic(topic_id=topic_id, partitions=[item])])],
     )
     cluster.run(server.metadata_log.decide(assign_replicas, late))
@@ -349,7 +349,7 @@ def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
         raise StorageRefused("ZooKeeper does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Member, "register", refuse)
+        patched.setattr(Registrar, "register", refuse)
         with pytest.raises(StorageRefused, match="does not answer"):
             cluster.start(3)
     cluster.start(3)

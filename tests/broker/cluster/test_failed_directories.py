@@ -95,7 +95,7 @@ def test_others_lead_what_was_in_a_failed_directory_and_the_broker_serves_the_re
         }
     fill(cluster, b"after")                     # acks=all: two in sync are enough
     failure = cluster.servers[2].failure
-    assert failure is not None and not failure.done()
+    assert not failure.done()
     # Another process on a mended disk: it has the records before, fetches the others, and is in
     # sync again.
     cluster.stop(2)
@@ -192,7 +192,6 @@ def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
             code = produce(client, "t", batch(b"fails"), partition=index, acks=1).error_code
             assert code == ErrorCode.KAFKA_STORAGE_ERROR
         failure = cluster.servers[2].failure
-        assert failure is not None
         cluster.until(failure.done, "the broker ends")
         assert "the last log directory has failed" in failure.result()
         image = cluster.servers[2].metadata_log.image

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.cluster import member
+from ottla.broker.cluster import cluster_session
 from ottla.broker.cluster.feature_levels import SUPPORTED_FEATURES
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.features import UpgradeType
@@ -43,7 +43,7 @@ def update(cluster: RunningCluster, level: int, kind: UpgradeType) -> tuple[int,
 
 def start_older(cluster: RunningCluster, node_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(member, "SUPPORTED_FEATURES", OLDER)
+        patch.setattr(cluster_session, "SUPPORTED_FEATURES", OLDER)
         cluster.start(node_id)
 
 
@@ -95,18 +95,17 @@ def test_a_broker_that_meets_a_level_that_it_does_not_support_ends_with_the_reas
 ) -> None:
     controller = cluster.controller
     older = next(node for node in (1, 2, 3) if node != controller)
-    monkeypatch.setattr(cluster.servers[controller].member, "features", {
+    monkeypatch.setattr(cluster.servers[controller].session, "features", {
         **SUPPORTED_FEATURES, "newer.version": (0, 1),
     })
     decide = cluster.servers[controller].metadata_log.decide
     cluster.run(decide(lambda image: Decision([FeatureSet("newer.version", 1)], None)))
     failure = cluster.servers[older].failure
-    assert failure is not None
     cluster.until(failure.done, "it ends")
     assert "uses newer.version at level 1" in failure.result()
     assert "does not know it" in failure.result()
     failure = cluster.servers[controller].failure
-    assert failure is not None and not failure.done()
+    assert not failure.done()
 
 
 def test_a_new_controller_raises_no_level_before_it_knows_what_the_brokers_support(

@@ -164,7 +164,7 @@ def test_it_goes_on_with_everything_that_it_had(cluster: RunningCluster, tmp_pat
         assert values(fetch(client, "open", isolation_level=1))[0] == b"in doubt"
     cluster.stop(FIRST)
     again = cluster.start(FIRST)
-    assert again.member is not None and not again.member.adopts
+    assert again.session is not None and not again.session.adopts
     assert (tmp_path / "broker-0" / member_marks.ASIDE).is_dir(), "kept, and no partition's"
     assert not list((tmp_path / "broker-0").glob("*-stray"))
 

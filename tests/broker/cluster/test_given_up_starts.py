@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.cluster.member import Member
+from ottla.broker.cluster.registrar import Registrar
 from ottla.broker.server import Server
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.controller.adoption import PRODUCER_IDS_SKIPPED
@@ -60,7 +60,7 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
     cluster.run(back())
     cluster.until(
         lambda: any(server.metadata_log.is_controller for server in cluster.servers.values())
-        or all(server.failure and server.failure.done() for server in cluster.servers.values()),
+        or all(server.failure.done() for server in cluster.servers.values()),
         "the others go on, or end as well",
     )
     if reason == "asked to stop":
@@ -80,7 +80,7 @@ def test_a_new_broker_whose_first_start_was_killed_raises_no_leader_epochs(
         raise StorageRefused("it is killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Member, "register", killed)
+        patched.setattr(Registrar, "register", killed)
         with pytest.raises(StorageRefused, match="killed"):
             cluster.start(4)
     shutil.rmtree(at)

@@ -43,14 +43,18 @@ class Refusing:
         ])
 
 
-def start(changes: IsrChanges, controller: Refusing, replicas: Iterable[Partition]) -> None:
-    """Of a broker that is the controller."""
+def started(
+    controller: Refusing, replicas: Iterable[Partition], lag_ms: int = LAG_MS
+) -> IsrChanges:
+    """Of broker 1, which is the controller."""
     unused: Any = None
-    changes.start(
-        cast(Any, controller), cast(Any, replicas), unused,
+    changes = IsrChanges(
+        1, lag_ms, cast(Any, controller), unused,
         cast(Any, SimpleNamespace(deciding=lambda: True)), unused, lambda: 101,
-        check=unused, removal_asked=lambda partition, nodes: None,
+        lambda partition, nodes: None, asyncio.get_running_loop(),
     )
+    changes.start(cast(Any, replicas), check=unused)
+    return changes
 
 
 def asked_for(partition: Partition) -> list[list[int]]:
@@ -58,8 +62,7 @@ def asked_for(partition: Partition) -> list[list[int]]:
     controller = Refusing()
 
     async def asked() -> None:
-        changes = IsrChanges(1, LAG_MS, asyncio.get_running_loop())
-        start(changes, controller, [partition])
+        changes = started(controller, [partition])
         changes.isr_due(partition)
         assert changes.task is not None
         await changes.task
@@ -132,8 +135,7 @@ def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_
 
     async def looked_for() -> None:
         replicas = Unready()
-        changes = IsrChanges(1, 0, asyncio.get_running_loop())
-        start(changes, Refusing(), replicas)
+        changes = started(Refusing(), replicas, lag_ms=0)
         await asyncio.wait_for(replicas.looked_through.wait(), 30)
         changes.close()
 

@@ -166,7 +166,7 @@ def test_a_new_process_is_registered_once_the_end_of_the_former_one_is_dealt_wit
         assert create(cluster, node_id, "t", 200, 2) == 0
         deciding, session = cluster.servers[node_id].member, MemoryCoordination(cluster.zookeeper)
         assert deciding is not None
-        log = deciding.metadata
+        log = deciding.session.metadata
         known, before = log.image.brokers[other], log.image.topics["t"].partitions
         registration = Registration(other, "the next", known.endpoints, known.directories)
 

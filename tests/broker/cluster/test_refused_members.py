@@ -40,10 +40,10 @@ def test_a_broker_with_an_empty_disk_waits_for_the_end_of_its_former_session(
     """Its former process was killed, and its session has not timed out yet."""
     assert create(cluster, 1, "t", 3, 3) == 0
     former = cluster.servers.pop(2)
-    incarnation = former.member.incarnation if former.member is not None else ""
+    incarnation = former.session.incarnation if former.session is not None else ""
 
     async def stopped_without_a_word() -> None:
-        former.member.coordination.stop = nothing       # type: ignore[union-attr,method-assign]
+        former.session.coordination.stop = nothing       # type: ignore[union-attr,method-assign]
         await former.stop()
 
     async def nothing() -> None:

@@ -133,10 +133,10 @@ def test_a_lone_broker_gives_no_id_before_it_knows_those_of_its_logs(tmp_path: P
 
         async def ask_at_every_turn() -> None:
             while not given:
-                member = begun[0].member if begun else None
-                if member is not None and member.metadata.is_controller:
+                session = begun[0].session if begun else None
+                if session is not None and session.metadata.is_controller:
                     with suppress(ProtocolError):
-                        given.append((await member.metadata.decide(take_producer_ids)).start)
+                        given.append((await session.metadata.decide(take_producer_ids)).start)
                 turn = cluster.loop.create_future()
                 cluster.loop.call_soon(turn.set_result, None)
                 await turn

@@ -97,7 +97,6 @@ def test_an_entry_that_does_not_fit_ends_whoever_reads_it_and_changes_nothing(
 def all_end(cluster: RunningCluster, words: str) -> None:
     for server in cluster.servers.values():
         failure = server.failure
-        assert failure is not None
         cluster.until(failure.done, f"the broker ends: {words}")
         assert words in failure.result()
 
@@ -206,7 +205,6 @@ def test_garbage_under_a_brokers_id_that_is_not_its_own_ends_only_that_broker(
     garbage = Create(f"/brokers/ids/{node}", b"garbage")
     write(cluster, Delete(f"/brokers/ids/{node}"), garbage)
     failure = cluster.servers[node].failure
-    assert failure is not None
     cluster.until(failure.done, "it ends")
     assert f"/brokers/ids/{node} in ZooKeeper is not a broker of Ottla" in failure.result()
     cluster.stop(node)

@@ -86,9 +86,11 @@ def test_a_server_says_which_loop_it_needs(tmp_path: Path) -> None:
     from ottla.broker.server import Server
     from ottla.broker.settings.config import BrokerConfig
 
-    server = Server(BrokerConfig.load(None, [f"log.dirs={tmp_path}"]))
+    async def start() -> None:
+        await Server(BrokerConfig.load(None, [f"log.dirs={tmp_path}"])).start()
+
     with pytest.raises(TypeError, match="BrokerLoop"):
-        asyncio.run(server.start())
+        asyncio.run(start())
 
 
 @contextmanager

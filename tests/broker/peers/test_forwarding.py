@@ -78,7 +78,7 @@ class Pair:
         context = broker.server.broker
         peers = self.peers[node_id] = Peers(
             node_id, self.image, LISTENER, TcpNetwork(), broker.loop)
-        context.role = Forwards(node_id, Forwarding(
+        context.role = context.producer_ids.role = Forwards(node_id, Forwarding(
             peers, lambda: self.controller_id, lambda: self.decides.get(node_id, False),
             self.catch_up,
         ))
@@ -197,7 +197,7 @@ def test_producer_ids_come_from_the_controllers_blocks(pair: Pair) -> None:
     # The requesting broker is registered only with itself, under the epoch that node 2 has there.
     context = pair.asked.server.broker
     assert context.image.brokers[1].epoch == epoch
-    context.node_id = 2
+    context.producer_ids.node_id = 2
     context.image.brokers[2] = context.image.brokers[1]     # type: ignore[index]
     with WireClient(pair.asked.address) as client:
         asked = InitProducerIdRequest(transactional_id=None)

@@ -239,10 +239,10 @@ class Node:
             TestDisk(), self.loop.poller.clock, [str(path)], node_id=node_id
         )
         self.replicas = Replicas(
-            node_id, self.storage, lambda image, topic: config, True, incarnation, self.side
+            node_id, self.storage, lambda image, topic: config, True, incarnation, self.side,
+            self.roles_changed,
         )
         self.storage.started = True
-        self.replicas.roles_changed = self.roles_changed
         broker: Any = SimpleNamespace(
             image=self.image, metadata_log=self, replicas=self.replicas, authorizer=None,
             role=SimpleNamespace(leader_throttle=self.leader_throttle), request_elements_max=50_000,

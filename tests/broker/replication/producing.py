@@ -26,7 +26,8 @@ class Sender:
     ) -> None:
         self.node, self.held, self.transactional_id = node, b"", transactional_id
         node.broker.flusher = SimpleNamespace(loop=node.loop, want=lambda partition: None)
-        gate = TransactionGate(node.broker, check, None)
+        node.broker.coordinators = SimpleNamespace(check_batch=check, verifier=None)
+        gate = TransactionGate(node.broker)
         node.listener.produce_handler = ProduceHandler(node.broker, gate)
         self.near, self.connection = connected(node, "sender")
         node.links.append(self)

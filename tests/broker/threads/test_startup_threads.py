@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker import server
+from ottla.broker.start import found_partitions
 from ottla.broker.threads.startup_threads import recover
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
@@ -174,7 +174,7 @@ def test_a_broker_recovers_with_as_many_threads_as_are_set(
         told.append(threads)
         return recover(storage, logs, threads)
 
-    monkeypatch.setattr(server, "recover", noted)
+    monkeypatch.setattr(found_partitions, "recover", noted)
     with RunningBroker(tmp_path):
         pass
     with RunningBroker(tmp_path, num_recovery_threads_per_data_dir=5):

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ottla.broker.cluster.member import Member
+from ottla.broker.cluster.cluster_session import ClusterSession, begin_session
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.storage import member_marks
 from ottla.log.storage.log_directory import StorageRefused
@@ -99,17 +99,19 @@ def alone(disk: FaultyDisk) -> MetadataImage | None:
         return None
 
 
-def clustered(disk: FaultyDisk, server: ZooKeeperServer) -> tuple[Member, Storage] | None:
+def clustered(disk: FaultyDisk, server: ZooKeeperServer) -> tuple[ClusterSession, Storage] | None:
     """What the broker would start with in the cluster now; None if it is refused."""
     disk, zookeeper = copied(disk), copy_of(server)
 
-    async def joined() -> tuple[Member, Storage] | None:
+    async def joined() -> tuple[ClusterSession, Storage] | None:
+        failures: list[str] = []
         try:
-            member = await Member.join(
-                settings(), MemoryCoordination(zookeeper), disk, asyncio.get_running_loop()
+            session = await begin_session(
+                settings(), MemoryCoordination(zookeeper), disk, failures.append,
+                asyncio.get_running_loop(),
             )
-            return member, Storage.open(
-                disk, FakeClock(), PATHS, node_id=NODE, cluster_id=member.cluster_id,
+            return session, Storage.open(
+                disk, FakeClock(), PATHS, node_id=NODE, cluster_id=session.cluster_id,
                 clustered=True,
             )
         except StorageRefused:

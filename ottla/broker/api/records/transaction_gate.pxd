@@ -7,7 +7,7 @@ from ottla.replication.partition cimport Partition
 
 
 cdef class TransactionGate:
-    cdef object broker, by_name, by_id, check_batch, add_batches
+    cdef object broker, by_name, by_id, coordinators
     cdef readonly object verifier       # asks other brokers' coordinators; None without a cluster
     cdef object authorizer              # None: all clients may write everywhere
 

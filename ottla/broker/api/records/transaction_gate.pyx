@@ -28,12 +28,12 @@ cdef enum:
 
 
 cdef class TransactionGate:
-    """`check_batch` and `add_batches` call the coordinator (`transaction_coordinator`)."""
+    """Asks the coordinators of a broker, which may be elsewhere."""
 
-    def __init__(self, broker, check_batch, add_batches, verifier=None):
+    def __init__(self, broker):
         self.broker, self.authorizer = broker, broker.authorizer
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
-        self.check_batch, self.add_batches, self.verifier = check_batch, add_batches, verifier
+        self.coordinators, self.verifier = broker.coordinators, broker.coordinators.verifier
 
     cdef object admission(self, Serving serving):
         """Add the partitions of a Produce from version 12 on that are not yet in its transaction,
@@ -87,7 +87,7 @@ cdef class TransactionGate:
         if version < IMPLICIT:
             return self.verifier.ask_here(
                 transactional_id, producer, list(missing.values()), version)
-        return self.add_batches(transactional_id, producer, frozenset(missing))
+        return self.coordinators.add_batches(transactional_id, producer, frozenset(missing))
 
     cdef object find_topic(self, Serving serving, Part *part):
         if serving.version >= 13:
@@ -108,7 +108,7 @@ cdef class TransactionGate:
             return 0
         if refusal is not None:
             raise refusal
-        self.check_batch(
+        self.coordinators.check_batch(
             transactional_id, producer_of(batch), (partition.topic, partition.index), version)
         return 0
 

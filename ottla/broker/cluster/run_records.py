@@ -1,0 +1,59 @@
+"""The records of this run in its log directories, by which the next start judges what is in them
+(`last_run`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from ottla.log.files.disk import Disk
+from ottla.log.storage import run_record
+from ottla.log.storage.log_directory import CLEAN_MARKER
+
+log = logging.getLogger("ottla.member")
+
+
+class RunRecords:
+    """The records of one process; `flush` is `ottla.acks.all.flush`."""
+
+    def __init__(self, disk: Disk, flush: bool) -> None:
+        self.disk, self.flush = disk, "true" if flush else "false"
+        self.epoch = -1
+        """The broker epoch in the records, -1 before there are any."""
+        self.failed: set[str] = set()
+        """Log directories that have failed in this run."""
+        self.away: tuple[str, ...] = ()
+        """The ids of log directories that were missing when this run began."""
+        self.directories: tuple[str, ...] = ()
+        """The paths of those that were there."""
+
+    def begin(self, away: tuple[str, ...], directories: Iterable[str]) -> None:
+        """This broker is about to register with these directories."""
+        self.away, self.directories = away, tuple(directories)
+
+    def write(self, epoch: int, clean: bool = False) -> None:
+        """Write what the next start has to know of this run."""
+        assert epoch >= self.epoch, "an earlier registration came after a later one"
+        self.epoch = epoch
+        record = run_record.RunRecord(epoch, self.disk.boot_id(), self.flush, clean, self.away)
+        for path in self.directories:
+            if path in self.failed:
+                continue                            # it would vouch for what the disk has lost
+            try:
+                if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
+                    run_record.write(self.disk, path, record)
+            except OSError as error:
+                log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
+
+    def end(self) -> None:
+        """All data are on disk, where a directory says so."""
+        if self.epoch >= 0:
+            self.write(self.epoch, clean=True)
+
+    def forget(self, path: str) -> None:
+        """A log directory has failed: its contents may differ from what was written."""
+        self.failed.add(path)
+        try:
+            self.disk.unlink(f"{path}/{run_record.RUN}")
+        except OSError as error:
+            log.warning("%s/%s could not be removed: %s", path, run_record.RUN, error)

@@ -1,0 +1,91 @@
+"""What ends a broker: a failure that it does not survive. That of one log directory of several it
+does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.replication.standalone import TOPIC as METADATA
+
+if TYPE_CHECKING:
+    from ottla.broker.coordination.coordinators import Coordinators
+    from ottla.broker.role import Role
+    from ottla.log.storage.storage import Storage
+    from ottla.replication.replicas import Replicas
+
+log = logging.getLogger("ottla.server")
+
+Result = TypeVar("Result")
+
+REPORT_SECONDS = 5.0
+"""How long a broker whose last log directory has failed tries to report it before it ends."""
+
+
+class Failure:
+    """The first failure that a broker does not survive, once there is one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.reason: asyncio.Future[str] = loop.create_future()
+
+    def fail(self, reason: str) -> None:
+        """End the broker."""
+        if not self.reason.done():
+            self.reason.set_result(reason)
+
+    async def unless_it_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Wait for others, however long they take. Raises StorageRefused with the reason if this
+        broker has to end before; the work has ended then."""
+        task = self.loop.create_task(work)
+        try:
+            await asyncio.wait((task, self.reason), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waited_in_vain = not task.done()
+            task.cancel()
+            await asyncio.wait((task,))
+        if waited_in_vain:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.info("giving up the start: %r", error)
+            raise StorageRefused(self.reason.result())
+        return await task
+
+
+class DirectoryFailures:
+    """Has a broker serve on from its other log directories when one fails, unless none is left or
+    the metadata's has failed."""
+
+    def __init__(
+        self, storage: Storage, replicas: Replicas, coordinators: Coordinators, role: Role,
+        failure: Failure,
+    ) -> None:
+        self.storage, self.replicas, self.coordinators = storage, replicas, coordinators
+        self.role, self.failure = role, failure
+        self.reporting: asyncio.Task[None] | None = None
+
+    def directory_failed(self, path: str, reason: str) -> None:
+        """A log directory has failed (`Storage.on_failure`)."""
+        log.error("log directory %s is offline until a restart: %s", path, reason)
+        self.role.forget_run(path)
+        self.replicas.note_failures()
+        self.coordinators.let_go_of(self.replicas.offline)
+        if all(directory.offline is not None for directory in self.storage.directories):
+            self._fail_after_report(f"the last log directory has failed: {path}: {reason}")
+        elif self.role.keeps_metadata and self.storage.homes[METADATA, 0].path == path:
+            self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
+
+    def _fail_after_report(self, reason: str) -> None:
+        """End the broker; in a cluster once the others know of the failure. The run record may be
+        there still, as a failed disk removes no file, and would vouch for what the disk has lost.
+        """
+        async def reported() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_SECONDS):
+                    await self.role.failure_reported()
+            self.failure.fail(reason)
+
+        self.reporting = self.failure.loop.create_task(reported())

@@ -1,0 +1,49 @@
+"""SIGHUP: reads the properties again, and applies those that may change at run time."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.listener_settings import is_secret
+from ottla.broker.threads.slices import in_slices
+
+if TYPE_CHECKING:
+    from ottla.broker.listener_set import ListenerSet
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.replication.metadata import MetadataImage
+    from ottla.replication.replicas import Replicas
+
+log = logging.getLogger("ottla.server")
+
+
+async def reload(
+    config: BrokerConfig, image: MetadataImage, listeners: ListenerSet, replicas: Replicas
+) -> None:
+    """Apply what has changed. Each change and each refusal is logged; no error ends the broker."""
+    try:
+        found = config.reload(config.sources.read(), image)
+    except (SettingsError, OSError) as error:
+        log.error("reload: %s; all settings stay as they were", error)
+        return
+    for name, (old, new) in found.changed.items():
+        if is_secret(name):
+            log.info("reload: %s has a new value", name)
+            continue
+        text = "its default" if new is None else new
+        if any(name in layer for layer in config.layers(image)[:-1]):
+            # In a cluster that is so of min.insync.replicas from the beginning.
+            log.warning(
+                "reload: %s is %s in the file now, but what was set with kafka-configs counts",
+                name, text,
+            )
+            continue
+        log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
+    for name in found.refused:
+        log.warning("reload: %s has changed and needs a restart", name)
+    renewed = listeners.renew_security(image)       # the same files may hold new certificates
+    if not (found.changed or found.refused or renewed):
+        log.info("reload: nothing has changed")
+    if found.changed:
+        await in_slices(replicas.reconfigure(image))

@@ -1,0 +1,160 @@
+"""What a start finds in its log directories, measured by the metadata: logs to recover, logs that
+are missing or damaged, and logs that belong to no topic."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.broker.threads.startup_threads import recover
+from ottla.log.partition.damage import forget_cuts
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.storage.strays import expire_strays, forget_other_topics, put_strays_aside
+from ottla.replication.controller.elections import NONE
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.last_run import FoundLogs
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.broker.threads.workers import Workers
+    from ottla.log.files.checkpoints import Partition
+    from ottla.log.storage.log_directory import LogDirectory
+    from ottla.log.storage.storage import Storage
+    from ottla.replication.metadata import Held, MetadataImage
+    from ottla.replication.replicas import Replicas
+
+log = logging.getLogger("ottla.server")
+
+
+class FoundPartitions:
+    """The partitions of one start, from the opening of the directories to the registration."""
+
+    def __init__(
+        self, config: BrokerConfig, storage: Storage, replicas: Replicas, metadata: Metadata
+    ) -> None:
+        self.config, self.storage = config, storage
+        self.replicas, self.metadata = replicas, metadata
+        self.missing: list[str] = []
+        """Partitions of a cluster whose logs were in no log directory."""
+        self.vanished: dict[Partition, list[LogDirectory]] = {}
+        """Those of them of which a log directory had records on the medium."""
+
+    def note_missing(self) -> None:
+        """Find the partitions with a replica here that no log directory has: before they are
+        created empty."""
+        found = set().union(*(each.partitions for each in self.storage.directories))
+        for key, topic_id, _ in self.replicas.wanted(self.metadata.image):
+            if key not in found:
+                self.missing.append(f"{key[0]}-{key[1]}")
+                if homes := self.storage.placement.vanished(key, topic_id):
+                    self.vanished[key] = homes
+                    log.error(
+                        "%s has no directory in %s, where it had records", self.missing[-1],
+                        homes[0].path,
+                    )
+
+    def recover(self) -> None:
+        """Check and load the logs, in several threads."""
+        threads, clock = self.config.num_recovery_threads_per_data_dir, self.storage.clock
+        began = clock.monotonic()
+        recovered = recover(self.storage, self.replicas.wanted(self.metadata.image), threads)
+        if recovered:
+            log.info(
+                "recovery: the last stop was not clean, logs checked: %d, in %.2f s",
+                recovered, clock.monotonic() - began,
+            )
+        elif all(each.clean for each in self.storage.directories if each.offline is None):
+            log.info("recovery: the last stop was clean, nothing had to be checked")
+        else:
+            log.info("recovery: no log had to be checked")
+
+    def put_strays_aside(self) -> None:
+        """Set aside partitions unknown to the metadata: a crash interrupted their deletion."""
+        retention_ms = self.config.ottla_stray_retention_ms
+        expire_strays(self.storage, retention_ms)
+        image = self.metadata.image
+        topics = {topic.name: topic.topic_id for topic in image.topics.values()}
+        forget_other_topics(self.storage, topics)
+        try:
+            unclaimed = self.storage.unclaimed()
+            wanted = {key for key, _, _ in self.replicas.wanted(image)} if unclaimed else set()
+            strays = put_strays_aside(self.storage, wanted)
+        except OSError as error:
+            log.error("a partition that belongs to no topic could not be put aside: %s", error)
+            return
+        if strays:
+            kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
+            log.warning(
+                "%d directories of partitions belong to no topic, and are kept %s"
+                " (ottla.stray.retention.ms): %s%s", len(strays), kept, ", ".join(strays[:10]),
+                ", ..." * (len(strays) > 10),
+            )
+
+    # What a member of a cluster registers with
+
+    async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
+        """What the controller has to know; with `adopts`, also what all logs have. Raises
+        StorageRefused."""
+        from ottla.broker.cluster.last_run import FoundLogs
+
+        held = await self._held(workers) if adopts else None
+        image = self.metadata.image             # the replicas have followed it
+        homes, directories = self.storage.homes, self.storage.directories
+        node_id, begun = self.config.node_id, {*self.missing}
+        wanted = {f"{key[0]}-{key[1]}": key for key, _, _ in self.replicas.wanted(image)}
+        return FoundLogs(
+            directories={each.directory_id: each.path for each in directories
+                         if each.directory_id and each.offline is None},
+            away=[each.directory_id for each in directories if each.directory_id and each.offline],
+            missing=self.missing,
+            homes={name: homes[key].path for name, key in wanted.items()
+                   if key in homes and name not in begun},
+            damaged=self._damaged(image),
+            offline={name for name, (topic, index) in wanted.items()
+                     if node_id in (image.topics[topic].partitions[index].extra or NONE).offline},
+            held=held,
+        )
+
+    async def _held(self, workers: Workers) -> Held:
+        """What the logs have, for a broker that adopts a backup. Raises StorageRefused."""
+        from ottla.broker.cluster.held_by_logs import held_by_logs
+
+        for directory in self.storage.directories:
+            if directory.offline is not None:
+                raise StorageRefused(
+                    f"{directory.offline}. This broker goes on with a restored ZooKeeper, and that"
+                    " directory's logs may have leader epochs and producer ids which must not be"
+                    " given again. Repair it, or if it is lost for good, take it out of log.dirs"
+                )
+        try:
+            # All their headers are read, which takes minutes where there are terabytes.
+            return await workers.run(partial(held_by_logs, self.storage.disk, [*self.replicas]))
+        except OSError as error:
+            raise StorageRefused(
+                f"the producer ids in the logs could not be read: {error}. Without them they would"
+                " be given again"
+            ) from error
+
+    def _damaged(self, image: MetadataImage) -> dict[str, bool]:
+        """Those of several replicas whose logs end before damage, or are gone, and whether that was
+        durable once. An only copy counts up to its damage."""
+        found = {}
+        for each in self.replicas:
+            lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
+            copies = image.topics[each.topic].partitions[each.index].replicas
+            if len(copies) > 1 and (lost or each.log.put_aside is not None):
+                found[repr(each)] = lost
+        return found
+
+    def forget_cuts(self) -> None:
+        """The cluster has been told what this and earlier starts have cut off, or not found. An
+        only copy that is gone is missed at the next start, too."""
+        for key, homes in self.vanished.items():
+            for home in homes if key not in self.replicas.offline else ():
+                home.recovery_points.pop(key, None)
+        for partition in self.replicas:
+            try:
+                forget_cuts(partition.log)
+            except OSError as error:
+                log.error("the note about the cut of %r could not be removed: %s", partition, error)

@@ -1,0 +1,62 @@
+"""Opens the log directories of a broker that starts."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import TYPE_CHECKING
+
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.config import BrokerConfig
+    from ottla.log.files.clock import Clock
+    from ottla.log.files.disk import Disk
+    from ottla.replication.metadata import MetadataImage
+
+log = logging.getLogger("ottla.server")
+
+MIN_OPEN_SEGMENTS = 10
+
+
+def open_storage(
+    config: BrokerConfig, disk: Disk, clock: Clock, cluster_id: str | None = None
+) -> Storage:
+    """Open the directories that the settings name; `cluster_id` is that of a broker's cluster.
+    Raises StorageRefused."""
+    return Storage.open(
+        disk,
+        clock,
+        [str(path) for path in config.log_directories()],
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        clustered=cluster_id is not None,
+        open_segments_max=open_segments_max(config.ottla_open_segments_max),
+        forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
+        on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
+    )
+
+
+def open_segments_max(wanted: int) -> int:
+    """The limit on segments with open files: the setting, or less if ulimit -n is too low."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
+    if wanted > allowed:
+        log.warning(
+            "ottla.open.segments.max=%d is reduced to %d: the process may have %d descriptors"
+            " (ulimit -n)", wanted, allowed, descriptors,
+        )
+    return min(wanted, allowed)
+
+
+def refuse_logs_without_metadata(storage: Storage, image: MetadataImage) -> None:
+    """Refuse to start a new cluster where records of an older one exist. Raises StorageRefused."""
+    unknown = storage.unclaimed()
+    if unknown and image.offset == 0:
+        topic, index = unknown[0]
+        raise StorageRefused(
+            f"log.dirs holds {len(unknown)} partitions ({topic}-{index} among them) but no"
+            " metadata of them. Is a log directory missing or not mounted? To begin anew,"
+            " move them away."
+        )

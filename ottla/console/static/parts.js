@@ -90,12 +90,13 @@ function sorted(rows, columns, sort) {
   return [...rows].sort((a, b) => sign * compared(a[key], b[key]));
 }
 
+const collator = new Intl.Collator("en", { numeric: true });       // localeCompare would make one for each comparison
 function compared(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return -1;
   if (b === null || b === undefined) return 1;
   if (typeof a === "number" && typeof b === "number") return a - b;
-  return String(a).localeCompare(String(b), "en", { numeric: true });
+  return collator.compare(String(a), String(b));
 }
 
 export const State = ({ value, good = [], bad = [] }) =>

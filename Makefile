@@ -87,9 +87,9 @@ spark: .venv/.spark
 	$(call extra,spark)
 	touch $@
 
-# Three files at a time, as they wait half of it; a file's tests stay in one process, with what they share.
+# Four files at a time, as they wait more than half of it; a file's tests stay in one process, with what they share.
 test: .venv/.test
-	.venv/bin/pytest -q -n 3 --dist loadfile
+	.venv/bin/pytest -q -n 4 --dist loadfile
 
 lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py

@@ -27,6 +27,9 @@ INTERNAL = (
     "-subscription-response-topic",
 )
 
+DEFAULT_ADDRESS = "localhost:9092"
+"""Kafka's tool asks there unless it is told otherwise."""
+
 
 def run(options: Options) -> int:
     """Reset offsets, then delete internal topics."""
@@ -35,7 +38,7 @@ def run(options: Options) -> int:
     application = options.one("application-id")
     address = options.one("bootstrap-server") or options.one("bootstrap-servers")
     inputs, middles = names(options, "input-topics"), names(options, "intermediate-topics")
-    with connect(options, address or "localhost:9092") as cluster:
+    with connect(options, address or DEFAULT_ADDRESS) as cluster:
         empty(cluster, application, force=options.has("force"))
         if options.has("dry-run"):
             print(

@@ -158,7 +158,7 @@ def test_a_directory_that_is_full_before_the_broker_measures_is_noticed(
         server.storage.on_full = lambda directory: None
         server.storage.refuse(full, OSError(errno.ENOSPC, "no space left on device"))
         server.housekeeping = housekeeping.Housekeeping(
-            server.broker, server.storage, cluster.loop)
+            server.broker, server.storage, server.scrubber, server.upkeep_thread.run, cluster.loop)
 
     cluster.run(refused())
     assert f"log directory {full.path} is full, writes are refused" in caplog.text

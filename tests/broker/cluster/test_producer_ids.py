@@ -140,8 +140,8 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() ->
             return blocks.pop()
 
         role = SimpleNamespace(decides=lambda: False, ask=ask)
-        image = SimpleNamespace(brokers={})
-        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
+        metadata = SimpleNamespace(image=SimpleNamespace(brokers={}))
+        ids = ProducerIds(1, cast(Any, metadata), cast(Any, role))
         waiting = [asyncio.create_task(ids.take()) for _ in range(3)]
         await began.wait()
         over.set()
@@ -169,8 +169,8 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_broker() ->
             raise RequestTimedOut("no controller")
 
         role = SimpleNamespace(decides=lambda: False, ask=ask)
-        image = SimpleNamespace(brokers={})
-        ids = ProducerIds(cast(Any, SimpleNamespace(node_id=1, image=image, role=role)))
+        metadata = SimpleNamespace(image=SimpleNamespace(brokers={}))
+        ids = ProducerIds(1, cast(Any, metadata), cast(Any, role))
         waiting = asyncio.create_task(ids.take())
         await began.wait()
         waiting.cancel()

@@ -249,5 +249,5 @@ def test_a_mechanism_by_which_brokers_could_not_log_in_is_refused_at_run_time(
                 INSIDE + "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512", name: "SCRAM-SHA-512"}
             changes = [(key, 0, value) for key, value in both.items()]
             assert alter(client, 4, "1", *changes) == 0, "with what it needs"
-        login = cluster.servers[1].security["INSIDE"].login
+        login = cluster.servers[1].listener_set.security["INSIDE"].login
         assert login is not None and login.mechanism == "SCRAM-SHA-512"

@@ -97,8 +97,10 @@ lint: .venv/.lint .venv/.test
 
 # The stock clients; `compat_tests/setup` gets everything that they need. They wait as much as they compute, so three
 # files run at a time on two cores, each process with a broker of its own; compat_tests/scheduling.py has the order.
+# WITHOUT_LONG=yes leaves out the three tests that take six minutes each beside others.
 compat: .venv/.compat
-	.venv/bin/pytest -q compat_tests -n 3 --durations=10 --broker $(or $(BROKER),ottla)
+	.venv/bin/pytest -q compat_tests -n 3 --durations=10 --broker $(or $(BROKER),ottla) \
+		$(if $(WITHOUT_LONG),-m "not long")
 
 # The same against three brokers, three replicas of everything: the clients' suites, Kafka Streams, Connect and
 # Spark. KILLS=8 adds a kill -9 of one broker after the other, every 8 seconds.

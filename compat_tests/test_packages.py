@@ -116,12 +116,21 @@ def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:
     assert not re.search(r"\]\((?!https?:|#)", description), "links that an index cannot follow"
 
 
+def test_a_source_distribution_has_every_source_and_nothing_compiled(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+    sources = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "ottla").rglob("*")
+        if path.suffix in (".py", ".pyx", ".pxd", ".pyi", ".h", ".txt", ".js", ".css")
+    }
+    assert len(sources) > 500 and not sources - names
+
+
+@pytest.mark.long
 def test_a_source_distribution_compiles_and_serves_in_a_bare_environment(
     sdist: Path, tmp_path: Path
 ) -> None:
-    with tarfile.open(sdist) as archive:
-        names = archive.getnames()
-    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
     python = environment(tmp_path / "venv")
     # Without optimisation: this checks that it compiles, not its speed.
     run(python, "-m", "pip", "install", "-q", sdist, cwd=tmp_path, OTTLA_CFLAGS="-O0 -g0 -w")

@@ -154,6 +154,7 @@ def written_to(broker: Broker, topic: str, group: str) -> int:
         return 0
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
     spark: SparkSession, own_broker: Killable, flights_there: LoadedTopic,
     place: Path,

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from compat_tests.requirements import COMPAT_DIR, java
 from compat_tests.spark_session import SHORT_RUN
 
 DIRECTORY = Path(__file__).parent.parent / "examples" / "flights"
 
 
+@pytest.mark.long
 def test_the_walk_through_gives_what_pandas_gives(tmp_path: Path) -> None:
     java()
     env = os.environ | {

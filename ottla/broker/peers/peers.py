@@ -35,6 +35,7 @@ REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
 REFUSED_AGAIN_SECONDS = 0.1
+LOOKS_MAX = 5
 KEPT_AGAIN_SECONDS = 1.0
 NOTED_AGAIN_SECONDS = 60.0
 
@@ -282,17 +283,21 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """A kept connection broke: a node that refuses two new ones has no process any more."""
-        for pause in (0.0, REFUSED_AGAIN_SECONDS):
-            await asyncio.sleep(pause)
+        """A kept connection broke: a node that refuses two new ones has no process any more. While
+        the process ends, its socket may still accept one, which is reset then."""
+        refused = 0
+        for look in range(LOOKS_MAX):
+            await asyncio.sleep(REFUSED_AGAIN_SECONDS if look else 0.0)
             try:
                 await self._connected(self._line(node_id, CONTROL))
                 return
             except PeerUnavailable as error:
-                if not isinstance(error.__cause__, ConnectionRefusedError):
-                    break
-        else:
-            self.on_refused(node_id)
+                if isinstance(error.__cause__, TimeoutError):
+                    break                           # a silent machine: its session will end
+                refused += isinstance(error.__cause__, ConnectionRefusedError)
+            if refused == 2:
+                self.on_refused(node_id)
+                break
         await self._hold(node_id)
 
     def close(self) -> None:

@@ -267,6 +267,38 @@ def test_whoever_ends_and_refuses_two_connections_is_reported(loop: BrokerLoop) 
     loop.run_until_complete(ask())
 
 
+class Ending(TcpNetwork):
+    """The other process ends: its socket accepts one more connection, which is reset."""
+
+    resets = 0
+
+    async def connect(self, host: str, port: int, listener: str) -> Transport:
+        if self.resets:
+            self.resets -= 1
+            raise ConnectionResetError("connection reset by peer")
+        return await super().connect(host, port, listener)
+
+
+def test_a_reset_while_the_process_ends_does_not_hide_that_it_has_ended(loop: BrokerLoop) -> None:
+    async def ask() -> None:
+        other = Other(answer_metadata)
+        network = Ending()
+        image = image_of(await other.start())
+        peers = Peers(1, lambda: image, LISTENER, network, loop)
+        ended = loop.create_future()
+        peers.on_refused = ended.set_result
+        peers.keep([1, THERE])
+        await peers.ask(THERE, asking("x"), 12)
+        network.resets = 1
+        other.server.close()
+        other.writer.close()
+        assert await ended == THERE
+        assert not network.resets
+        peers.close()
+
+    loop.run_until_complete(ask())
+
+
 class Distrusted(TcpNetwork):
     """Connections that the other broker refuses after it has seen a login; `at` are their times."""
 

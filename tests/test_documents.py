@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import re
 import subprocess
 from pathlib import Path
@@ -42,6 +43,33 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
             assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} runs {document}"
     keys = {block.key for document in DOCUMENTS for block in commands(document)}
     assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
+
+
+PASTED = ("README.md", "docs/quick_start.md")
+"""Their blocks of Python are for the prompt: a loop ends with an empty line there."""
+
+
+def pasted(lines: list[str]) -> None:
+    """Compile lines as Python's prompt takes them, one after the other. Raises SyntaxError."""
+    waiting: list[str] = []
+    for line in [*lines, ""]:
+        waiting.append(line)
+        if codeop.compile_command("\n".join(waiting), symbol="single") is not None:
+            waiting = []
+    assert not "".join(waiting).strip(), "the last statement never ends"
+
+
+@pytest.mark.parametrize("document", PASTED)
+def test_blocks_of_python_can_be_pasted_at_the_prompt(document: str) -> None:
+    found = [block for block in blocks(document) if block.language == "python"]
+    assert found
+    for block in found:
+        pasted(block.text.splitlines())
+
+
+def test_a_loop_without_an_empty_line_after_it_cannot_be_pasted() -> None:
+    with pytest.raises(SyntaxError):
+        pasted(["for n in range(3):", "    print(n)", "print()"])
 
 
 LINK = re.compile(r"\]\(([^)#\s]*\.md)?(?:#([\w-]+))?\)")

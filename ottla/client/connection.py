@@ -156,7 +156,7 @@ class Connection:
         return f"{show_address(self.address)}: the broker closed the connection{hint}"
 
     def _late(self) -> str:
-        return f"{show_address(self.address)}: no answer within {self.request_seconds:g} s"
+        return f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
 
     def is_closed(self) -> bool:
         """Waits for the next byte; whether the broker closes the connection without one."""

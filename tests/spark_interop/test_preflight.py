@@ -89,6 +89,10 @@ def test_an_unreachable_broker_is_one_sentence_at_once(
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
      "updates go to a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
+    ("archive --topic six --path {new} --by dat", "'dat' is not valid for by: use hour or date"),
+    ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
+    ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
+     "'1dya' is not valid for window: write a number and a unit"),
 ])  # fmt: skip
 def test_each_step_is_checked_before_a_jvm_starts(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str, said: str

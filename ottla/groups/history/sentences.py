@@ -120,7 +120,7 @@ def _rebalanced(fields: Fields) -> str:
         f" {count(fields['members'], 'member')} took {duration(took)}"
     )
     last, joined = fields.get("last"), fields.get("joined_ms")
-    if fields.get("initial_delay"):
+    if fields.get("initial_delay") and took >= 1000:
         text += ", most of it the wait of group.initial.rebalance.delay.ms for more members"
     elif last and fields["members"] > 1:
         after = f" after {duration(joined)}" if joined is not None else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,11 @@ from ottla.spark_interop.value_format import Format
 
 TABLES = {"archive", "latest", "windows"}  # steps that make one at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
+INTERVALS = ("window", "slide", "watermark", "every")
+UNITS = {
+    "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
+    "year",
+}
 SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 
@@ -80,6 +86,26 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
         windows.check_options(given["topic"], given.get("to"), updates, final, given.get("every"))
     if given.get("format") or is_windows:
         Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
+    for option in step.options:
+        value = given.get(option.name)
+        if option.choices and value is not None and value not in option.choices:
+            raise PipelineError(
+                f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"
+            )
+    for name in INTERVALS if is_windows else ("every",):
+        if given.get(name):
+            _check_interval(name, str(given[name]))
+
+
+def _check_interval(name: str, text: str) -> None:
+    """Spark takes numbers with units, as '1 day 6 hours'; a wrong unit would end the JVM's run."""
+    words = re.findall(r"[a-z]+", text.lower())
+    unknown = [word for word in words if word.removesuffix("s") not in UNITS]
+    if unknown or not re.search(r"\d", text):
+        raise PipelineError(
+            f"{text!r} is not valid for {name}: write a number and a unit, as '10 minutes' or"
+            " '1 day'"
+        )
 
 
 def _check_files(given: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ class Option:
     kind: str = "text"
     required: bool = False
     creates_topic: bool = False
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,11 @@ STEPS = (
     Step(
         "archive", AT + "archive", "archive", "append a topic to Parquet files by date and hour",
         f"ottla pipeline archive {LOCAL} --topic flights --path flights-archive --by date",
-        (BOOTSTRAP, TOPIC, PATH, Option("by", "hour (default), date or none"), EVERY,
+        (BOOTSTRAP, TOPIC, PATH,
+         Option("by", "hour (default), date or none", choices=("hour", "date", "none")), EVERY,
          Option("starting", "earliest (default), latest or offsets in Spark's JSON"), BATCH,
-         Option("isolation", "read_committed (default) or read_uncommitted"), GAPS),
+         Option("isolation", "read_committed (default) or read_uncommitted",
+                choices=("read_committed", "read_uncommitted")), GAPS),
     ),
     Step(
         "compact", AT + "archive", "compact", "make one file of an archive's small ones",

@@ -27,7 +27,8 @@ def entity_of(text: str) -> tuple[int, str]:
     """Type and name of `topic/orders`; ClientError for anything else."""
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
-        raise WrongUsage(f"{text!r}: expected one of {', '.join(f'{one}/NAME' for one in KINDS)}")
+        known = ", ".join(f"{one}/NAME" for one in KINDS)
+        raise WrongUsage(f"{text!r}: expected one of {known}; broker/default is all brokers")
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not name.isdecimal():

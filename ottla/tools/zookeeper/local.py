@@ -131,7 +131,8 @@ class LocalZooKeeper:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
-                    f"a ZooKeeper that was started before still uses {self.directory}"
+                    f"a ZooKeeper that was started before still uses {self.directory}: this cluster"
+                    " runs already, or was killed and left it behind"
                 ) from held
             self._spawn(lock.fileno())
         deadline = time.monotonic() + START_SECONDS

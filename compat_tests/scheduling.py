@@ -17,10 +17,14 @@ from xdist.scheduler import LoadScopeScheduling
 SPARK = "spark"
 WITH_THE_SESSION = {"test_flights_clients", "test_secured_payloads", "test_signed_tokens"}
 """Files beside test_spark… that use the session, or the topics that are filled for it."""
-ALONE = {"test_spark_fixtures", "test_spark_kills", "test_spark_walkthrough"}
-"""Files whose Spark is another process, or nearly all of it."""
+ALONE = {
+    "test_spark_between_runs", "test_spark_fixtures", "test_spark_kills", "test_spark_walkthrough",
+}
+"""Files whose Spark is another process, or nearly all of it; and one that takes so long that a
+second session costs less than to have all others wait for it."""
 LONGEST = (
-    SPARK, "test_spark_kills", "test_packages", "test_tool_names", "test_spark_walkthrough",
+    SPARK, "test_spark_kills", "test_spark_between_runs", "test_packages", "test_tool_names",
+    "test_spark_walkthrough",
     "test_tool_troubles", "test_spark_fixtures", "test_cluster", "test_chaos", "test_connect",
     "test_documents", "test_debezium", "test_old_clients", "test_streams", "test_quotas",
     "test_transactions", "test_security", "test_tool_chaos", "test_first_broker",

@@ -47,7 +47,7 @@ def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
             "state": one.state,
             "members": report.get("members"),
             "topics": topics,
-            "lag": sum(lags.values()) if lags else None,
+            "lag": groups.total_lag(lags.values()),
             "lag_bytes": report.get("lag_bytes") if whole else None,
             "lag_seconds": report.get("lag_seconds") if whole else None,
             "offset": sum(kept[one.id].values()) if read else None,
@@ -137,7 +137,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
     happened = why(cluster, memory, "groups", name)
     if len(details) < len(reports):         # it is about topics too that the user may not see
         happened["now"] = [one for one in happened["now"] if one.get("kind") != "lag"]
-    rows = []
+    rows: list[Row] = []
     for place in places:
         offset = committed[place][0] if place in committed else None
         end, owner, detail = ends.get(place), owners.get(place), details.get(place, {})
@@ -154,7 +154,6 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
             "client": owner.client_id if owner else None,
             "host": owner.host if owner else None,
         })
-    known = [row["lag"] for row in rows if row["lag"] is not None]
     return {
         "group": name,
         "type": group.type,
@@ -163,7 +162,7 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
         "assignor": group.assignor,
         "epoch": group.epoch,
         "coordinator": coordinator_of(cluster, name),
-        "lag": sum(known) if known else None,
+        "lag": groups.total_lag(row["lag"] for row in rows),
         "lag_bytes": sum(row["lag_bytes"] or 0 for row in rows) if details else None,
         "lag_seconds": max((row["lag_seconds"] or 0.0 for row in rows), default=None)
         if details else None,

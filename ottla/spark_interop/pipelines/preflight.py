@@ -92,7 +92,7 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
             raise PipelineError(
                 f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"
             )
-    for name in INTERVALS if is_windows else ("every",):
+    for name in INTERVALS:
         if given.get(name):
             _check_interval(name, str(given[name]))
 

@@ -236,6 +236,12 @@ def without_commit(cluster: Cluster, places: Iterable[Place]) -> set[Place]:
     } - known
 
 
+def total_lag(lags: Iterable[int | None]) -> int | None:
+    """The lag of the partitions in which it is known; None if it is known in none."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
 def commit(
     cluster: Cluster,
     group_id: str,

@@ -55,12 +55,6 @@ def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
     return rows
 
 
-def total_lag(rows: list[dict[str, Any]]) -> int | None:
-    """The lag of the partitions in which it is known; None if it is known in none."""
-    known = [row["lag"] for row in rows if row["lag"] is not None]
-    return sum(known) if known else None
-
-
 def uncommitted(rows: list[dict[str, Any]]) -> int:
     """How many of these partitions the total lag leaves out. Where a reader begins in them is its
     own setting, so nobody else knows their lag; Kafka's tool shows "-" as well."""
@@ -79,7 +73,8 @@ def list_all(options: Namespace) -> None:
             }
             if options.output in (None, "wide", "table") and one.type in ("classic", "consumer"):
                 found = lag_of(cluster, groups.describe(cluster, one.id))
-                row |= {"lag": total_lag(found), "uncommitted": uncommitted(found)}
+                total = groups.total_lag(part["lag"] for part in found)
+                row |= {"lag": total, "uncommitted": uncommitted(found)}
             rows.append(row)
     show(options, ("group", "type", "state", "lag", "uncommitted"), rows, ("protocol",))
 
@@ -104,12 +99,12 @@ def describe(options: Namespace) -> None:
                 continue
             found = lag_of(cluster, group)
             if options.output in (None, "table", "wide"):
-                total = cell(total_lag(found))
-                left = counted(uncommitted(found), "partition")
+                total = cell(groups.total_lag(row["lag"] for row in found))
+                left = uncommitted(found)
                 print(
                     f"group {name}: {group.state}, {group.type},"
                     f" {counted(len(group.members), 'member')}, total lag {total}"
-                    + f", {left} without a committed offset" * (uncommitted(found) > 0)
+                    + f", {counted(left, 'partition')} without a committed offset" * (left > 0)
                 )
             rows += found
     if options.members:

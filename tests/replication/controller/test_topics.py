@@ -3,7 +3,6 @@ code."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from ottla.replication.controller.topics import (
 )
 from ottla.replication.metadata import BrokerLeaving, MetadataImage
 from ottla.wire.errors import ErrorCode, InvalidConfig
+from tests.processor import least_seconds
 from tests.replication.images import brokers, numbered_ids, with_topics
 
 DEFAULTS = TopicDefaults(num_partitions=3, replication_factor=2)
@@ -267,10 +267,11 @@ def test_a_topic_widened_twice_in_one_request_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["t{}", "some.topic_{}"])
 def test_a_thousand_topics_one_by_one_cost_two_seconds_at_most(name: str) -> None:
-    image, ids = brokers(1), numbered_ids()
-    started = time.process_time()
-    for number in range(1000):
-        topic = NewTopic(name.format(number), 1, 1, configs=[("retention.ms", "5")])
-        image = image.apply(create_topics(image, [topic], DEFAULTS, ids).records)
-    assert time.process_time() - started < 2.0
-    assert len(image.topics) == 1000
+    def thousand() -> None:
+        image, ids = brokers(1), numbered_ids()
+        for number in range(1000):
+            topic = NewTopic(name.format(number), 1, 1, configs=[("retention.ms", "5")])
+            image = image.apply(create_topics(image, [topic], DEFAULTS, ids).records)
+        assert len(image.topics) == 1000
+
+    assert least_seconds(thousand, 2.0) < 2.0

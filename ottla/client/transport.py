@@ -128,7 +128,7 @@ def open_transport(
         raise Unreachable(f"{failed}{perhaps_another(security.protocol)}") from failed
     except OSError as failed:
         made.close()
-        told = f"{show_address(address)}: {reason_of(failed)}"
+        told = f"{show_address(address)}: {network_reason(failed)}"
         if security.tls is not None and not hasattr(failed, "verify_message"):
             told += f"; perhaps this port has no TLS: security.protocol is {security.protocol} here"
         raise Unreachable(told) from failed
@@ -158,7 +158,7 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
             time.sleep(RETRY_SECONDS)
             continue
         except (TimeoutError, OSError) as failed:
-            raise Unreachable(f"{show_address(address)}: {reason_of(failed)}") from failed
+            raise Unreachable(f"{show_address(address)}: {network_reason(failed)}") from failed
         with contextlib.suppress(OSError):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
@@ -173,7 +173,7 @@ def is_closed(made: socket.socket) -> bool:
     return any(event & CLOSED for _, event in asked.poll(0))
 
 
-def reason_of(error: OSError) -> str:
+def network_reason(error: OSError) -> str:
     """An operating system's error, or one of TLS, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from compat_tests.brokers import Broker, ClusterBroker, KafkaBroker, OttlaBroker
 from compat_tests.events.happenings import ALONE, AWAY, HAPPENINGS, NONE, broker_away
 from compat_tests.events.scenes import PIPELINES, Scene
-from compat_tests.spark_session import SHORT_RUN, local_session
+from compat_tests.spark_session import local_session
 
 EVENTS = [*HAPPENINGS, AWAY]
 AT_ONCE = 3     # scenes: more than one waits most of the time
@@ -75,7 +74,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-events-") as directory:
         broker = broker_of(options.broker, Path(directory) / "broker", options.kills)
         broker.start()
-        os.environ.update(SHORT_RUN)    # of many small queries
         spark = local_session("OFF")
         try:
             for number, event in enumerate(options.events):

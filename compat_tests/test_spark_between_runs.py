@@ -27,6 +27,7 @@ from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import LOCK
 from ottla.testing import Broker as TestBroker
 
+pytestmark = pytest.mark.long
 CHECKPOINT = "_ottla/checkpoint"
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from compat_tests.requirements import COMPAT_DIR, java
 from compat_tests.spark_session import SHORT_RUN
 
@@ -39,6 +41,7 @@ def test_a_wrong_result_is_shown(ottla_spark):
 '''
 
 
+@pytest.mark.long
 def test_a_project_of_its_own_uses_the_fixtures_twice(tmp_path: Path) -> None:
     java()
     (tmp_path / "conftest.py").write_text(CONFTEST)

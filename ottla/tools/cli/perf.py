@@ -10,7 +10,7 @@ from typing import Any
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
-from ottla.tools.cli.produce import existing
+from ottla.tools.cli.target_topic import existing
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send

@@ -5,31 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import BinaryIO
 
-from ottla.client.errors import ClientError, check
-from ottla.client.similar_names import similar
+from ottla.client.errors import ClientError
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
+from ottla.tools.cli.target_topic import TargetTopic
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
-from ottla.tools.stream.json_lines import parsed
-from ottla.tools.stream.reader import MAY_COME
+from ottla.tools.stream.json_lines import Line, parsed
 from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
-from ottla.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+from ottla.wire.wording import counted
 
 CHUNK = 1 << 16
-TOPIC_SECONDS = 5.0
-"""How long a topic may take until it exists."""
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer one is an error."""
 
@@ -51,18 +45,18 @@ def produce(options: Namespace) -> None:
     # A file that is not there is reported before a topic is created.
     with source(options) as file, connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-        targets = TargetTopics(cluster)
-        targets.check(options.topic, options.partition)
+        target = TargetTopic(cluster, options.topic)
+        target.look(options.partition)
         writer = Writer(cluster, properties)
         try:
-            send(options, file, writer, targets)
+            send(options, file, writer, target)
         except ClientError as failed:
             raise ClientError(f"{failed} ({sent_text(writer)})") from failed
         if sys.stderr.isatty():
             print(sent_text(writer), file=sys.stderr)
 
 
-def send(options: Namespace, file: BinaryIO, writer: Writer, targets: TargetTopics) -> None:
+def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
     """Send everything that is read; what was read before a failure is sent too."""
     if not options.file and sys.stdin.isatty():
         print("one record a line; Ctrl-D at the beginning of a line ends", file=sys.stderr)
@@ -70,7 +64,9 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, targets: TargetTopi
         size = os.fstat(file.fileno()).st_size if options.file else 0
         line = ProgressLine(size, "bytes")
         drawn = line.wanted and size > 0  # standard input may be typed: no line for it
-        for topic, key, value, headers, partition, timestamp in records(options, file, targets):
+        for topic, key, value, headers, partition, timestamp in records(options, file, target):
+            if target.partitions is None:
+                target.check(partition)
             writer.send(topic, key, value, headers, partition, timestamp)
             if drawn:
                 line.reach(file.tell())
@@ -82,60 +78,8 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, targets: TargetTopi
 def sent_text(writer: Writer) -> str:
     """How many records were sent, and how many of these were not acknowledged."""
     lost = writer.sent - writer.written
-    text = f"{writer.written} record{'s' * (writer.written != 1)} sent"
+    text = f"{counted(writer.written, 'record')} sent"
     return text + (f", {lost} not acknowledged" if lost else "")
-
-
-class TargetTopics:
-    """The topics to send to: whether a partition exists is known before a record is sent."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.partitions: dict[str, int] = {}
-
-    def check(self, topic: str, partition: int | None) -> None:
-        """Raises ClientError for a partition that the topic does not have."""
-        count = self.partitions.get(topic)
-        if count is None:
-            count = self.partitions[topic] = existing(self.cluster, topic)
-        if partition is not None and not 0 <= partition < count:
-            raise ClientError(f"{topic} has no partition {partition}, only 0 to {count - 1}")
-
-    def check_copy(self, topic: str, origin: str | None) -> None:
-        """Raises ClientError if the topic that records come from has more partitions. It is looked
-        for in the same cluster; elsewhere each record is checked."""
-        if origin is None or origin == topic:
-            return
-        [found] = self.cluster.metadata([origin]).topics
-        count = self.partitions[topic]
-        if not found.error_code and len(found.partitions) > count:
-            raise ClientError(
-                f"{origin} has {len(found.partitions)} partitions, {topic} has {count}: grow"
-                f" {topic}, or let keys choose the partitions with --any-partition"
-            )
-
-
-def existing(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has. A broker may create it now, as it does for every producer:
-    then say so, for the name may be mistyped. Raises ClientError after TOPIC_SECONDS, where a
-    producer would wait for a minute."""
-    deadline = time.monotonic() + TOPIC_SECONDS
-    create = False
-    while True:
-        [found] = cluster.metadata([topic], create=create).topics
-        if not found.error_code:
-            count = len(found.partitions)
-            if create:
-                others = [one.name for one in cluster.metadata().topics if one.name != topic]
-                print(
-                    f"topic {topic!r} is new: created with {count} partition{'s' * (count > 1)}"
-                    f"{similar(topic, others)}", file=sys.stderr)
-            return count
-        if found.error_code not in MAY_COME or time.monotonic() > deadline:
-            check(found.error_code, what=f"topic {topic!r}")
-        if create or found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            time.sleep(0.1)
-        create = create or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def rehearse(options: Namespace) -> None:
@@ -146,7 +90,8 @@ def rehearse(options: Namespace) -> None:
         writer = RehearsalWriter(cluster)
         for topic, key, value, headers, partition, timestamp in records(options, file):
             writer.send(topic, key, value, headers, partition, timestamp)
-    done(options, f"sent {writer.sent} records of {writer.size} bytes before compression")
+    sent = counted(writer.sent, "record")
+    done(options, f"sent {sent} of {counted(writer.size, 'byte')} before compression")
 
 
 @contextlib.contextmanager
@@ -163,7 +108,7 @@ Sent = tuple[str, bytes | None, bytes | None, Headers, int | None, int | None]
 
 
 def records(
-    options: Namespace, file: BinaryIO, targets: TargetTopics | None = None
+    options: Namespace, file: BinaryIO, target: TargetTopic | None = None
 ) -> Iterator[Sent]:
     """Topic, key, value, headers, partition and timestamp of each record."""
     kind = options.input or "lines"
@@ -179,7 +124,7 @@ def records(
         return
     delimiter = escaped(options.delimiter) if options.delimiter else b"\n"
     if kind == "jsonl":
-        yield from json_records(options, pieces(file, delimiter), headers, targets)
+        yield from json_records(options, file, delimiter, headers, target)
         return
     separator = escaped(options.key_delimiter) if options.key_delimiter is not None else None
     for number, line in enumerate(pieces(file, delimiter), 1):
@@ -196,27 +141,45 @@ def records(
 
 
 def json_records(
-    options: Namespace, lines: Iterator[bytes], headers: Headers, targets: TargetTopics | None
-) -> Iterator[Sent]:
+    options: Namespace, file: BinaryIO, delimiter: bytes, headers: Headers,
+    target: TargetTopic | None,
+) -> Iterator[Sent]:  # fmt: skip
     """The records of lines of JSON, with the partitions that they name unless others are wanted."""
-    topic, first = options.topic, True
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        one = parsed(line, number)
-        partition = options.partition
-        if partition is None and not options.any_partition:
-            partition = one.partition
-            if targets is not None and partition is not None:
-                if first:
-                    targets.check_copy(topic, one.topic)
-                try:
-                    targets.check(topic, partition)
-                except ClientError as wrong:
-                    raise ClientError(
-                        f"line {number}: {wrong}; --any-partition lets keys choose") from None
-        first = False
-        yield topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
+    named = options.partition is None and not options.any_partition
+    start, first = file.tell() if file.seekable() else None, True
+    for number, one in json_lines(file, delimiter):
+        partition = one.partition if named else options.partition
+        if target is not None and named:
+            if first and (partition is not None or target.partitions is None):
+                target.check_copy(one.topic, partial(named_partitions, file, delimiter, start, one))
+            first = False
+            try:
+                target.check(partition)
+            except ClientError as wrong:
+                raise ClientError(
+                    f"line {number}: {wrong}; --any-partition lets keys choose") from None
+        yield options.topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
+
+
+def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
+    """The records of lines of JSON, with the lines' numbers; empty lines are left out."""
+    for number, line in enumerate(pieces(file, delimiter), 1):
+        if line.strip():
+            yield number, parsed(line, number)
+
+
+def named_partitions(
+    file: BinaryIO, delimiter: bytes, start: int | None, first: Line
+) -> int | None:
+    """How many partitions a file's records need, 0 if none is named. What a pipe will name is not
+    known: None if its first record names one."""
+    if start is None:
+        return 0 if first.partition is None else None
+    here = file.tell()
+    file.seek(start)
+    named = [one.partition for _, one in json_lines(file, delimiter) if one.partition is not None]
+    file.seek(here)
+    return max(named, default=-1) + 1
 
 
 def fixed_key(options: Namespace) -> bytes | None:

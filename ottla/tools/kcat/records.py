@@ -10,7 +10,8 @@ from ottla.client.errors import ClientError
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import by_number, by_time
-from ottla.tools.cli.produce import RECORD_MAX, TargetTopics, pieces
+from ottla.tools.cli.produce import RECORD_MAX, pieces
+from ottla.tools.cli.target_topic import TargetTopic
 from ottla.tools.kcat.listing import connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
@@ -115,7 +116,7 @@ def produce(chosen: Chosen) -> None:
     with connected(chosen) as cluster:
         cluster.any()           # an unreachable broker is said at once
         if chosen.partition >= 0:
-            TargetTopics(cluster).check(topic, chosen.partition)
+            TargetTopic(cluster, topic).look(chosen.partition)
         writer, out = Writer(cluster, properties), RecordOutput() if chosen.tee else None
         try:
             for count, (key, value) in enumerate(records(chosen)):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from ottla.tools.cli import target_topic
+from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 
 
@@ -68,3 +73,66 @@ def test_a_setting_that_no_client_knows_is_an_error(ottla: Ottla, line: str, sai
     ottla.ok("topic create settings --if-not-exists")
     done = ottla(line.format(ottla.address), b"x\n")
     assert done.status == 1 and said in done.err and len(done.err.splitlines()) == 1, done
+
+
+@pytest.mark.parametrize(("line", "given", "said"), [
+    ("produce never -p 7", b"x\n", "topic 'never' does not exist, and a new one would have 1 part"),
+    ("kcat -b {} -P -t never -p 7", b"x\n", "'never' does not exist, and a new one would have 1"),
+    ("produce never -X foo=bar", b"x\n", "foo is not a setting of Kafka's clients"),
+    ("kcat -b {} -P -t never -p 0 -X foo=bar", b"x\n", "foo is not a setting"),
+    ("produce never -K :", b"x\n", "line 1: no ':' in 'x'"),
+    ("produce never -i jsonl", b"x\n", "line 1: no JSON"),
+    ("produce never -i jsonl", b'{"value":"v","partition":1}\n{}\n', 'line 2: no field "value"'),
+])
+def test_a_topic_that_does_not_exist_is_not_created_by_a_command_that_refuses(
+    ottla: Ottla, line: str, given: bytes, said: str
+) -> None:
+    done = ottla(line.format(ottla.address), given)
+    assert done.status == 1 and said in done.err and len(done.err.splitlines()) == 1, done
+    assert "never" not in ottla.ok("topic list -o name").split()
+
+
+def test_a_copy_to_a_topic_that_does_not_exist_gives_it_as_many_partitions(ottla: Ottla) -> None:
+    ottla.ok("topic create origin --partitions 4")
+    ottla.ok("produce origin -p 2", b"one\ntwo\n")
+    copied = ottla.ok("consume origin -e -o jsonl")
+    done = ottla("produce its-copy -i jsonl", copied.encode())
+    assert (done.status, done.err) == (
+        0, "topic 'its-copy' is new: created with 4 partitions\n")
+    assert ottla.ok("consume its-copy -p 2 -e").split() == ["one", "two"]
+
+
+def test_a_file_of_a_topic_that_is_gone_makes_as_many_partitions_as_it_names(ottla: Ottla) -> None:
+    lines = b"".join(b'{"topic":"gone","partition":%d,"value":"v"}\n' % n for n in (0, 2, 1))
+    done = ottla("produce gone -i jsonl", lines)
+    assert (done.status, done.err) == (0, "topic 'gone' is new: created with 3 partitions\n")
+    assert len(ottla.ok("consume gone -e").split()) == 3
+
+
+def test_a_pipe_that_may_name_any_partition_creates_no_topic(ottla: Ottla) -> None:
+    """Through a pipe of the system: what comes later cannot be looked at first."""
+    words = [sys.executable, "-m", "ottla", "produce", "unmade", "-i", "jsonl", "-b", ottla.address]
+    line = b'{"topic":"gone-too","partition":0,"value":"v"}\n'
+    done = subprocess.run(words, input=line, capture_output=True, check=False)
+    assert done.returncode == 1 and done.stderr.decode() == (
+        "ottla produce: topic 'unmade' does not exist, and what comes by a pipe may name any"
+        " partition: create it before, as with ottla topic create unmade --partitions 3, or let"
+        " keys choose the partitions with --any-partition (0 records sent)\n")
+    assert "unmade" not in ottla.ok("topic list -o name").split()
+    for more, text in (["--any-partition"], line), ([], b'{"value":"v"}\n'):
+        subprocess.run([*words, *more], input=text, check=True)
+    assert ottla.ok("consume unmade -e").split() == ["v", "v"]
+
+
+def test_where_brokers_create_no_topics_a_copy_does_not_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_topic, "TOPIC_SECONDS", 0.0)
+    settings = {"auto.create.topics.enable": "false"}
+    with RunningBroker(tmp_path / "data", **settings) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create origin --partitions 2")
+        line = b'{"topic":"origin","partition":0,"value":"v"}\n'
+        done = ottla("produce copy -i jsonl", line)
+        assert done.status == 1 and "topic 'copy': unknown topic or partition" in done.err, done
+        assert ottla.ok("topic list -o name").split() == ["origin"]

@@ -1,0 +1,118 @@
+"""The topic that records are sent to.
+
+What it lacks is said before a record is sent. Where it does not exist, it is created for its first
+record: a command that refuses what it reads leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.client.errors import ClientError, Refused, check
+from ottla.client.similar_names import similar
+from ottla.tools.admin import configs, topics
+from ottla.tools.stream.reader import MAY_COME
+from ottla.wire.errors import ErrorCode
+from ottla.wire.wording import counted
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+TOPIC_SECONDS = 5.0
+"""How long a topic may take until it exists."""
+AUTO_CREATE = "auto.create.topics.enable"
+
+
+class TargetTopic:
+    """A topic by its name, and how many partitions it has, None until it exists."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.partitions: int | None = None
+
+    def look(self, partition: int | None) -> None:
+        """Raises ClientError if records cannot be sent there. Creates nothing if it can be left to
+        the first record."""
+        if not absent(self.cluster, self.name) or not creates_topics(self.cluster):
+            self.check(partition)
+        elif partition:
+            count = topics.create(self.cluster, self.name, dry_run=True).num_partitions
+            if partition >= count:
+                raise ClientError(
+                    f"topic {self.name!r} does not exist, and a new one would have"
+                    f" {counted(count, 'partition')}: create it before, as with"
+                    f" ottla topic create {self.name} --partitions {partition + 1}"
+                )
+
+    def check(self, partition: int | None) -> None:
+        """Raises ClientError for a partition that it does not have; creates it if need be."""
+        if self.partitions is None:
+            self.partitions = existing(self.cluster, self.name)
+        if partition is not None and not 0 <= partition < self.partitions:
+            raise ClientError(
+                f"{self.name} has no partition {partition}, only 0 to {self.partitions - 1}")
+
+    def check_copy(self, origin: str | None, named: Callable[[], int | None]) -> None:
+        """Raises ClientError if the topic that records come from has more partitions; a new topic
+        gets as many. If this cluster does not have that topic, `named` says how many partitions
+        the records need: None if that is not known."""
+        count = 0
+        if origin is not None and origin != self.name:
+            [found] = self.cluster.metadata([origin]).topics
+            count = 0 if found.error_code else len(found.partitions)
+        if self.partitions is None:
+            needed = count or named()
+            if needed is None:
+                raise ClientError(
+                    f"topic {self.name!r} does not exist, and what comes by a pipe may name any"
+                    f" partition: create it before, as with ottla topic create {self.name}"
+                    " --partitions 3, or let keys choose the partitions with --any-partition"
+                )
+            self.partitions = existing(self.cluster, self.name, needed)
+        if count > self.partitions:
+            raise ClientError(
+                f"{origin} has {counted(count, 'partition')}, {self.name} has {self.partitions}:"
+                f" grow {self.name}, or let keys choose the partitions with --any-partition"
+            )
+
+
+def absent(cluster: Cluster, name: str) -> bool:
+    """Whether the topic does not exist, as far as the broker that is asked knows."""
+    [found] = cluster.metadata([name]).topics
+    return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def creates_topics(cluster: Cluster) -> bool:
+    """Whether brokers create topics for producers; taken to be so for who may not see settings."""
+    try:
+        found = configs.describe(cluster, configs.BROKER, str(min(cluster.live())), synonyms=False)
+    except Refused:
+        return True
+    return any(one.name == AUTO_CREATE and one.value == "true" for one in found)
+
+
+def existing(cluster: Cluster, name: str, partitions: int = 0) -> int:
+    """How many partitions a topic has. A broker may create it now, as it does for every producer,
+    with so many partitions if a number is given: then say so, for the name may be mistyped. Raises
+    ClientError after TOPIC_SECONDS, where a producer would wait for a minute."""
+    deadline = time.monotonic() + TOPIC_SECONDS
+    create = False
+    while True:
+        [found] = cluster.metadata([name], create=create and not partitions).topics
+        if not found.error_code:
+            count = len(found.partitions)
+            if create:
+                others = [one.name for one in cluster.metadata().topics if one.name != name]
+                print(f"topic {name!r} is new: created with {counted(count, 'partition')}"
+                      f"{similar(name, others)}", file=sys.stderr)
+            return count
+        if found.error_code not in MAY_COME or time.monotonic() > deadline:
+            check(found.error_code, what=f"topic {name!r}")
+        if create or found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            time.sleep(0.1)
+        elif partitions and creates_topics(cluster):
+            topics.create(cluster, name, partitions=partitions)
+        create = create or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

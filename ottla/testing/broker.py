@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, Never, Self
 
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
-from ottla.testing.names import api_key_of, error_of, no_argument, no_attribute, settings_of
+from ottla.testing.names import (
+    api_key_of,
+    error_of,
+    no_argument,
+    no_attribute,
+    no_duration,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from ottla.testing.faults import Fault
@@ -297,15 +304,18 @@ class Broker:
     # Time and disk
 
     def advance(
-        self, *, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
-    ) -> int:
+        self, *unnamed: Never, days: float = 0, hours: float = 0, minutes: float = 0,
+        seconds: float = 0, ms: float = 0, **others: Never,
+    ) -> int:  # fmt: skip
         """Advance the broker's clock; what becomes due in that time has happened on return.
 
         Timestamps, retention, sessions and the expiry of transactions and ids use this clock.
         Clients' clocks do not move: a group's members miss their heartbeats. Returns the broker's
         time in ms since 1970. The clock keeps its advance over a restart.
         """
-        passed = ms + 1000 * (seconds + 60 * (minutes + 60 * hours))
+        if unnamed or others:
+            raise TypeError(no_duration(unnamed, others))
+        passed = ms + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         if passed < 0:
             raise ValueError("time never goes back")
         now_ms = int(self._running().ask("advance", ms=passed))

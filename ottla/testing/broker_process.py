@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 
+from ottla.broker.log_output import TextLines
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
@@ -88,9 +89,9 @@ def main() -> int:
     """Run the broker with the settings of the command line; returns the exit status."""
     gc.disable()                # objects made by a start are not garbage
     parent_pid, passed_ms, level, *settings = sys.argv[1:]
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    output = logging.StreamHandler()
+    output.setFormatter(TextLines())
+    logging.basicConfig(level=level.upper(), handlers=[output])
     config = BrokerConfig.load(None, settings)
     for warning in config.warnings:
         logging.getLogger("ottla.server").warning("%s", warning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +10,19 @@ if TYPE_CHECKING:
 
 
 NO_IMAGE = "There is no image to name, and none is needed"
+NO_CONTAINER = (
+    "there is no container; broker.create_topic(…) makes topics, and Kafka's tools reach it at"
+    " broker.bootstrap_servers"
+)
+OF_CONTAINERS = {
+    "with_kraft": "leave it out, there is nothing to choose: a broker keeps its own metadata",
+    "get_exposed_port": "its port is broker.port",
+    "get_container_host_ip": "its address is broker.host",
+    "get_logs": "its log is broker.log",
+    "get_wrapped_container": NO_CONTAINER,
+    "exec": NO_CONTAINER,
+}
+"""What a test says here in place of what testcontainers' KafkaContainer has."""
 
 
 def plain(name: str) -> str:
@@ -62,12 +75,21 @@ def no_argument(name: str) -> str:
     return f"Broker has no argument {name!r}: it takes settings, directory and log_level{hint}"
 
 
+def no_duration(unnamed: Sequence[object], others: Mapping[str, object]) -> str:
+    """Of what `Broker.advance` does not take: a number without a unit, or an unknown unit."""
+    given = ", ".join([*map(repr, unnamed), *(f"{key}={value!r}" for key, value in others.items())])
+    return (
+        f"advance({given}): say how long with days, hours, minutes, seconds or ms, such as"
+        " advance(hours=1)"
+    )
+
+
 def no_attribute(name: str) -> str:
     """Of an attribute that Broker does not have; a container is set up by `with_…`."""
-    hint = ""
-    if name.startswith("with_"):
-        hint = ': settings are its first argument, such as Broker({"num.partitions": 3})'
-    return f"Broker has no attribute {name!r}{hint}"
+    hint = OF_CONTAINERS.get(name, "")
+    if not hint and name.startswith("with_"):
+        hint = 'settings are its first argument, such as Broker({"num.partitions": 3})'
+    return f"Broker has no attribute {name!r}{hint and f': {hint}'}"
 
 
 def settings_of(given: object) -> dict[str, str]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -343,3 +344,8 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(tmp_path: Path) -> No
     os.close(fd)
     remove_leftovers(tmp_path)
     assert not left.exists()
+
+
+def test_its_log_has_the_times_of_every_brokers_log(broker: Broker) -> None:
+    at = broker.log.split(maxsplit=1)[0]
+    assert datetime.fromisoformat(at).utcoffset() is not None, at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,20 @@ def test_a_broker_refuses_what_is_no_settings() -> None:
         Broker("num.partitions=3")                  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"no argument 'image': it takes settings.*is no image"):
         Broker(image="confluentinc/cp-kafka:7.6.0")     # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"no attribute 'with_kraft': settings are its first"):
+    with pytest.raises(AttributeError, match=r"no attribute 'with_kraft': leave it out"):
         Broker().with_kraft()                       # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'with_env': settings are its first"):
+        Broker().with_env("KAFKA_NUM_PARTITIONS", "3")      # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"'get_exposed_port': its port is broker\.port"):
+        Broker().get_exposed_port(9093)             # type: ignore[attr-defined]
     assert settings_of({"num.partitions": 3}) == {"num.partitions": "3"}
+
+
+def test_a_duration_without_a_known_unit_is_answered_by_the_units() -> None:
+    broker: Any = Broker()
+    for given, shown in (((3600,), {}), "3600"), (((), {"weeks": 1}), "weeks=1"):
+        with pytest.raises(TypeError, match=rf"advance\({shown}\): say how long with days, hours"):
+            broker.advance(*given[0], **given[1])
 
 
 def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:

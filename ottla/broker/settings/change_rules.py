@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN, DYNAMIC, BrokerSettings
-from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host
+from ottla.broker.settings.config import TOPIC_DEFAULTS, limits_by_host, why_unknown
 from ottla.broker.settings.cordoned import CORDONED, check_cordoned
-from ottla.broker.settings.declaration import Setting, SettingsError
+from ottla.broker.settings.declaration import Setting, SettingsError, did_you_mean
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import (
     MECHANISM_OF_PEERS,
@@ -170,7 +170,9 @@ def without_effect(names: Iterable[str]) -> str | None:
         name for name in names
         if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name)
     ]
-    return f"without effect in Ottla: {', '.join(sorted(idle))}" if idle else None
+    if not idle:
+        return None
+    return "; ".join([f"without effect in Ottla: {', '.join(sorted(idle))}", *why_unknown(idle)])
 
 
 def _parse_known(
@@ -180,7 +182,7 @@ def _parse_known(
     values: dict[str, object] = {}
     for name, text in configs.items():
         if name not in known:
-            raise refusal(f"Unknown {what}: {name}")
+            raise refusal(f"Unknown {what}: {name}{did_you_mean(name, known)}")
         try:
             values[name] = known[name].setting.parse(text)
         except SettingsError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from ottla.broker.settings.declaration import did_you_mean
 from ottla.replication.controller.configs import ConfigChange, Operation
 from ottla.wire.errors import InvalidConfig, InvalidRequest
 
@@ -57,7 +58,8 @@ def _check(change: ConfigChange) -> None:
     if name != ROOT and not isinstance(
         logging.Logger.manager.loggerDict.get(name), logging.Logger
     ):
-        raise InvalidConfig(f"Logger {name} does not exist!")
+        hint = did_you_mean(name, [known for known, _ in levels()])
+        raise InvalidConfig(f"Logger {name} does not exist{hint or '!'}")
     if change.operation == Operation.DELETE:
         if name == ROOT:
             raise InvalidRequest("Removing the log level of the root logger is not allowed")

@@ -31,6 +31,7 @@ KINDS = {
     "client-metrics": CLIENT_METRICS,
     "groups": GROUP,
 }
+NOUNS = {TOPIC: "topic", GROUP: "group", CLIENT_METRICS: "client metrics"}
 SOURCES = {
     0: "UNKNOWN",
     1: "DYNAMIC_TOPIC_CONFIG",
@@ -51,7 +52,9 @@ SCRAM_ITERATIONS = 4096
 
 def resource_text(kind: int, name: str) -> str:
     """A resource in a message."""
-    return f"topic {name!r}" if kind == TOPIC else name
+    if kind in (BROKER, BROKER_LOGGER):
+        return f"broker {name}" if name else "all brokers"
+    return f"{NOUNS[kind]} {name!r}"
 
 
 def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
@@ -105,8 +108,9 @@ def alter(
     reset: Iterable[str] = (),
     *,
     dry_run: bool = False,
-) -> None:
-    """Sets some settings of a resource and resets others to their defaults."""
+) -> str:
+    """Sets some settings of a resource and resets others to their defaults. What the broker has to
+    say of settings that it has taken, such as that they have no effect."""
     config = IncrementalAlterConfigsRequest.Resource.Config
     changes = [config(name=key, config_operation=SET, value=value) for key, value in set_to.items()]
     changes += [config(name=key, config_operation=DELETE, value=None) for key in reset]
@@ -116,6 +120,7 @@ def alter(
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=dry_run)
     [done] = asked_of(cluster, kind, name).call(request).responses
     check(done.error_code, done.error_message, resource_text(kind, name))
+    return done.error_message or ""
 
 
 def resources(cluster: Cluster, kind: int) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
@@ -12,6 +14,9 @@ from ottla.tools.cli.output import done, show
 from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
 
 KINDS = {
     "topic": configs.TOPIC,
@@ -70,18 +75,31 @@ def set_values(options: Namespace) -> None:
     if kind == configs.BROKER_LOGGER:
         values = {logger: level.upper() for logger, level in values.items()}
     with connect(options) as cluster:
-        configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
+        note = configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
     done(options, f"set {shown} of {options.entity}")
+    if note:
+        print(note, file=sys.stderr)
+
+
+def names_of(cluster: Cluster, kind: int, name: str) -> set[str]:
+    """The settings of an entity. Those of all brokers are shown where they are set only, and each
+    broker has them."""
+    asked = {name} if name else {name, str(min(cluster.live()))}
+    return {
+        item.name for each in asked
+        for item in configs.describe(cluster, kind, each, synonyms=False)
+    }
 
 
 def reset(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
     with connect(options) as cluster:
-        if kind == configs.TOPIC:               # others have names that are shown only if set
-            known = [item.name for item in configs.describe(cluster, kind, name, synonyms=False)]
-            if strange := [one for one in options.setting if one not in known]:
-                raise ClientError(
-                    f"topics have no setting {strange[0]!r}{similar(strange[0], known)}")
+        if kind != configs.BROKER_LOGGER:       # a broker says itself which of these it has
+            known = names_of(cluster, kind, name)
+            for strange in [one for one in options.setting if one not in known]:
+                hint = similar(strange, known)
+                if hint or kind == configs.TOPIC:   # others may have a plugin's
+                    raise ClientError(f"{options.entity} has no setting {strange!r}{hint}")
         configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
     done(options, f"reset {', '.join(options.setting)} of {options.entity}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
@@ -163,8 +165,11 @@ def alter(options: Options, cluster: Cluster, entities: list[Entity]) -> None:
             }
             unknown = [one for one in [*set_to, *reset] if one not in known]
             if unknown:
-                raise Failed(f"Invalid broker logger(s): {','.join(unknown)}")
-        configs.alter(cluster, configs.KINDS[kind], name or "", set_to, reset)
+                raise Failed(
+                    f"Invalid broker logger(s): {','.join(unknown)}{similar(unknown[0], known)}")
+        note = configs.alter(cluster, configs.KINDS[kind], name or "", set_to, reset)
+        if note:
+            print(note, file=sys.stderr)
     one = kind.removesuffix("s")
     if name:
         print(f"Completed updating config for {one} {name}.")
@@ -189,6 +194,7 @@ def alter_quotas(
         raise Failed(
             f"Only {what} configs can be added for '{kinds[0]}' using --bootstrap-server. "
             f"Unexpected config names: Set({', '.join(unexpected)})"
+            f"{similar(unexpected[0], allowed)}"
         )
     entity = {QUOTA_KINDS[kind]: name or None for kind, name in entities}
     current = {}
@@ -196,7 +202,7 @@ def alter_quotas(
         if found == entity:
             current = values
     if missing := [name for name in reset if name not in current]:
-        raise Failed(f"Invalid config(s): {','.join(missing)}")
+        raise Failed(f"Invalid config(s): {','.join(missing)}{similar(missing[0], current)}")
     numbers = {}
     for key, value in set_to.items():
         try:

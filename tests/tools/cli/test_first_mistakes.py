@@ -86,6 +86,16 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("quota delete user/alice producr_byte_rate", "similar: producer_byte_rate"),
     ("transaction describe paymnets", "transactional id not found; similar: payments"),
     ("config reset topic/bills cleanup.polcy", "setting 'cleanup.polcy'; similar: cleanup.policy"),
+    ("config reset metrics/m interval", "no setting 'interval'; similar: interval.ms"),
+    ("config reset broker/{broker} num.io.threadz", "similar: num.io.threads"),
+    ("config reset broker/default num.io.threadz", "similar: num.io.threads"),
+    ("config set group/billing consumer.session.timeout=9s", "mean consumer.session.timeout.ms?"),
+    ("config set metrics/m metric=org", "configuration: metric; did you mean metrics?"),
+    ("config set loggers/{broker} ottla.sever=debug", "does not exist; did you mean ottla.server?"),
+    ("quota set ip/1.2.3.4 connection_creation_rat=1", "similar: connection_creation_rate"),
+    ("kafka-configs {users} --add-config producr_byte_rate=1", "; similar: producer_byte_rate"),
+    ("kafka-configs {groups} --add-config consumer.session.timeout=9", "session.timeout.ms?"),
+    ("kafka-configs {loggers} --add-config ottla.sever=DEBUG", "; similar: ottla.server"),
     ("config show broker/99", "the cluster has no broker 99; it has {broker}"),
     ("reassign plan --without 99", "no replica is assigned to it; these run: {broker}"),
 ])
@@ -99,9 +109,31 @@ def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
     producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "payments"})
     producer.init_transactions()
     [known] = json.loads(ottla.ok("cluster info -o json"))
-    done = ottla(line)
-    expected = said.format(broker=known["broker"])
-    assert done.status == 1 and not done.out and done.err.endswith(f"{expected}\n"), done
+    broker = known["broker"]
+    kinds = {"users": "alice", "groups": "billing", "broker-loggers": str(broker)}
+    alter = f"--bootstrap-server {ottla.address} --alter --entity-name"
+    done = ottla(line.format(broker=broker, **{
+        kind.removeprefix("broker-"): f"{alter} {name} --entity-type {kind}"
+        for kind, name in kinds.items()
+    }))
+    expected = said.format(broker=broker)
+    assert done.status == 1 and not done.out and expected in done.err.splitlines()[-1], done
+
+
+def test_a_brokers_setting_that_nobody_knows_is_taken_as_kafka_does_and_said(ottla: Ottla) -> None:
+    [known] = json.loads(ottla.ok("cluster info -o json"))
+    note = ("without effect in Ottla: num.io.threadz; num.io.threadz is no setting that Kafka or"
+            " Ottla know; did you mean num.io.threads?")
+    for name in (known["broker"], "default"):
+        done = ottla(f"config set broker/{name} num.io.threadz=2")
+        assert done.status == 0 and done.err.splitlines()[-2:] == [
+            f"set num.io.threadz=2 of broker/{name}", note]
+        ottla.ok(f"config reset broker/{name} num.io.threadz")
+    done = ottla(f"kafka-configs --bootstrap-server {ottla.address} --alter --entity-type brokers"
+                 f" --entity-name {known['broker']} --add-config num.io.threadz=2")
+    assert done.out == f"Completed updating config for broker {known['broker']}.\n"
+    assert done.err.splitlines()[-1] == note
+    ottla.ok(f"config reset broker/{known['broker']} num.io.threadz")
 
 
 def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla: Ottla) -> None:

@@ -107,9 +107,9 @@ def printable(text: str) -> str:
     return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def moment(record: logging.LogRecord) -> str:
-    """The time of a record by RFC 3339, with the zone's offset."""
-    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+def moment(seconds: float) -> str:
+    """The time of a line by RFC 3339, with the zone's offset."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
 
 
 def shortened(text: str) -> str:
@@ -126,7 +126,7 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line of a record, without its traceback."""
-        record.moment = moment(record)
+        record.moment = moment(record.created)
         if not getattr(record, "block", False):
             record.message = printable(shortened(record.message))
         return super().formatMessage(record)
@@ -138,7 +138,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
         shown = {
-            "time": moment(record),
+            "time": moment(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": shortened(getattr(record, "plain", None) or record.getMessage()),

@@ -119,11 +119,11 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state_name if context.version >= 4 else "",
-            group_type=group.type_name.lower() if context.version >= 5 else "",
+            group_type=group.type_name if context.version >= 5 else "",
         )
         async for group in Slices().each(present)
         if (not states or group.state_name.lower() in states)
-        and (not types or group.type_name.lower() in types)
+        and (not types or group.type_name in types)
         and (lists_all or access.group(Operation.DESCRIBE, group.group_id))
     ]
     # Groups that are being loaded would be missing: the client has to ask again.

@@ -115,7 +115,7 @@ class ClassicGroup:
     _common: set[str] | None = None
     _topics: frozenset[str] | None = None
     _topics_known: bool = False
-    type_name = "Classic"
+    type_name = "classic"
 
     @property
     def is_empty(self) -> bool:

@@ -88,7 +88,7 @@ class ConsumerGroup:
     resolved: dict[str, int] = field(default_factory=dict)
     """The same of each pattern: where there are access rules, only a member that has it resolves
     it, since its matches are those that this member may see."""
-    type_name = "Consumer"
+    type_name = "consumer"
     protocol_type = "consumer"
     tells_topics = True
 

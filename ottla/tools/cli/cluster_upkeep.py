@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from ottla.broker.log_output import moment
 from ottla.client.errors import ClientError
 from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end, holder_of
@@ -142,8 +143,7 @@ class Upkeep:
 
 def say(text: str) -> None:
     """A line of the log of `ottla cluster start`."""
-    moment = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    print(f"{moment} {text}", file=sys.stderr, flush=True)
+    print(f"{moment(time.time())} {text}", file=sys.stderr, flush=True)
 
 
 def mark_of(directory: Path, broker: int) -> Path:
@@ -154,6 +154,13 @@ def mark_of(directory: Path, broker: int) -> Path:
 def stop_broker(options: Namespace) -> None:
     """`ottla cluster stop-broker`: stop one broker in order; it stays stopped."""
     directory = Path(options.dir or DIRECTORY)
+    if mark_of(directory, options.broker).exists() and not holder_of(
+        directory / f"broker-{options.broker}"
+    ):
+        raise ClientError(
+            f"broker {options.broker} is stopped already; ottla cluster restart-broker"
+            f" {options.broker} starts it again"
+        )
     pid = process_of(directory, options.broker)
     if not options.dry_run:
         mark_of(directory, options.broker).touch()
@@ -191,6 +198,8 @@ def process_of(directory: Path, broker: int) -> int:
     pid = holder_of(home)
     if not pid:
         there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
+        if str(broker) in there:
+            raise ClientError(f"broker {broker} does not run: does `ottla cluster start` run?")
         known = f"; it has the brokers {', '.join(there)}" if there else ""
-        raise ClientError(f"no broker runs in {home}{known}")
+        raise ClientError(f"{directory} has no broker {broker}{known}")
     return pid

@@ -31,7 +31,7 @@ def test_what_the_last_member_of_kip_848_had_is_read_again(protocol: str, crashe
     assert classic.owned and modern.owned
     modern.leave()
     bench.wait(1)
-    assert bench.shard().group("g").type_name == "Classic"
+    assert bench.shard().group("g").type_name == "classic"
     for _ in range(crashes):
         bench.crash()
     classic.disconnect()

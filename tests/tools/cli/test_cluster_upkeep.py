@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from ottla.tools.cli.cluster_upkeep import LONGEST_SECONDS, STEADY_SECONDS, Restarts, Upkeep
+from ottla.tools.cli.cluster_upkeep import LONGEST_SECONDS, STEADY_SECONDS, Restarts, Upkeep, say
 from ottla.tools.cli.local_cluster import LocalBroker
 from tests.tools.cli.ottla_command import Ottla
 
@@ -67,6 +68,15 @@ def test_a_broker_that_is_held_stays_stopped_until_it_no_longer_is() -> None:
     assert not broker.statuses, "started"
 
 
+def test_a_line_of_the_upkeep_has_its_time_as_brokers_write_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("broker 2 was stopped")
+    at, text = capsys.readouterr().err.rstrip().split(" ", 1)
+    assert text == "broker 2 was stopped" and at[-6] in "+-" and at[-3] == ":", at
+    assert datetime.fromisoformat(at).utcoffset() is not None
+
+
 def test_each_crash_soon_after_the_last_one_doubles_the_wait() -> None:
     restarts, now, waits = Restarts(), 0.0, []
     for _ in range(8):
@@ -96,7 +106,10 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     (tmp_path / "broker-1").mkdir()
     done = ottla(f"cluster restart-broker 7 --dir {tmp_path}")
     assert done.status == 1
-    assert f"no broker runs in {tmp_path}/broker-7; it has the brokers 1" in done.err
+    assert f"{tmp_path} has no broker 7; it has the brokers 1" in done.err
+    done = ottla(f"cluster stop-broker 1 --dir {tmp_path}")
+    assert done.status == 1
+    assert done.err.endswith("broker 1 does not run: does `ottla cluster start` run?\n")
 
 
 @pytest.fixture
@@ -129,8 +142,11 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     assert not broker.held and holder.poll() is None
     assert ottla(line).err == "stopped broker 1\n"
     assert broker.held and holder.wait(20) == -signal.SIGTERM
-    done = ottla(line)
-    assert done.status == 1 and "no broker runs in" in done.err
+    for again in (line, f"{line} --dry-run"):
+        done = ottla(again)
+        assert done.status == 1 and done.err == (
+            "ottla cluster stop-broker: broker 1 is stopped already;"
+            " ottla cluster restart-broker 1 starts it again\n")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
     broker.start()
     assert not broker.held

@@ -145,7 +145,7 @@ def whys(folder: Path) -> None:
         consumer.commit(record, asynchronous=False)
         consumer.close()
         shown = ottla.ok(EXAMPLES["group why"])
-        assert "group billing: Empty, Classic, 0 members, coordinated by broker " in shown
+        assert "group billing: Empty, classic, 0 members, coordinated by broker " in shown
         assert "the group has no members, for " in shown and "1 record (" in shown
         joined, _, left, emptied = shown.splitlines()[-4:]
         assert "  member till-" in joined

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla.client.addresses import Address, show_address
 from ottla.client.errors import NotSupported, TimedOut, Unreachable, check
@@ -22,6 +22,9 @@ from ottla.client.transport import (
     perhaps_another,
 )
 from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.wire.parts import DecodedInParts
 
 CLIENT_ID = "ottla"
 
@@ -71,12 +74,20 @@ class Connection:
         self.unanswered += 1
         return sent
 
-    def answer(self, sent: Sent) -> Any:
+    def call_in_parts(self, request: Any, *path: str) -> DecodedInParts:
+        """As `call`, for a long response: it is decoded an element at a time of the array at this
+        path, such as "topics", so that it is never in memory as a whole."""
+        found: DecodedInParts = self.answer(self.send(request), in_parts=path)
+        return found
+
+    def answer(self, sent: Sent, *, in_parts: tuple[str, ...] = ()) -> Any:
         """The response to what `send` sent; it must be the next frame."""
         frame = self.receive_frame()
         self.unanswered -= 1
         self.in_use = True
         try:
+            if in_parts:
+                return self.frames.decode_in_parts(sent, frame, in_parts)
             return self.frames.decode(sent, frame)
         except BadResponse:
             self.failed = True

@@ -15,6 +15,7 @@ from ottla.client.errors import ClientError, NotSupported
 from ottla.wire.apis import APIS, ApiKey
 from ottla.wire.headers import RequestHeader, response_header_size
 from ottla.wire.messages import ApiVersionsRequest
+from ottla.wire.parts import DecodedInParts
 
 SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
@@ -53,13 +54,22 @@ class Frames:
 
     def decode(self, sent: Sent, frame: bytes | bytearray) -> Any:
         """The response in a frame, given without its length; it must be the one to `sent`."""
+        return APIS[sent.key].response.decode(self._body(sent, frame), sent.version)
+
+    def decode_in_parts(
+        self, sent: Sent, frame: bytes | bytearray, path: tuple[str, ...]
+    ) -> DecodedInParts:
+        """The same of a long response, an element at a time of the array at this path."""
+        return DecodedInParts(
+            APIS[sent.key].response, self._body(sent, frame), sent.version, *path)
+
+    def _body(self, sent: Sent, frame: bytes | bytearray) -> memoryview:
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != sent.correlation_id:
             raise BadResponse(
                 f"response {correlation_id} came where {sent.correlation_id} was expected"
             )
-        start = response_header_size(sent.key, sent.version, frame)
-        return APIS[sent.key].response.decode(bytes(frame[start:]), sent.version)
+        return memoryview(frame)[response_header_size(sent.key, sent.version, frame):]
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
         """The newest version of an API that the broker and this package both support.

@@ -1,6 +1,6 @@
-# Messages that are encoded a part at a time.
+# Messages that are encoded or decoded a part at a time.
 
-from ottla.wire.codec cimport Writer
+from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.plan cimport Op, Plan
 from ottla.wire.structs cimport Message
 
@@ -21,3 +21,11 @@ cdef class EncodedInParts(Message):
 
     cdef bint encode_until(self, Py_ssize_t size) except -1
     cdef int write_elements(self, Level level, Op *op, Py_ssize_t size) except -1
+
+
+cdef class DecodedInParts:
+    cdef readonly object message
+    cdef Cursor cursor
+    cdef Plan plan
+    cdef int version
+    cdef tuple path

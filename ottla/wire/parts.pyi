@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from typing import Any
+
 from ottla.wire.structs import Message
 
 def is_long(message: object, version: int) -> bool: ...
@@ -7,3 +10,12 @@ class EncodedInParts(Message):
     @property
     def message(self) -> Message: ...
     def go_on(self, size: int) -> bool: ...
+
+class DecodedInParts:
+    def __init__(
+        self, message_class: type[Message], data: bytes | bytearray | memoryview, version: int,
+        *path: str,
+    ) -> None: ...
+    @property
+    def message(self) -> Any: ...
+    def __iter__(self) -> Iterator[tuple[Any, Any]]: ...

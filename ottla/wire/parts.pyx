@@ -1,16 +1,17 @@
 # cython: boundscheck=False, wraparound=False
-"""Long messages, encoded a part at a time: an answer about 1,000 topics takes 8 ms."""
+"""Long messages, encoded and decoded a part at a time: an answer about 1,000 topics takes 8 ms."""
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 
-from ottla.wire.codec cimport Writer
+from ottla.wire.codec cimport Cursor, Writer
 from ottla.wire.plan cimport ARRAY, STRUCT, Layout, Op, Plan
 from ottla.wire.structs cimport (
-    Message, array_list, reach, slot, where, write_rest, write_struct, write_value,
+    Message, array_list, empty_struct, put, reach, read_rest, read_struct, read_value, slot, where,
+    write_rest, write_struct, write_value,
 )
 
-from ottla.wire.errors import UnencodableMessage
+from ottla.wire.errors import MalformedMessage, UnencodableMessage
 
 cdef enum:
     LONG_COUNT = 4000                   # structs that are encoded in about half a millisecond
@@ -129,3 +130,51 @@ cdef class EncodedInParts(Message):
         if self.levels:
             raise AssertionError("only a part of the message is encoded")
         return writer.write_raw(self.writer.data, self.writer.size)
+
+
+cdef class DecodedInParts:
+    """A long message that is decoded an element of one array at a time.
+
+    `path` names the array, as ("results", "topics"). Iterating, once, yields the struct that has
+    the array, as far as it is decoded, and each element, which nothing else keeps. `message` is
+    whole at the end, without these elements. Raises MalformedMessage, UnsupportedVersion.
+    """
+
+    def __init__(self, type message_class not None, data, int version, *path):
+        self.plan = (<Layout>message_class.LAYOUT).plan(version)
+        self.cursor, self.version, self.path = Cursor(data), version, path
+        self.message = empty_struct(self.plan)
+
+    def __iter__(self):
+        reach(NULL)
+        try:
+            yield from self.walked(self.plan, self.message, 0)
+        except MalformedMessage as error:
+            what = where(type(self.message), self.version)
+            raise MalformedMessage(f"{what}: {error}") from None
+
+    def walked(self, Plan plan, object struct, int depth):
+        """Decode a struct on the path; yield the elements."""
+        cdef Op *op
+        cdef int place
+        cdef Py_ssize_t left
+        for place in range(plan.plain):
+            op = &plan.ops[place]
+            reach(op)
+            if (<str>op.name).rpartition(".")[2] != self.path[depth]:
+                put(struct, op.offset, read_value(self.cursor, op.code, op, plan.flexible))
+                continue
+            left = self.cursor.read_count(plan.flexible, op.element_size_min)
+            if left < 0 and not op.nullable:
+                raise MalformedMessage("null where the protocol forbids it")
+            kept = [] if left >= 0 else None
+            put(struct, op.offset, kept)
+            while left > 0:
+                left -= 1
+                if depth + 1 == len(self.path):
+                    yield struct, read_struct(self.cursor, <Plan>op.plan)
+                else:
+                    inner = empty_struct(<Plan>op.plan)
+                    kept.append(inner)
+                    yield from self.walked(<Plan>op.plan, inner, depth + 1)
+        read_rest(self.cursor, plan, struct)

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport (
     INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t,
     uint32_t,
@@ -30,14 +30,6 @@ from ottla.wire.errors import MalformedMessage, NotInThisVersion, UnencodableMes
 
 cdef tuple NO_ARGUMENTS = ()
 cdef Op *walking = NULL                 # the field that a walk has reached, for error messages
-
-
-cdef inline void put(object struct, Py_ssize_t offset, object value) noexcept:
-    cdef PyObject **at = slot(struct, offset)
-    cdef PyObject *old = at[0]
-    Py_INCREF(value)
-    at[0] = <PyObject *>value
-    Py_XDECREF(old)
 
 
 # Decoding
@@ -124,10 +116,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
 
 cdef object read_struct(Cursor cursor, Plan plan):
     global walking
-    # The same as struct_class.__new__(struct_class), without the lookup: all slots are NULL.
-    cdef object struct = (<PyTypeObject *>plan.struct_class).tp_new(
-        plan.struct_class, <PyObject *>NO_ARGUMENTS, NULL
-    )
+    cdef object struct = empty_struct(plan)
     cdef Op *op = plan.ops
     cdef Op *end = op + plan.plain
     cdef object value
@@ -137,13 +126,27 @@ cdef object read_struct(Cursor cursor, Plan plan):
         Py_INCREF(value)
         slot(struct, op.offset)[0] = <PyObject *>value
         op += 1
-    end += plan.tagged + plan.absent
+    read_rest(cursor, plan, struct)
+    return struct
+
+
+cdef int read_rest(Cursor cursor, Plan plan, object struct) except -1:
+    """Read the tagged fields, after the plain ones, and set the absent ones to their defaults."""
+    cdef Op *op = plan.ops + plan.plain
+    cdef Op *end = op + plan.tagged + plan.absent
     while op < end:
         put(struct, op.offset, default_of(op))
         op += 1
     if plan.flexible:
         read_tags(cursor, plan, struct)
-    return struct
+    return 0
+
+
+cdef object empty_struct(Plan plan):
+    """A struct whose slots are NULL: the same as `__new__`, without the lookup."""
+    return (<PyTypeObject *>plan.struct_class).tp_new(
+        plan.struct_class, <PyObject *>NO_ARGUMENTS, NULL
+    )
 
 
 cdef inline object default_of(Op *op):

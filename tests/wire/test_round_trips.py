@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.errors import MalformedMessage, UnencodableMessage
-from ottla.wire.messages import DescribeConfigsResponse, Message
-from ottla.wire.parts import EncodedInParts, is_long
+from ottla.wire.messages import (
+    DescribeConfigsResponse,
+    DescribeLogDirsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+)
+from ottla.wire.parts import DecodedInParts, EncodedInParts, is_long
 from tests.wire.samples import message_classes, sample
 
 CLASSES = message_classes()
@@ -53,6 +60,58 @@ def in_parts(message: Message, version: int, size: int) -> EncodedInParts:
         with pytest.raises(AssertionError, match="only a part"):
             parts.encode(version)
     return parts
+
+
+ARRAYS: list[tuple[type[Message], tuple[str, ...]]] = [
+    (MetadataResponse, ("topics",)),
+    (MetadataResponse, ("topics", "partitions")),
+    (DescribeLogDirsResponse, ("results", "topics")),
+    (MetadataRequest, ("topics",)),             # nullable
+]
+
+
+def elements(message: Any, path: tuple[str, ...]) -> list[Any]:
+    """The elements of an array, which are taken out of the message."""
+    here = getattr(message, path[0]) or []
+    if len(path) > 1:
+        return [each for inner in here for each in elements(inner, path[1:])]
+    if here:
+        setattr(message, path[0], [])
+    return list(here)
+
+
+@pytest.mark.parametrize(("message_class", "path"), ARRAYS)
+def test_a_message_decoded_in_parts_has_the_same_values(
+    message_class: type[Message], path: tuple[str, ...]
+) -> None:
+    rng = random.Random(message_class.__name__)
+    for version in message_class.VERSIONS:
+        for message in (message_class(), *(sample(message_class, version, rng) for _ in range(9))):
+            data = message.encode(version)
+            whole = message_class.decode(data, version)
+            parts = DecodedInParts(message_class, memoryview(data + b"behind"), version, *path)
+            found = [element for _, element in parts]
+            assert found == elements(whole, path) and parts.message == whole
+
+
+def test_the_struct_that_has_the_array_comes_with_each_element() -> None:
+    made = DescribeLogDirsResponse.Result
+    sent = DescribeLogDirsResponse(results=[
+        made(log_dir=path, topics=[made.Topic(name=f"{path}{n}") for n in range(2)], total_bytes=9)
+        for path in ("/a", "/b")])
+    parts = DecodedInParts(DescribeLogDirsResponse, sent.encode(5), 5, "results", "topics")
+    assert [(holder.log_dir, topic.name) for holder, topic in parts] == [
+        ("/a", "/a0"), ("/a", "/a1"), ("/b", "/b0"), ("/b", "/b1")]
+    assert [one.total_bytes for one in parts.message.results] == [9, 9]
+
+
+def test_a_message_cut_off_anywhere_is_refused_in_parts_too() -> None:
+    rng = random.Random(5)
+    version = MetadataResponse.VERSIONS[-1]
+    data = sample(MetadataResponse, version, rng).encode(version)
+    for size in range(len(data)):
+        with pytest.raises(MalformedMessage, match=f"in version {version}"):
+            list(DecodedInParts(MetadataResponse, data[:size], version, "topics"))
 
 
 def test_parts_are_small_and_all_levels_are_divided() -> None:

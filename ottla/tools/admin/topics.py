@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -52,10 +52,20 @@ class Topic:
     error: int = 0
 
 
+def each(cluster: Cluster) -> Iterator[Any]:
+    """The Metadata of every topic, in no order; each is decoded when it is asked for, so that a
+    hundred thousand partitions are never in memory at once."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response = cluster.any().call_in_parts(request, "topics")
+    for _, topic in response:
+        yield topic
+    check(response.message.error_code)
+    cluster.learn(response.message)
+
+
 def names(cluster: Cluster, *, internal: bool = True) -> list[str]:
     """The names of all topics, sorted."""
-    found = cluster.metadata().topics
-    return sorted(topic.name for topic in found if internal or not topic.is_internal)
+    return sorted(topic.name for topic in each(cluster) if internal or not topic.is_internal)
 
 
 def brokers(asked: Connection) -> set[int]:

@@ -22,6 +22,7 @@ from ottla import __version__
 from ottla.client.errors import ClientError
 from ottla.console import streams
 from ottla.console.api import PREFIX, TABLE, openapi
+from ottla.console.documents import encoded
 from ottla.console.guard import Guard
 from ottla.console.reads import one_record
 from ottla.console.requests import Asked, BadRequest, answer_of
@@ -115,7 +116,10 @@ def endpoint(
         finally:
             if method != "GET" and visitor is not None:
                 visitor.views.forget()
-        return found if isinstance(found, Response) else JSONResponse(found, headers=NO_STORE)
+        if isinstance(found, Response):
+            return found
+        return Response(
+            await encoded(found), media_type="application/json", headers=NO_STORE)
 
     return answered
 
@@ -139,7 +143,7 @@ def part_of(asked: Asked, query: str, names: dict[str, str]) -> Asked:
     scope = dict(asked.request.scope)
     scope["path_params"] = names
     scope["query_string"] = query.encode()
-    return Asked(Request(scope), asked.service, asked.visitor)
+    return Asked(Request(scope), asked.service, asked.visitor, waits=False)
 
 
 async def download(asked: Asked) -> Response:

@@ -2,65 +2,91 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.console.broker_reports import read_all
-from ottla.console.picture import Memory, Picture, attempt
+from ottla.console.picture import Disks, Members, Memory, Offsets, Picture, attempt, records
+from ottla.console.topic_columns import UNKNOWN, Topics
+from ottla.console.topic_columns import Topic as TopicPlaces
 from ottla.tools.admin import configs, partitions
-from ottla.tools.admin.topics import Topic, leaders, names
+from ottla.tools.admin.topics import leaders, names
 from ottla.tools.admin.transactions import producers
 from ottla.tools.admin.uuids import show_uuid
 
 if TYPE_CHECKING:
+    from array import array
+
     from ottla.client.cluster import Cluster
 
 Row = dict[str, Any]
+Lags = dict[str, tuple[str, int]]
+"""The slowest group of each topic, and its lag."""
 FULL_SHARE = 0.9
 PROBLEMS_MAX = 100
 
 
 def overview(
-    picture: Picture, reports: dict[int, Row], groups: list[Row], notes: list[str]
+    members: Members, picture: Picture | None, reports: dict[int, Row] | None,
+    groups: list[Row] | None, notes: list[str],
 ) -> Row:
-    """The cluster on one page."""
-    users = [topic for topic in picture.topics if not topic.internal]
+    """The cluster on one page. What has not been read yet is null, and listed in `pending`."""
+    topics, offsets, disks = parts_of(picture)
+    users = sum(not topic.internal for topic in topics) if topics is not None else None
+    sizes = disks.sizes if disks is not None and disks.directories else None
+    missing = {
+        "uptime_seconds": reports, "topics": topics, "internal_topics": topics,
+        "partitions": topics, "records": offsets, "records_per_second": offsets, "bytes": disks,
+        "bytes_of_replicas": disks, "groups": groups, "lag": groups,
+    }
+    pending = [name for name, read in missing.items() if read is None]
+    if None in (topics, disks, groups):
+        pending.append("problems")
     return {
-        "cluster": picture.cluster_id,
-        "controller": picture.controller,
-        "brokers": broker_rows(picture, reports),
-        "topics": len(users),
-        "internal_topics": len(picture.topics) - len(users),
-        "partitions": sum(len(topic.partitions) for topic in picture.topics),
-        "records": sum(picture.ends.values()) - sum(picture.starts.values()),
-        "bytes": sum(picture.sizes.values()) if picture.directories else None,
-        "bytes_of_replicas": picture.shown_bytes or None,
-        "records_per_second": round(sum(picture.rates.values()), 1),
-        "groups": len(groups),
-        "lag": sum(one["lag"] or 0 for one in groups),
-        "problems": problems(picture, groups),
-        "notes": sorted({*picture.notes, *notes}),
+        "cluster": members.cluster_id,
+        "controller": members.controller,
+        "brokers": broker_rows(members, picture, reports or {}),
+        "topics": users,
+        "internal_topics": len(topics) - (users or 0) if topics is not None else None,
+        "partitions": topics.partitions if topics is not None else None,
+        "records": offsets.records if offsets is not None else None,
+        "bytes": sum(sizes) - sizes.count(UNKNOWN) * UNKNOWN if sizes is not None else None,
+        "bytes_of_replicas": disks.shown_bytes or None if disks is not None else None,
+        "records_per_second": round(sum(offsets.rates.values()), 1)
+        if offsets is not None and offsets.rates is not None else None,
+        "groups": len(groups) if groups is not None else None,
+        "lag": sum(one["lag"] or 0 for one in groups) if groups is not None else None,
+        "problems": problems(members, picture, groups or []),
+        "notes": sorted({*(picture.notes if picture is not None else ()), *notes}),
+        "pending": pending,
     }
 
 
-def broker_rows(picture: Picture, reports: dict[int, Row]) -> list[Row]:
+def parts_of(picture: Picture | None) -> tuple[Topics | None, Offsets | None, Disks | None]:
+    """What of a picture there is already."""
+    if picture is None:
+        return None, None, None
+    return picture.topics, picture.offsets, picture.disks
+
+
+def broker_rows(
+    members: Members, picture: Picture | None, reports: dict[int, Row]
+) -> list[Row]:
     """A row for each broker."""
-    led = Counter(part.leader for topic in picture.topics for part in topic.partitions)
-    replicas = Counter(
-        broker for topic in picture.topics for part in topic.partitions for broker in part.replicas
-    )
+    topics, _, disks = parts_of(picture)
+    led = topics.led() if topics is not None else None
+    held = topics.held() if topics is not None else None
     rows = []
-    for one in picture.brokers:
-        mine = [each for each in picture.directories if each.broker == one.broker_id]
+    for one in members.brokers:
+        mine = [each for each in disks.directories if each.broker == one.broker_id] if disks else []
         report = reports.get(one.broker_id, {})
         rows.append({
             "broker": one.broker_id,
             "address": f"{one.host}:{one.port}",
             "rack": one.rack,
-            "controller": one.broker_id == picture.controller,
-            "state": "fenced" if one.broker_id in picture.fenced else "up",
-            "leaders": led[one.broker_id],
-            "replicas": replicas[one.broker_id],
+            "controller": one.broker_id == members.controller,
+            "state": "fenced" if one.broker_id in members.fenced else "up",
+            "leaders": led[one.broker_id] if led is not None else None,
+            "replicas": held[one.broker_id] if held is not None else None,
             "bytes": sum(each.size for each in mine) if mine else None,
             "free_bytes": min((each.usable for each in mine if each.usable is not None),
                               default=None),
@@ -71,24 +97,23 @@ def broker_rows(picture: Picture, reports: dict[int, Row]) -> list[Row]:
     return rows
 
 
-def problems(picture: Picture, groups: list[Row]) -> list[Row]:
+def problems(members: Members, picture: Picture | None, groups: list[Row]) -> list[Row]:
     """What is unhealthy, and why; the worst first."""
+    topics, _, disks = parts_of(picture)
     found = [
         problem("critical", f"broker/{one}", f"Broker {one} is fenced: it leads no partition.")
-        for one in sorted(picture.fenced)
+        for one in sorted(members.fenced)
     ]
-    missing = {
-        replica for topic in picture.topics for part in topic.partitions
-        for replica in part.replicas
-    } - {one.broker_id for one in picture.brokers}
-    found += [
-        problem("critical", f"broker/{one}",
-                f"Broker {one} has replicas but is not in the cluster.")
-        for one in sorted(missing)
-    ]
-    for topic in picture.topics:
-        found += topic_problems(topic)
-    found += disk_problems(picture)
+    if topics is not None:
+        there = {one.broker_id for one in members.brokers}
+        found += [
+            problem("critical", f"broker/{one}",
+                    f"Broker {one} has replicas but is not in the cluster.")
+            for one in sorted(topics.held().keys() - there)
+        ]
+        found += unhealthy_topics(topics)
+    if disks is not None:
+        found += disk_problems(disks)
     found += [
         problem("warning", f"group/{one['group']}",
                 f"Group {one['group']} has no members and is {one['lag']} records behind.")
@@ -98,13 +123,22 @@ def problems(picture: Picture, groups: list[Row]) -> list[Row]:
     return found[:PROBLEMS_MAX]
 
 
-def topic_problems(topic: Topic) -> list[Row]:
+def unhealthy_topics(topics: Topics) -> list[Row]:
+    """The problems of so many topics as are shown, those without leaders first."""
+    worst = [topic for topic in topics if topic.leaderless]
+    worst += [topic for topic in topics if topic.out_of_sync and not topic.leaderless]
+    return [one for topic in worst[:PROBLEMS_MAX] for one in topic_problems(topics, topic)]
+
+
+def topic_problems(topics: Topics, topic: TopicPlaces) -> list[Row]:
     """Partitions without a leader, and replicas that are not in sync."""
-    leaderless = [part.index for part in topic.partitions if part.leader < 0]
-    behind = {
-        part.index: sorted(set(part.replicas) - set(part.isr)) for part in topic.partitions
-        if part.leader >= 0 and set(part.replicas) - set(part.isr)
-    }
+    leaderless, behind = [], {}
+    for index, place in enumerate(topic.places):
+        away = set(topics.replicas[place]) - set(topics.isr[place])
+        if topics.leaders[place] < 0:
+            leaderless.append(index)
+        elif away:
+            behind[index] = sorted(away)
     found = []
     if leaderless:
         found.append(problem(
@@ -112,7 +146,7 @@ def topic_problems(topic: Topic) -> list[Row]:
             f"{topic.name}: {plural(len(leaderless), 'partition has', 'partitions have')} no "
             f"leader ({listed(leaderless)}). Nobody reads or writes them."))
     if behind:
-        brokers = sorted({one for away in behind.values() for one in away})
+        brokers = sorted({one for each in behind.values() for one in each})
         found.append(problem(
             "warning", f"topic/{topic.name}",
             f"{topic.name}: {plural(len(behind), 'partition has', 'partitions have')} replicas "
@@ -120,10 +154,10 @@ def topic_problems(topic: Topic) -> list[Row]:
     return found
 
 
-def disk_problems(picture: Picture) -> list[Row]:
+def disk_problems(disks: Disks) -> list[Row]:
     """Log directories that are offline or nearly full."""
     found = []
-    for one in picture.directories:
+    for one in disks.directories:
         where = f"broker/{one.broker}"
         if one.error:
             found.append(problem("critical", where, f"Broker {one.broker}: log directory "
@@ -150,56 +184,73 @@ def listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
 
 
-def topic_rows(picture: Picture, lags: dict[str, tuple[str, int]]) -> list[Row]:
+def topic_rows(picture: Picture, lags: Lags | None) -> list[Row]:
     """A row for each topic. `lags` has the slowest group of each topic, and its lag."""
-    starts, ends, sizes = picture.starts, picture.ends, picture.sizes
-    rows = []
-    for topic in picture.topics:
-        places = [(topic.name, part.index) for part in topic.partitions]
-        rows.append({
-            "topic": topic.name,
-            "internal": topic.internal,
-            "partitions": len(topic.partitions),
-            "replicas": max((len(part.replicas) for part in topic.partitions), default=0),
-            "out_of_sync": sum(len(part.isr) < len(part.replicas) for part in topic.partitions),
-            "leaderless": sum(part.leader < 0 for part in topic.partitions),
-            "records": sum(ends[one] - starts.get(one, ends[one]) for one in places if one in ends),
-            "bytes": sum(sizes.get(one, 0) for one in places) if picture.directories else None,
-            "records_per_second": picture.rates.get(topic.name, 0.0),
-            "lag": lags[topic.name][1] if topic.name in lags else None,
-            "slowest_group": lags[topic.name][0] if topic.name in lags else None,
-        })
-    return rows
+    return [topic_row(picture, topic, lags) for topic in picture.topics]
+
+
+def topic_row(picture: Picture, topic: TopicPlaces, lags: Lags | None) -> Row:
+    """One topic; what is not known yet is null."""
+    offsets, disks = picture.offsets, picture.disks
+    rates = offsets.rates if offsets is not None else None
+    group, lag = lags.get(topic.name, (None, None)) if lags is not None else (None, None)
+    replicas = picture.topics.replicas
+    return {
+        "topic": topic.name,
+        "internal": topic.internal,
+        "partitions": topic.partitions,
+        "replicas": max((len(replicas[place]) for place in topic.places), default=0),
+        "out_of_sync": topic.out_of_sync,
+        "leaderless": topic.leaderless,
+        "records": records(topic, offsets) if offsets is not None else None,
+        "bytes": topic.total(disks.sizes) if disks is not None and disks.directories else None,
+        "records_per_second": rates.get(topic.name, 0.0) if rates is not None else None,
+        "lag": lag,
+        "slowest_group": group,
+    }
+
+
+def pending_of(picture: Picture, lags: Lags | None) -> list[str]:
+    """The fields of a topic's row that are null because they have not been read yet."""
+    read = {"records": picture.offsets, "records_per_second": picture.offsets,
+            "bytes": picture.disks, "lag": lags}
+    return [name for name, value in read.items() if value is None]
 
 
 def topic_page(
-    picture: Picture, name: str, groups: list[Row], lags: dict[str, tuple[str, int]]
+    picture: Picture, name: str, groups: list[Row], lags: Lags | None
 ) -> Row | None:
     """One topic with its partitions; None if there is no such topic."""
-    topic = next((one for one in picture.topics if one.name == name), None)
+    topics, offsets, disks = picture.topics, picture.offsets, picture.disks
+    topic = topics.by_name.get(name)
     if topic is None:
         return None
-    [row] = topic_rows(Picture(**{**picture.__dict__, "topics": [topic]}), lags)
-    return row | {
+    return topic_row(picture, topic, lags) | {
         "id": show_uuid(topic.id),
         "groups": groups,
-        "problems": topic_problems(topic),
+        "problems": topic_problems(topics, topic),
+        "pending": pending_of(picture, lags),
         "rows": [
             {
-                "partition": part.index,
-                "leader": part.leader,
-                "leader_epoch": part.leader_epoch,
-                "replicas": part.replicas,
-                "isr": part.isr,
-                "offline": part.offline,
-                "preferred": bool(part.replicas) and part.leader == part.replicas[0],
-                "start": picture.starts.get((name, part.index)),
-                "end": picture.ends.get((name, part.index)),
-                "bytes": picture.sizes.get((name, part.index)),
+                "partition": index,
+                "leader": topics.leaders[place],
+                "leader_epoch": topics.epochs[place],
+                "replicas": topics.replicas[place],
+                "isr": topics.isr[place],
+                "offline": topics.offline.get(place, ()),
+                "preferred": topics.leaders[place] in topics.replicas[place][:1],
+                "start": figure(offsets.starts if offsets is not None else None, place),
+                "end": figure(offsets.ends if offsets is not None else None, place),
+                "bytes": figure(disks.sizes if disks is not None else None, place),
             }
-            for part in topic.partitions
+            for index, place in enumerate(topic.places)
         ],
     }
+
+
+def figure(column: array[int] | None, place: int) -> int | None:
+    """A partition's figure, None if it is not known."""
+    return None if column is None or column[place] == UNKNOWN else column[place]
 
 
 def setting_rows(cluster: Cluster, memory: Memory, kind: int, name: str) -> list[Row]:
@@ -244,9 +295,9 @@ def producer_rows(cluster: Cluster, memory: Memory, name: str) -> list[Row]:
     ]
 
 
-def directory_rows(picture: Picture) -> list[Row]:
+def directory_rows(disks: Disks) -> list[Row]:
     """The log directories of all brokers."""
-    return [{"id": f"{one.broker}:{one.path}", **one.__dict__} for one in picture.directories]
+    return [{"id": f"{one.broker}:{one.path}", **one.__dict__} for one in disks.directories]
 
 
 def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:

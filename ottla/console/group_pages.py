@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import Refused
 from ottla.console.broker_reports import of_name, read_all
-from ottla.console.picture import Memory, Picture
+from ottla.console.picture import Memory
 from ottla.console.sweeps import Sweep
+from ottla.console.topic_columns import Topics
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import Place
 
@@ -209,8 +210,8 @@ def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, lis
 def clean_up(cluster: Cluster, memory: Memory) -> Row:
     """What may be removed, with the reason: dead groups, offsets of topics that are gone, members
     without partitions; and how many groups were not looked at yet."""
-    picture: Picture | None = memory.get("picture")
-    existing = {topic.name for topic in picture.topics} if picture else set()
+    topics: Topics | None = memory.get("topics")
+    existing = set(topics.by_name) if topics is not None else set()
     listed = {one.id: one for one in groups.list_groups(cluster) if one.type in KNOWN_TYPES}
     sweep: Sweep[list[Row]] = memory.setdefault("clean up", Sweep())
     found = sweep.look(

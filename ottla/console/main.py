@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -27,6 +28,8 @@ LISTEN = "localhost:9309"
 SETTING = "ottla.console.listener"
 """The broker's setting of this address, where a broker runs the console."""
 FILES_WANTED = 4096
+M_ARENA_MAX = -8
+"""malloc.h"""
 
 
 def console(options: Namespace) -> int:
@@ -47,6 +50,7 @@ def console(options: Namespace) -> int:
         options.certificate, options.key, options.schemas, tuple(options.name),
     )
     raise_file_limit()
+    share_one_heap()
     status = asyncio.run(serve(target, chosen, options.with_parent))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -77,6 +81,14 @@ def raise_file_limit() -> None:
     if soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def share_one_heap() -> None:
+    """Have all threads take memory from one heap. glibc gives each its own, and what a large answer
+    has used stays in each of them: 8 of 64 MiB with 100,000 partitions. One thread at a time runs
+    Python anyway."""
+    with contextlib.suppress(OSError, AttributeError):          # another C library has other ways
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 async def serve(target: Target, options: Options, with_parent: bool) -> int:

@@ -1,17 +1,24 @@
-"""A cluster as one user sees it at one moment: topics, partitions, offsets, sizes, disks."""
+"""A cluster as one user sees it at one moment: topics, partitions, offsets, sizes, disks.
+
+Of a large cluster that takes seconds: what is known already is handed out before the rest.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, MutableMapping
-from dataclasses import dataclass, field
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, NotConnected, check
+from ottla.console import topic_columns
+from ottla.console.topic_columns import UNKNOWN, Topics
 from ottla.tools.admin import cluster as clusters
-from ottla.tools.admin import offsets, partitions
-from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.admin.topics import Topic, describe
+from ottla.tools.admin.offsets import EARLIEST, LATEST
+from ottla.tools.admin.topics import TIMEOUT_MS
+from ottla.wire.messages import DescribeLogDirsRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -19,6 +26,18 @@ if TYPE_CHECKING:
 Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
+ASKED_AT_ONCE = 5_000
+"""Partitions of a request for offsets: its answer is decoded at once, and nothing else runs."""
+
+
+@dataclass
+class Members:
+    """The brokers at one moment."""
+
+    cluster_id: str | None
+    controller: int
+    brokers: list[Any]
+    fenced: set[int]
 
 
 @dataclass
@@ -35,62 +54,71 @@ class Directory:
 
 
 @dataclass
-class Picture:
-    """A cluster at one moment."""
+class Offsets:
+    """The offsets of all partitions, as columns, and what is made of them."""
 
     at: float
-    topics: list[Topic]
-    cluster_id: str | None
-    controller: int
-    brokers: list[Any]
-    fenced: set[int]
-    directories: list[Directory] = field(default_factory=list)
-    sizes: dict[Place, int] = field(default_factory=dict)
-    """Of the largest replica of each partition."""
+    starts: array[int]
+    ends: array[int]
+    records: int = 0
+    rates: dict[str, float] | None = None
+    """Records a second of each topic that grows, since the reading before; None for the first."""
+
+
+@dataclass
+class Disks:
+    """The log directories of all brokers, and the size of each partition's largest replica."""
+
+    directories: list[Directory]
+    sizes: array[int]
     shown_bytes: int = 0
     """Of all replicas of the topics that the user may see."""
-    starts: dict[Place, int] = field(default_factory=dict)
-    ends: dict[Place, int] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
-    """Records a second of each topic, since the picture before; empty for the first one."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A cluster at one moment. What has not been read yet is None."""
+
+    members: Members
+    topics: Topics
+    offsets: Offsets | None = None
+    disks: Disks | None = None
     notes: list[str] = field(default_factory=list)
     """What could not be read, and why."""
 
 
-def take(cluster: Cluster, memory: Memory) -> Picture:
-    """Read everything. What the user may not see is missing, and noted."""
-    notes: list[str] = []
-    described = described_brokers(cluster)
-    topics = describe(cluster)
-    picture = Picture(
-        time.time(), topics, cluster.cluster_id, cluster.controller_id,
-        sorted(described.brokers, key=lambda one: one.broker_id),
-        {one.broker_id for one in described.brokers if getattr(one, "is_fenced", False)},
-        notes=notes,
-    )
-    shown = {topic.name for topic in topics}
-    places = [
-        (topic.name, part.index) for topic in topics for part in topic.partitions
-        if part.leader >= 0
-    ]
-    picture.starts = attempt(notes, "offsets", lambda: known(cluster, places, EARLIEST), {})
-    picture.ends = attempt(notes, "offsets", lambda: known(cluster, places, LATEST), {})
-    for one in picture.brokers:
-        if one.broker_id not in picture.fenced:
-            read = disks(cluster, picture, one, shown)
-            attempt(notes, f"disks of broker {one.broker_id}", read, None)
-    picture.rates = rates(memory.get("picture"), picture)
-    memory["picture"] = picture
-    return picture
-
-
-def described_brokers(cluster: Cluster) -> Any:
-    """DescribeCluster, with the fenced brokers if the cluster can tell them."""
+def members(cluster: Cluster, memory: Memory) -> Members:
+    """The brokers and the controller, with the fenced brokers if the cluster can tell them."""
     cluster.refresh()
     try:
-        return clusters.brokers(cluster, fenced=cluster.supports(60, 2))
+        described = clusters.brokers(cluster, fenced=cluster.supports(60, 2))
     except ClientError:
-        return clusters.brokers(cluster)
+        described = clusters.brokers(cluster)
+    return Members(
+        cluster.cluster_id, cluster.controller_id,
+        sorted(described.brokers, key=lambda one: one.broker_id),
+        {one.broker_id for one in described.brokers if getattr(one, "is_fenced", False)},
+    )
+
+
+def take(cluster: Cluster, memory: Memory) -> Iterator[Picture]:
+    """Read everything, step by step; the last picture is whole. What the user may not see is
+    missing, and noted."""
+    picture = Picture(members(cluster, memory), topic_columns.read(cluster))
+    memory["topics"] = picture.topics
+    yield picture
+    notes: list[str] = []
+    offsets = Offsets(time.time(), picture.topics.column(), picture.topics.column())
+    attempt(notes, "offsets", lambda: read_offsets(cluster, picture.topics, offsets), None)
+    sum_up(memory, picture.topics, offsets)
+    picture = replace(picture, offsets=offsets, notes=[*notes])
+    yield picture
+    disks = Disks([], picture.topics.column())
+    for one in picture.members.brokers:
+        if one.broker_id not in picture.members.fenced:
+            read = disks_reader(cluster, picture.topics, disks, one.broker_id)
+            attempt(notes, f"disks of broker {one.broker_id}", read, None)
+    yield replace(picture, disks=disks, notes=notes)
 
 
 def attempt(notes: list[str], what: str, read: Callable[[], Value], otherwise: Value) -> Value:
@@ -104,48 +132,137 @@ def attempt(notes: list[str], what: str, read: Callable[[], Value], otherwise: V
         return otherwise
 
 
-def known(cluster: Cluster, places: list[Place], which: int) -> dict[Place, int]:
-    """The offsets of the partitions that answer."""
-    wanted = dict.fromkeys(places, which)
-    found = offsets.at(cluster, wanted) if wanted else {}
-    return {place: one.offset for place, one in found.items() if not one.error}
+Page = list[tuple[topic_columns.Topic, tuple[int, ...]]]
+"""Topics with the partitions that one broker leads."""
 
 
-def disks(
-    cluster: Cluster, picture: Picture, broker: Any, shown: set[str]
+def read_offsets(cluster: Cluster, topics: Topics, found: Offsets) -> None:
+    """Read the first and the next offset of the partitions that answer. Raises ClientError."""
+    for leader, page in pages(topics):
+        try:
+            connection = cluster.node(leader)
+        except NotConnected:            # it has failed a moment ago: there will be another leader
+            continue
+        columns = {EARLIEST: found.starts, LATEST: found.ends}
+        sent = [connection.send(request(page, which)) for which in columns]
+        answers = [connection.answer(each) for each in sent]
+        first = {topic.name: topic.first for topic, _ in page}
+        for whole, column in zip(answers, columns.values(), strict=True):
+            for answer in whole.topics:
+                start = first[answer.name]
+                for part in answer.partitions:
+                    if not part.error_code:
+                        column[start + part.partition_index] = part.offset
+
+
+def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
+    """What is asked of each leader, ASKED_AT_ONCE partitions at a time."""
+    waiting: dict[int, Page] = defaultdict(list)
+    counts: dict[int, int] = defaultdict(int)
+    for topic in topics:
+        by_leader: dict[int, list[int]] = defaultdict(list)
+        for index, leader in enumerate(topic.of(topics.leaders)):
+            by_leader[leader].append(index)
+        by_leader.pop(-1, None)
+        for leader, indexes in by_leader.items():
+            for at in range(0, len(indexes), ASKED_AT_ONCE):
+                part = tuple(indexes[at : at + ASKED_AT_ONCE])
+                if counts[leader] + len(part) > ASKED_AT_ONCE and waiting[leader]:
+                    yield leader, waiting.pop(leader)
+                    counts[leader] = 0
+                waiting[leader].append((topic, part))
+                counts[leader] += len(part)
+    yield from waiting.items()
+
+
+def request(page: Page, which: int) -> ListOffsetsRequest:
+    """The request for some partitions. Topics of one shape share their part of it."""
+    made = ListOffsetsRequest.Topic
+    parts: dict[tuple[int, ...], list[Any]] = {}
+    asked = []
+    for topic, indexes in page:
+        if indexes not in parts:
+            parts[indexes] = [
+                made.Partition(partition_index=index, timestamp=which) for index in indexes
+            ]
+        asked.append(made(name=topic.name, partitions=parts[indexes]))
+    return ListOffsetsRequest(replica_id=-1, topics=asked, timeout_ms=TIMEOUT_MS)
+
+
+def sum_up(memory: Memory, topics: Topics, found: Offsets) -> None:
+    """Count the records, and how fast topics have grown since the reading before."""
+    found.records = sum(records(topic, found) for topic in topics)
+    before: tuple[Topics, Offsets] | None = memory.get("offsets")
+    if before is not None and found.at - before[1].at < RATE_SECONDS_MIN:
+        found.rates = before[1].rates
+        return
+    if before is not None:
+        found.rates = rates(*before, topics, found)
+    memory["offsets"] = topics, found
+
+
+def records(topic: topic_columns.Topic, offsets: Offsets) -> int:
+    """How many offsets the partitions of a topic have between their first and their next one."""
+    starts, ends = topic.of(offsets.starts), topic.of(offsets.ends)
+    if UNKNOWN not in starts and UNKNOWN not in ends:
+        return sum(ends) - sum(starts)
+    return sum(end - start for start, end in zip(starts, ends, strict=True)
+               if UNKNOWN not in (start, end))
+
+
+def rates(
+    topics_before: Topics, before: Offsets, topics: Topics, now: Offsets
+) -> dict[str, float]:
+    """Records a second of each topic that has grown."""
+    found = {}
+    for topic in topics:
+        known = topics_before.by_name.get(topic.name)
+        if known is None:
+            continue
+        old, new = known.of(before.ends), topic.of(now.ends)
+        if old == new:
+            continue
+        grown = sum(max(end - start, 0) for start, end in zip(old, new, strict=False)
+                    if UNKNOWN not in (start, end))
+        if grown:
+            found[topic.name] = round(grown / (now.at - before.at), 2)
+    return found
+
+
+def disks_reader(
+    cluster: Cluster, topics: Topics, disks: Disks, broker: int
 ) -> Callable[[], None]:
-    """What reads the log directories of a broker into a picture: whole, and the sizes of the topics
-    that the user may see. Who may describe the cluster is told those of all topics."""
+    """What reads the log directories of a broker: whole, and the sizes of the topics that the user
+    may see. Who may describe the cluster is told those of all topics."""
 
     def read() -> None:
-        for found in partitions.log_dirs(cluster, broker.broker_id):
-            total = getattr(found, "total_bytes", -1)
-            usable = getattr(found, "usable_bytes", -1)
-            size = count = 0
-            for topic in found.topics:
-                for part in topic.partitions:
-                    size += part.partition_size
-                    count += 1
-                    if topic.name in shown:
-                        place = (topic.name, part.partition_index)
-                        picture.shown_bytes += part.partition_size
-                        picture.sizes[place] = max(picture.sizes.get(place, 0), part.partition_size)
-            error = f"error {found.error_code}" if found.error_code else None
-            picture.directories.append(Directory(
-                broker.broker_id, found.log_dir, error, total if total >= 0 else None,
-                usable if usable >= 0 else None, count, size,
-            ))
+        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        response = cluster.node(broker).call_in_parts(
+            DescribeLogDirsRequest(topics=None), "results", "topics")
+        for directory, there in response:
+            of_all = sums[id(directory)]
+            topic = topics.by_name.get(there.name)
+            for part in there.partitions:
+                size = part.partition_size
+                of_all[0] += 1
+                of_all[1] += size
+                if topic is not None and part.partition_index < topic.partitions:
+                    place = topic.first + part.partition_index
+                    disks.shown_bytes += size
+                    disks.sizes[place] = max(disks.sizes[place], size)
+        check(getattr(response.message, "error_code", 0))
+        disks.directories += [
+            described(broker, directory, *sums[id(directory)])
+            for directory in response.message.results
+        ]
 
     return read
 
 
-def rates(before: Picture | None, now: Picture) -> dict[str, float]:
-    """Records a second of each topic between two pictures."""
-    if before is None or now.at - before.at < RATE_SECONDS_MIN:
-        return before.rates if before is not None else {}
-    found: dict[str, float] = {}
-    for (topic, index), end in now.ends.items():
-        grown = end - before.ends.get((topic, index), end)
-        found[topic] = found.get(topic, 0.0) + max(grown, 0)
-    elapsed = now.at - before.at
-    return {topic: round(grown / elapsed, 2) for topic, grown in found.items()}
+def described(broker: int, found: Any, replicas: int, size: int) -> Directory:
+    """A log directory of a broker's answer."""
+    return Directory(
+        broker, found.log_dir, f"error {found.error_code}" if found.error_code else None,
+        found.total_bytes if found.total_bytes >= 0 else None,
+        found.usable_bytes if found.usable_bytes >= 0 else None, replicas, size,
+    )

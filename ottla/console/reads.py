@@ -33,27 +33,38 @@ Row = dict[str, Any]
 
 
 async def overview(asked: Asked) -> Row:
-    """The cluster on one page: brokers, totals, and what is unhealthy and why."""
-    taken = await asked.view(picture.take)
+    """The cluster on one page: brokers, totals, and what is unhealthy and why. In a stream, what
+    has not been read yet is null, and listed in `pending`."""
     notes: list[str] = []
-    groups: list[Row] = []
+    members, taken, reports, groups = await asyncio.gather(
+        asked.part(picture.members), asked.soon(picture.take),
+        asked.soon(cluster_pages.status_reports), known_groups(asked, notes),
+    )
+    found: Row = await asked.visitor.views.derived(
+        "overview", (members, taken, reports, groups or groups is None),
+        lambda: cluster_pages.overview(members, taken, reports, groups, notes))
+    return found
+
+
+async def known_groups(asked: Asked, notes: list[str]) -> list[Row] | None:
+    """The groups; None if they are still being read. None at all, and a note, if the user may not
+    see them."""
     try:
-        groups = await asked.view(group_pages.group_rows)
+        found: list[Row] | None = await asked.soon(group_pages.group_rows)
     except ClientError as refused:
         notes.append(f"groups: {refused}")
-    reports = await asked.view(cluster_pages.status_reports)
-    found: Row = asked.visitor.views.derived(
-        "overview", (taken, reports, groups or None),
-        lambda: cluster_pages.overview(taken, reports, groups, notes))
+        return []
     return found
 
 
 async def brokers(asked: Asked) -> Row:
     """The brokers: address, state, uptime, leaders, replicas, disk."""
-    taken = await asked.view(picture.take)
-    reports = await asked.view(cluster_pages.status_reports)
-    rows = asked.visitor.views.derived(
-        "brokers", (taken, reports), lambda: cluster_pages.broker_rows(taken, reports))
+    members, taken, reports = await asyncio.gather(
+        asked.part(picture.members), asked.soon(picture.take),
+        asked.soon(cluster_pages.status_reports))
+    rows = await asked.visitor.views.derived(
+        "brokers", (members, taken, reports),
+        lambda: cluster_pages.broker_rows(members, taken, reports or {}))
     return {"key": "broker", "rows": rows}
 
 
@@ -67,45 +78,38 @@ async def broker_config(asked: Asked) -> Row:
 
 async def log_directories(asked: Asked) -> Row:
     """The log directories of all brokers: size, replicas, free space."""
-    return {"key": "id", "rows": cluster_pages.directory_rows(await asked.view(picture.take))}
+    taken = await asked.view(picture.take)
+    return {"key": "id", "rows": cluster_pages.directory_rows(taken.disks)}
 
 
 async def topics(asked: Asked) -> Row:
-    """The topics: partitions, size, records, rate, and the slowest group with its lag."""
-    taken = await asked.view(picture.take)
-    views, known = asked.visitor.views, None
-    try:
-        known = await asked.view(group_pages.group_rows)
-    except ClientError:
-        pass                                # the list is shown without groups
-    rows = views.derived("topics", (taken, known), lambda: cluster_pages.topic_rows(
-        taken, slowest(asked, known)))
-    return {"key": "topic", "rows": rows}
+    """The topics: partitions, size, records, rate, and the slowest group with its lag. In a stream,
+    fields that have not been read yet are null, and listed in `pending`."""
+    taken, lags = await asyncio.gather(asked.part(picture.take), slowest(asked))
+    rows = await asked.visitor.views.derived(
+        "topics", (taken, lags), lambda: cluster_pages.topic_rows(taken, lags))
+    return {"key": "topic", "pending": cluster_pages.pending_of(taken, lags), "rows": rows}
 
 
-def slowest(asked: Asked, known: list[Row] | None) -> dict[str, tuple[str, int]]:
-    """The slowest group of each topic, as of the reading that `known` has the groups of; None if
-    the user may not see groups."""
+async def slowest(asked: Asked) -> cluster_pages.Lags | None:
+    """The slowest group of each topic; none if the user may not see groups, None if they are still
+    being read."""
+    known = await known_groups(asked, [])
     if known is None:
-        return {}
+        return None
     views = asked.visitor.views
-    found: dict[str, tuple[str, int]] = views.derived(
-        "slowest", (known,), lambda: group_pages.slowest(views.memory))
+    found: cluster_pages.Lags = await views.derived(
+        "slowest", (known or None,), lambda: group_pages.slowest(views.memory) if known else {})
     return found
 
 
 async def topic(asked: Asked) -> Row:
     """A topic: its partitions with leader, replicas, offsets and size, and its groups."""
     name = asked.path("topic")
-    taken = await asked.view(picture.take)
-    groups: list[Row] = []
-    known = None
-    try:
-        known = await asked.view(group_pages.group_rows)
-        groups = group_pages.groups_of_topic(asked.visitor.views.memory, known, name)
-    except ClientError:
-        pass
-    found = cluster_pages.topic_page(taken, name, groups, slowest(asked, known))
+    taken, known, lags = await asyncio.gather(
+        asked.part(picture.take), known_groups(asked, []), slowest(asked))
+    groups = group_pages.groups_of_topic(asked.visitor.views.memory, known or [], name)
+    found = cluster_pages.topic_page(taken, name, groups, lags)
     if found is None:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
     return {"key": "partition", **found}
@@ -126,7 +130,7 @@ async def topic_producers(asked: Asked) -> Row:
 async def topic_why(asked: Asked) -> Row:
     """What the leaders of a topic say: who is not in sync, since when, and what has happened."""
     name = asked.path("topic")
-    if name not in {one.name for one in (await asked.view(picture.take)).topics}:
+    if name not in (await asked.part(picture.take)).topics.by_name:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
     found: Row = await asked.view(group_pages.why, "topics", name)
     return found
@@ -144,7 +148,7 @@ async def group(asked: Asked) -> Row:
 
 async def clean_up(asked: Asked) -> Row:
     """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
-    await asked.view(picture.take)
+    await asked.part(picture.take)
     return {"key": "id", **await asked.view(group_pages.clean_up)}
 
 
@@ -214,24 +218,30 @@ async def tokens(asked: Asked) -> Row:
 async def history(asked: Asked) -> Row:
     """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
     kind, name = asked.query("kind") or "total", asked.query("name") or ""
-    topics = {one.name for one in (await asked.view(picture.take)).topics}
-    known = topics if kind == "topic" else {""}
-    if kind == "group":
-        known = {one["group"] for one in await asked.view(group_pages.group_rows)}
-    if name not in known:
+    if not await exists(asked, kind, name):
         raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
     measure = asked.query("measure") or "lag"
     seconds = asked.number("seconds", 3600, 7 * 86400)
-    watched, sessions = asked.service.history, asked.service.sessions
-    recorder = asked.visitor
-    if sessions.recorder is not None:
-        whole = {one.name for one in (await sessions.recorder.views.get(picture.take)).topics}
-        recorder = sessions.recorder if whole <= topics else asked.visitor
-    series = series_of(kind, recorder)
+    watched, recorder = asked.service.history, asked.service.sessions.recorder
+    if recorder is not None and recorder is not asked.visitor:
+        whole = await recorder.views.part(picture.take)
+        mine = await asked.part(picture.take)
+        if not whole.topics.by_name.keys() <= mine.topics.by_name.keys():
+            recorder = None
+    series = series_of(kind, recorder or asked.visitor)
     return {
         "kind": kind, "name": name, "measure": measure,
         "points": await asyncio.to_thread(watched.points, series, name, measure, seconds),
     }
+
+
+async def exists(asked: Asked, kind: str, name: str) -> bool:
+    """Whether there is such a topic or group that the user may see."""
+    if kind == "topic":
+        return name in (await asked.part(picture.take)).topics.by_name
+    if kind == "group":
+        return name in {one["group"] for one in await asked.view(group_pages.group_rows)}
+    return not name
 
 
 def wanted_of(asked: Asked) -> Wanted:

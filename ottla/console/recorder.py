@@ -11,10 +11,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
-from ottla.console import cluster_pages, group_pages, picture
+from ottla.console import group_pages, picture
 from ottla.console.history import LEVELS, Sample
 
 if TYPE_CHECKING:
@@ -66,35 +67,40 @@ async def record_view(history: History, visitor: Visitor) -> None:
         groups = await visitor.views.get(group_pages.group_rows)
     except ClientError:
         pass                                # a user who may not see groups
-    topics = cluster_pages.topic_rows(taken, {})
-    history.begin(taken.cluster_id or "")
-    samples = [
-        one._replace(kind=series_of(one.kind, visitor)) for one in samples_of(taken, topics, groups)
-    ]
-    await asyncio.to_thread(history.write, samples)
+    await asyncio.to_thread(write, history, visitor, taken, groups)
 
 
-def samples_of(
-    taken: picture.Picture, topics: list[dict[str, Any]], groups: list[dict[str, Any]]
-) -> Iterator[Sample]:
-    """The values of one moment."""
-    ends: dict[str, int] = {}
-    for (topic, _), end in taken.ends.items():
-        ends[topic] = ends.get(topic, 0) + end
-    yield Sample("total", "", "offset", sum(ends.values()))
-    if taken.rates:
-        yield Sample("total", "", "records_per_second", sum(taken.rates.values()))
+def write(
+    history: History, visitor: Visitor, taken: picture.Picture, groups: list[dict[str, Any]]
+) -> None:
+    """Write the values of one moment."""
+    history.begin(taken.members.cluster_id or "")
+    history.write([
+        one._replace(kind=series_of(one.kind, visitor)) for one in samples_of(taken, groups)
+    ])
+
+
+def samples_of(taken: picture.Picture, groups: list[dict[str, Any]]) -> Iterator[Sample]:
+    """The values of one moment, of a picture that is whole."""
+    offsets, disks = taken.offsets, taken.disks
+    assert offsets is not None and disks is not None
+    rates = offsets.rates
+    yield Sample("total", "", "offset", sum(topic.total(offsets.ends) for topic in taken.topics))
+    if rates is not None:
+        yield Sample("total", "", "records_per_second", sum(rates.values()))
     yield Sample("total", "", "lag", sum(one["lag"] or 0 for one in groups))
-    if taken.directories:
-        yield Sample("total", "", "bytes", sum(taken.sizes.values()))
-    busiest = sorted(
-        topics, key=lambda row: (row["records_per_second"], row["records"]), reverse=True)
-    for row in busiest[:EACH_MAX]:
-        yield Sample("topic", row["topic"], "offset", ends.get(row["topic"], 0))
-        if taken.rates:
-            yield Sample("topic", row["topic"], "records_per_second", row["records_per_second"])
-        if row["bytes"] is not None:
-            yield Sample("topic", row["topic"], "bytes", row["bytes"])
+    if disks.directories:
+        yield Sample(
+            "total", "", "bytes", sum(topic.total(disks.sizes) for topic in taken.topics))
+    busiest = nlargest(EACH_MAX, taken.topics, key=lambda topic: (
+        rates.get(topic.name, 0.0) if rates is not None else 0.0, picture.records(topic, offsets)))
+    for topic in busiest:
+        yield Sample("topic", topic.name, "offset", topic.total(offsets.ends))
+        if rates is not None:
+            rate = rates.get(topic.name, 0.0)
+            yield Sample("topic", topic.name, "records_per_second", rate)
+        if disks.directories:
+            yield Sample("topic", topic.name, "bytes", topic.total(disks.sizes))
     for row in sorted(groups, key=lambda one: one["lag"] or 0, reverse=True)[:EACH_MAX]:
         for measure in GROUP_MEASURES:
             if row[measure] is not None:

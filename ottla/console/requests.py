@@ -35,10 +35,14 @@ class BadRequest(ClientError):
 
 
 class Asked:
-    """One request for the API."""
+    """One request for the API. One that does not wait, a page's, is answered with what is known
+    already; it asks again."""
 
-    def __init__(self, request: Request, service: Service, visitor: Visitor) -> None:
+    def __init__(
+        self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True
+    ) -> None:
         self.request, self.service, self.visitor = request, service, visitor
+        self.waits = waits
         self._body: Any = None
 
     def path(self, name: str) -> str:
@@ -66,6 +70,18 @@ class Asked:
     async def view(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
         """A view of this user, which may be seconds old."""
         return await self.visitor.views.get(read, *arguments)
+
+    async def soon(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
+        """The same for a request that waits; else what is known of it, None if nothing is."""
+        if self.waits:
+            return await self.visitor.views.get(read, *arguments)
+        return await self.visitor.views.soon(read, *arguments)
+
+    async def part(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
+        """The same for a request that waits; else a part of it at least."""
+        if self.waits:
+            return await self.visitor.views.get(read, *arguments)
+        return await self.visitor.views.part(read, *arguments)
 
     async def body(self) -> dict[str, Any]:
         """The JSON object that was sent. Raises BadRequest."""

@@ -6,8 +6,8 @@ pages share; what has changed is sent, of lists only the rows that have.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 import threading
 import time
 from collections import deque
@@ -17,9 +17,11 @@ from typing import Any
 from starlette.responses import StreamingResponse
 
 from ottla.client.errors import ClientError
+from ottla.console.documents import bytes_of, is_long
 from ottla.console.reads import prepared, wanted_of
 from ottla.console.requests import Asked, BadRequest, answer_of
 from ottla.console.search import Reader, Wanted, row_of
+from ottla.console.views import SOON_SECONDS
 
 EVERY_SECONDS = 2.0
 QUIET_SECONDS = 15.0
@@ -57,7 +59,12 @@ def opened(asked: Asked, events: AsyncIterator[bytes]) -> StreamingResponse:
 
 def event(name: str, value: Any) -> bytes:
     """One event."""
-    return f"event: {name}\ndata: {json.dumps(value)}\n\n".encode()
+    return framed(name, bytes_of(value))
+
+
+def framed(name: str, data: bytes) -> bytes:
+    """An event with this data."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def live(asked: Asked, answer: Answer) -> StreamingResponse:
@@ -69,26 +76,64 @@ def live(asked: Asked, answer: Answer) -> StreamingResponse:
 
 
 async def changes(asked: Asked, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
-    """Events until the browser goes, or its session ends."""
+    """Events until the browser goes, or its session ends. No path waits for another one."""
     before: dict[str, Any] = {}
     said = time.monotonic()
     service = asked.service
-    while not service.stopping and service.still_open(asked):
-        for path in paths:
-            try:
-                value = await answer(path, asked)
-            except ClientError as failed:
-                value = answer_of(failed)[1]
-            if value == before.get(path):
-                continue
-            said = time.monotonic()
-            yield event("change", {"path": path, **difference(before.get(path), value)})
-            before[path] = value
-        if time.monotonic() - said > QUIET_SECONDS:
-            said = time.monotonic()
-            yield b": still here\n\n"
-        await service.wait(EVERY_SECONDS)
-    yield event("end", {})
+    due = dict.fromkeys(paths, 0.0)
+    reading: dict[str, asyncio.Task[Any]] = {}
+    stopping = asyncio.create_task(service.stop.wait())
+    try:
+        while not service.stopping and service.still_open(asked):
+            now = time.monotonic()
+            for path in due:
+                if path not in reading and due[path] <= now:
+                    reading[path] = asyncio.create_task(value_of(path, asked, answer))
+                    due[path] = now + EVERY_SECONDS
+            left = min((at for path, at in due.items() if path not in reading),
+                       default=now + EVERY_SECONDS) - now
+            await asyncio.wait({*reading.values(), stopping}, timeout=left,
+                               return_when=asyncio.FIRST_COMPLETED)
+            for path in [path for path, task in reading.items() if task.done()]:
+                value = reading.pop(path).result()
+                if pending(value):
+                    due[path] = now + SOON_SECONDS
+                if value != before.get(path):
+                    said = time.monotonic()
+                    yield await change(path, before.get(path), value)
+                    before[path] = value
+            if time.monotonic() - said > QUIET_SECONDS:
+                said = time.monotonic()
+                yield b": still here\n\n"
+        yield event("end", {})
+    finally:
+        for task in (stopping, *reading.values()):
+            task.cancel()
+
+
+async def value_of(path: str, asked: Asked, answer: Answer) -> Any:
+    """The value of a path; of one that is refused, the error."""
+    try:
+        return await answer(path, asked)
+    except ClientError as failed:
+        return answer_of(failed)[1]
+
+
+def pending(value: Any) -> bool:
+    """Whether a part of a value is still being read."""
+    return isinstance(value, dict) and bool(value.get("pending"))
+
+
+async def change(path: str, old: Any, new: Any) -> bytes:
+    """The event that says what has changed."""
+    if is_long(new):
+        return await asyncio.to_thread(change_of, path, old, new)
+    return change_of(path, old, new)
+
+
+def change_of(path: str, old: Any, new: Any) -> bytes:
+    """The same, made at once."""
+    return framed("change", bytes_of({"path": path, **difference(old, new)}))
 
 
 def difference(old: Any, new: Any) -> dict[str, Any]:

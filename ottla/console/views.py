@@ -2,6 +2,9 @@
 
 A view is read again no sooner than twenty times as long as reading it took: a large cluster is
 asked less often, and the console never takes more than a twentieth of a core for it.
+
+What reads a view may be a generator: each value that it yields has more, the last one is whole.
+Pages that do not wait show what there is.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import operator
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 AGE_SECONDS_MIN = 1.5
 COST_FACTOR = 20
 KEPT_MAX = 200
+SOON_SECONDS = 0.3
+"""How long a page that does not wait for a view waits for it."""
 Read = Callable[..., Any]
+Key = tuple[Read, tuple[Hashable, ...]]
 
 
 class Kept:
@@ -30,14 +36,31 @@ class Kept:
         self.value, self.until = value, until
 
 
+class Reading:
+    """A view that is being read, and what there is of it."""
+
+    task: asyncio.Task[Any]
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.part: Any = None
+        self.begun = asyncio.Event()
+        """Whether there is a part of it, or it has ended."""
+
+    def add(self, part: Any) -> None:
+        """There is more of it. Called by the thread that reads."""
+        self.part = part
+        self.loop.call_soon_threadsafe(self.begun.set)
+
+
 class Views:
     """The views of one user."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
-        self.kept: OrderedDict[Hashable, Kept] = OrderedDict()
-        self.reading: dict[Hashable, asyncio.Task[Any]] = {}
-        self.made: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self.kept: OrderedDict[Key, Kept] = OrderedDict()
+        self.reading: dict[Key, Reading] = {}
+        self.made: dict[str, tuple[tuple[Any, ...], asyncio.Future[Any]]] = {}
         self.changes = 0
         self.memory: dict[Hashable, Any] = {}
         """What reading a view leaves for the next time, such as offsets for rates."""
@@ -45,17 +68,51 @@ class Views:
     async def get(self, read: Read, *arguments: Hashable) -> Any:
         """The value of `read(cluster, memory, *arguments)`, which may be seconds old."""
         key = (read, arguments)
-        kept = self.kept.get(key)
-        if kept is not None and time.monotonic() < kept.until:
-            self.kept.move_to_end(key)
+        kept = self._fresh(key)
+        if kept is not None:
             return kept.value
-        if key not in self.reading:
-            task = asyncio.create_task(self._read(key, read, arguments))
-            self.reading[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
-        return await asyncio.shield(self.reading[key])
+        return await asyncio.shield(self._started(key).task)
 
-    async def _read(self, key: Hashable, read: Read, arguments: tuple[Hashable, ...]) -> Any:
+    async def soon(self, read: Read, *arguments: Hashable, seconds: float = SOON_SECONDS) -> Any:
+        """As `get`, but if that takes longer, the value before; if there is none, as much of the
+        first one as there is, or None."""
+        key = (read, arguments)
+        kept = self._fresh(key)
+        if kept is not None:
+            return kept.value
+        reading = self._started(key)
+        await asyncio.wait({reading.task}, timeout=seconds)
+        if reading.task.done():
+            return await reading.task
+        known = self.kept.get(key)
+        return reading.part if known is None else known.value
+
+    async def part(self, read: Read, *arguments: Hashable, seconds: float = SOON_SECONDS) -> Any:
+        """As `soon`, but it waits until there is something."""
+        found = await self.soon(read, *arguments, seconds=seconds)
+        if found is not None:
+            return found
+        reading = self._started((read, arguments))
+        await reading.begun.wait()
+        return reading.part if reading.part is not None else await asyncio.shield(reading.task)
+
+    def _fresh(self, key: Key) -> Kept | None:
+        kept = self.kept.get(key)
+        if kept is None or time.monotonic() >= kept.until:
+            return None
+        self.kept.move_to_end(key)
+        return kept
+
+    def _started(self, key: Key) -> Reading:
+        """The reading of a view; it is begun if nobody has."""
+        if key not in self.reading:
+            reading = self.reading[key] = Reading()
+            reading.task = asyncio.create_task(self._read(key, reading))
+            reading.task.add_done_callback(lambda done: self._ended(key, reading))
+        return self.reading[key]
+
+    async def _read(self, key: Key, reading: Reading) -> Any:
+        read, arguments = key
         taken = 0.0
         changes = self.changes
 
@@ -63,35 +120,51 @@ class Views:
             nonlocal taken
             begun = time.monotonic()
             value = read(cluster, self.memory, *arguments)
+            if isinstance(value, Generator):
+                for part in value:
+                    reading.add(part)
+                value = reading.part
             taken = time.monotonic() - begun
             return value
 
         value = await self.connections.run(timed)
         until = time.monotonic() + max(AGE_SECONDS_MIN, COST_FACTOR * taken)
-        if changes != self.changes:
-            return value                    # it may be from before the change
-        self.kept[key] = Kept(value, until)
+        if changes == self.changes:         # else it may be from before the change
+            self._keep(key, Kept(value, until))
+        return value
+
+    def _keep(self, key: Key, kept: Kept) -> None:
+        """Replace the value before, and let go what was made of it."""
+        before = self.kept.get(key)
+        if before is not None:
+            self.made = {
+                name: one for name, one in self.made.items()
+                if not any(source is before.value for source in one[0])
+            }
+        self.kept[key] = kept
         self.kept.move_to_end(key)
         while len(self.kept) > KEPT_MAX:
             self.kept.popitem(last=False)
-        return value
 
-    def _ended(self, key: Hashable, done: asyncio.Task[Any]) -> None:
-        if self.reading.get(key) is done:
+    def _ended(self, key: Key, reading: Reading) -> None:
+        reading.begun.set()
+        if self.reading.get(key) is reading:
             del self.reading[key]
-        if not done.cancelled():
-            done.exception()
+        if not reading.task.cancelled():
+            reading.task.exception()
 
-    def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    async def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What is made of some views: the same object until one of them is another one, so that
-        many streams compare and make it once."""
+        many streams compare and make it once. A thread makes it."""
         known = self.made.get(name)
         if known is None or not all(map(operator.is_, known[0], sources)):
-            known = self.made[name] = (sources, make())
-        return known[1]
+            making = asyncio.ensure_future(asyncio.to_thread(make))
+            known = self.made[name] = (sources, making)
+        return await asyncio.shield(known[1])
 
     def forget(self) -> None:
         """Read everything anew: the user has changed something."""
         self.changes += 1
-        self.kept.clear()
+        for kept in self.kept.values():
+            kept.until = 0.0
         self.reading.clear()

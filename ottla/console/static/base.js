@@ -1,11 +1,11 @@
 // What every page uses: elements, the address, the server, formats.
-import { h, Fragment, render } from "./vendor/preact.mjs";
+import { h, Component, Fragment, render } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.mjs";
 import { signal, computed, effect, batch } from "./vendor/signals.mjs";
 import { useEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
 
 export const html = htm.bind(h);
-export { Fragment, batch, computed, effect, h, render, signal, useEffect, useMemo, useRef, useState };
+export { Component, Fragment, batch, computed, effect, h, render, signal, useEffect, useMemo, useRef, useState };
 
 // -- The address bar holds all state: the path is the page, the query how it is shown. --
 const read = () => ({ path: location.pathname, query: new URLSearchParams(location.search) });

@@ -16,6 +16,9 @@ const BROKERS = [
   { key: "version", label: "Version", width: "80px" },
 ];
 
+const LABELS = {
+  topics: "Topics", partitions: "Partitions", records: "Records", bytes: "Size", records_per_second: "Records/s", groups: "Groups", lag: "Lag",
+};
 const target = (what) => {
   const [kind, ...rest] = what.split("/");
   return `/${kind}s/${part(rest.join("/"))}`;
@@ -24,18 +27,21 @@ const target = (what) => {
 export function Overview() {
   const found = useLive("/overview");
   const all = found?.error ? {} : found ?? {};
+  const waits = (key) => !found || found.pending?.includes(key);
+  const told = (key, show, title) => [LABELS[key], waits(key) ? "…" : show(all[key]), waits(key) ? "still being read" : title?.(all[key])];
   return html`<${Page} title="Overview" above=${null} actions=${html`<${Range} />`}>
     <${Problem} of=${found} />
     <${Tiles} values=${[
       ["Brokers", all.brokers ? `${all.brokers.filter((one) => one.state === "up").length} of ${all.brokers.length}` : "–"],
-      ["Topics", count(all.topics), `and ${all.internal_topics} internal ones`], ["Partitions", short(all.partitions)],
-      ["Records", short(all.records), count(all.records)], ["Size", bytes(all.bytes), "one replica of each partition"],
-      ["Records/s", short(all.records_per_second)], ["Groups", count(all.groups)], ["Lag", short(all.lag), count(all.lag)],
+      told("topics", count, () => `and ${all.internal_topics} internal ones`), told("partitions", short),
+      told("records", short, count), told("bytes", bytes, () => "one replica of each partition"),
+      told("records_per_second", short), told("groups", count), told("lag", short, count),
     ]} />
     <h2>What needs attention</h2>
-    ${all.problems?.length ? html`<ul class="problems">${all.problems.map((one) => html`<li key=${one.id}>
-      <span class=${`state ${one.severity === "critical" ? "bad" : "warn"}`}>${one.severity}</span> ${visible(one.why)} <a href=${target(one.what)}>show</a></li>`)}</ul>`
-      : html`<p class="soft">${found ? "Nothing: all partitions have a leader and all their replicas in sync." : "Loading …"}</p>`}
+    ${all.problems?.length > 0 && html`<ul class="problems">${all.problems.map((one) => html`<li key=${one.id}>
+      <span class=${`state ${one.severity === "critical" ? "bad" : "warn"}`}>${one.severity}</span> ${visible(one.why)} <a href=${target(one.what)}>show</a></li>`)}</ul>`}
+    ${waits("problems") ? html`<p class="soft">Loading …</p>`
+      : all.problems?.length === 0 && html`<p class="soft">Nothing: all partitions have a leader and all their replicas in sync.</p>`}
     ${(all.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
     <h2>Traffic</h2>
     <div class="graphs">

@@ -1,9 +1,9 @@
 // Components that pages share: a table of any length, graphs, dialogs, tiles.
-import { html, useEffect, useMemo, useRef, useState, address, ask, go, param, setParams, session, signal, toast, useLive,
+import { Component, html, useEffect, useMemo, useRef, useState, address, ask, go, param, setParams, session, signal, toast, useLive,
   refresh, visible, Failed } from "./base.js";
 import uPlot from "./vendor/uplot.mjs";
 
-const ROW = 28, EXTRA = 12;
+const ROW = 28, EXTRA = 8;
 
 // Columns: { key, label, width, number, show(row), title(row), href(row), sort }. Sorting and the search are in the address.
 export function Table({ rows, columns, id, label, open, search = true, chosen, sort: usual, tools, name = "" }) {
@@ -46,10 +46,8 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
         <thead><tr>${columns.map((column) => html`<${Head} column=${column} sort=${sort} name=${name} />`)}</tr></thead>
         <tbody>
           ${first > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${first * ROW}px` }}></td></tr>`}
-          ${shown.slice(first, last).map((row, place) => html`
-            <tr key=${row[id]} class=${`row${chosen === row[id] || cursor === first + place ? " chosen" : ""}`}
-              aria-rowindex=${first + place + 1} onClick=${open ? (event) => { if (!event.target.closest("a,button")) open(row); } : undefined}>
-              ${columns.map((column) => html`<${Cell} row=${row} column=${column} />`)}</tr>`)}
+          ${shown.slice(first, last).map((row, place) => html`<${Row} key=${row[id]} row=${row} columns=${columns} open=${open}
+            index=${first + place + 1} chosen=${chosen === row[id] || cursor === first + place} />`)}
           ${last < shown.length && html`<tr class="space" aria-hidden="true">
             <td colspan=${columns.length} style=${{ height: `${(shown.length - last) * ROW}px` }}></td></tr>`}
           ${!shown.length && html`<tr><td colspan=${columns.length} class="soft">${rows ? (q ? "Nothing fits the search." : "Nothing here.") : "Loading …"}</td></tr>`}
@@ -63,6 +61,19 @@ function Head({ column, sort, name }) {
   if (column.sort === false) return html`<th scope="col" class=${column.number ? "number" : ""}><span>${column.label}</span></th>`;
   return html`<th scope="col" class=${column.number ? "number" : ""} aria-sort=${down ? "descending" : up ? "ascending" : "none"}>
     <button onClick=${() => setParams({ [name + "sort"]: next })}>${column.label}${down ? " ↓" : up ? " ↑" : ""}</button></th>`;
+}
+
+// Scrolling makes the list anew for every frame: a row that stays as it is costs nothing.
+class Row extends Component {
+  shouldComponentUpdate(next, state) {
+    return state !== this.state || Object.keys(next).some((name) => next[name] !== this.props[name]);
+  }
+
+  render({ row, columns, open, index, chosen }) {
+    return html`<tr class=${chosen ? "row chosen" : "row"} aria-rowindex=${index}
+      onClick=${open ? (event) => { if (!event.target.closest("a,button")) open(row); } : undefined}>
+      ${columns.map((column) => html`<${Cell} row=${row} column=${column} />`)}</tr>`;
+  }
 }
 
 function Cell({ row, column }) {
@@ -114,6 +125,11 @@ export const Page = ({ title, children, actions, above }) => {
 };
 
 export const Problem = ({ of }) => (of?.error ? html`<p class="note" role="status">${visible(of.message)}</p>` : null);
+
+// What a page shows as "–" because it is still being read.
+const FIELDS = { records: "records", records_per_second: "rates", bytes: "sizes", lag: "lag" };
+export const Reading = ({ of }) => (of?.pending?.length
+  ? html`<p class="soft" role="status">Still being read: ${of.pending.map((one) => FIELDS[one]).join(", ")}.</p>` : null);
 
 // -- Graphs of the history. --
 const RANGES = [["15 min", "900"], ["1 h", "3600"], ["6 h", "21600"], ["1 d", "86400"], ["1 w", "604800"]];

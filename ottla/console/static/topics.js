@@ -1,6 +1,6 @@
 // Topics, and one topic with its partitions, settings, groups, producers.
 import { html, bytes, count, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
-import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
+import { Act, Export, Graph, Page, Problem, Range, Reading, State, Table, Tabs, Tiles } from "./parts.js";
 import { TopicClients } from "./access.js";
 import { Settings } from "./cluster.js";
 import { Events, Now } from "./groups.js";
@@ -31,7 +31,7 @@ export function Topics() {
       const made = await ask("/topics", "POST", { topic: values.topic, partitions: Number(values.partitions || -1), replication_factor: Number(values.replicas || -1), configs });
       return `Topic ${made.topic} is created.`;
     }} />`;
-  return html`<${Page} title="Topics" actions=${create}><${Problem} of=${found} />
+  return html`<${Page} title="Topics" actions=${create}><${Problem} of=${found} /><${Reading} of=${found} />
     <${Table} rows=${rows} columns=${TOPICS} id="topic" label="Topics" open=${(row) => go(`/topics/${part(row.topic)}`)} tools=${html`
       <label><input type="checkbox" checked=${internal} onChange=${(event) => setParams({ internal: event.target.checked ? "1" : "" })} /> internal</label>
       <${Export} rows=${rows} name="topics" />`} /><//>`;
@@ -64,7 +64,7 @@ export function Topic({ name, tab }) {
   const found = useLive(base);
   const one = found?.error ? null : found;
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} one=${one} base=${base} />`}>
-    <${Problem} of=${found} />
+    <${Problem} of=${found} /><${Reading} of=${one} />
     <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Clients", `${base}/clients`], ["Producers", `${base}/producers`], ["Events", `${base}/events`]]} />
     ${one?.problems?.map((each) => html`<p class="note">${each.why}</p>`)}
     ${tab === "" && html`<${Partitions} name=${name} one=${one} />`}

@@ -1,0 +1,126 @@
+"""All topics of a cluster with their partitions, in columns: a hundred thousand partitions as
+objects would be most of the console's memory, and of its time.
+
+A partition is a place in the columns; a topic knows which places are its own. Figures of partitions
+that come later, such as offsets, are columns of the same length.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.tools.admin import topics
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+UNKNOWN = -1
+"""A figure of a partition that did not answer. None that are shown are negative."""
+Brokers = tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    """A topic: `first` is the place of its partition 0, `partitions` their number."""
+
+    name: str
+    id: bytes
+    internal: bool
+    first: int
+    partitions: int
+    leaderless: int
+    out_of_sync: int
+
+    @property
+    def places(self) -> range:
+        """The places of its partitions, in their order."""
+        return range(self.first, self.first + self.partitions)
+
+    def of(self, column: array[int]) -> array[int]:
+        """Its partitions' part of a column."""
+        return column[self.first : self.first + self.partitions]
+
+    def total(self, column: array[int]) -> int:
+        """The sum of the figures that are known."""
+        found = self.of(column)
+        unknown = found.count(UNKNOWN)
+        return sum(found) - unknown * UNKNOWN
+
+
+class Topics:
+    """The topics by name, and the columns of their partitions."""
+
+    def __init__(self, described: Iterable[Any]) -> None:
+        self.leaders = array("i")
+        self.epochs = array("i")
+        self.replicas: list[Brokers] = []
+        self.isr: list[Brokers] = []
+        self.offline: dict[int, Brokers] = {}
+        # Few sets of brokers have replicas: each is kept once.
+        self._same: dict[Brokers, Brokers] = {}
+        found = [self._add(topic) for topic in described]
+        found.sort(key=attrgetter("name"))
+        self.by_name = {topic.name: topic for topic in found}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are, which is the length of each column."""
+        return len(self.leaders)
+
+    def column(self) -> array[int]:
+        """A column without figures yet."""
+        return array("q", [UNKNOWN]) * self.partitions
+
+    def led(self) -> Counter[int]:
+        """How many partitions each broker leads."""
+        return Counter(self.leaders)
+
+    def held(self) -> Counter[int]:
+        """How many replicas each broker has."""
+        found: Counter[int] = Counter()
+        for brokers, count in Counter(self.replicas).items():
+            found.update(dict.fromkeys(brokers, count))
+        return found
+
+    def _add(self, topic: Any) -> Topic:
+        first = self.partitions
+        leaderless = behind = 0
+        for part in sorted(topic.partitions, key=attrgetter("partition_index")):
+            self._fill(first + part.partition_index)
+            replicas, isr = self._kept(part.replica_nodes), self._kept(part.isr_nodes)
+            self.leaders.append(part.leader_id)
+            self.epochs.append(part.leader_epoch)
+            self.replicas.append(replicas)
+            self.isr.append(isr)
+            if part.offline_replicas:
+                self.offline[self.partitions - 1] = self._kept(part.offline_replicas)
+            leaderless += part.leader_id < 0
+            behind += len(isr) < len(replicas)
+        return Topic(topic.name or "", topic.topic_id, topic.is_internal, first,
+                     self.partitions - first, leaderless, behind)
+
+    def _fill(self, place: int) -> None:
+        """Partitions that the answer leaves out have no leader and no replicas."""
+        for _ in range(place - self.partitions):
+            self.leaders.append(-1)
+            self.epochs.append(-1)
+            self.replicas.append(())
+            self.isr.append(())
+
+    def _kept(self, brokers: list[int]) -> Brokers:
+        found = tuple(brokers)
+        return self._same.setdefault(found, found)
+
+
+def read(cluster: Cluster) -> Topics:
+    """All topics that the user may see. Raises ClientError."""
+    return Topics(topics.each(cluster))

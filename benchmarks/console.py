@@ -3,9 +3,13 @@
     python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100] [--search-gib 10]
 
 One broker, topics of ten partitions, groups whose members heartbeat. Of `ottla console`: how soon
-it is ready, its memory, how long the overview and the list of topics take, what an open page costs;
-in Chromium, how long the list takes to be shown once its data are there, and the frames while it is
-scrolled. Then a search through a topic with one client that writes small records beside it.
+it is ready, its memory, what an open page costs, how long the overview and the list of topics take:
+a page's stream that is opened as soon as the console is ready (its first event has the brokers, a
+later one what is unhealthy, the last one all sums), and a request that waits for everything. In
+Chromium: how soon after the console's start the overview is painted, how long the list of topics
+takes to be shown once its data are there, and the frames while it is scrolled. Meanwhile somebody
+asks again and again for what needs no cluster: how long that takes is how long the console's loop
+stands still. Then a search through a topic with one client that writes small records beside it.
 """
 
 from __future__ import annotations
@@ -39,6 +43,15 @@ from ottla.wire.records import Record, build_batch
 PARTITIONS = 10
 AT_ONCE = 200
 STARTS = 5
+COLD = 3
+"""Consoles that are started to be asked for the overview at once."""
+BEAT_SECONDS = 0.02
+PUBLISHED = (
+    ("AKHQ", "ready after 34 s, lags with 256 MB (issue 580); 50 to 65 s for the list of 1,000 to "
+     "1,500 topics (55, 156)"),
+    ("kafbat", "42,000 partitions: 1.4.2 and 1.5.0 could not be used (issue 1776); hundreds of MB"),
+)
+"""What users of others have reported. Neither has figures of CPU for each viewer."""
 PATHS = "path=/overview&path=/history%3Fmeasure%3Dlag&path=/topics"
 HEARTBEATS_AT_ONCE = 500
 ASKED = 400
@@ -178,18 +191,75 @@ def cost_of_viewers(pid: int, port: int, viewers: int, seconds: float) -> float:
     return used
 
 
-def in_browser(port: int) -> dict[str, list[float]]:
-    """How long the list of topics takes from its data to the screen, and the frames of scrolling:
+def first_overview(port: int) -> dict[str, float]:
+    """When the stream of an overview has the brokers, what is unhealthy in the topics, and all
+    sums; and the longest time for which the console's loop stood still meanwhile."""
+    stop, beats = threading.Event(), [0.0]
+    beating = threading.Thread(target=beat, args=(port, stop, beats), daemon=True)
+    beating.start()
+    connection = http.client.HTTPConnection("localhost", port, timeout=300)
+    began = time.perf_counter()
+    connection.request("GET", "/api/v1/stream?path=/overview")
+    answer = connection.getresponse()
+    found: dict[str, float] = {}
+    while "all sums" not in found:
+        line = answer.readline()
+        assert line, "the stream has ended"
+        if not line.startswith(b"data: "):
+            continue
+        value, now = json.loads(line[6:])["value"], time.perf_counter() - began
+        found.setdefault("brokers", now)
+        if value.get("topics") is not None:
+            found.setdefault("topics and health", now)
+        if not value["pending"]:
+            found["all sums"] = now
+    connection.close()
+    stop.set()
+    beating.join()
+    return found | {"loop stood still": max(beats)}
+
+
+def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
+    """Ask for what needs no cluster again and again; how long each answer takes."""
+    connection = http.client.HTTPConnection("localhost", port, timeout=300)
+    while not stop.wait(BEAT_SECONDS):
+        began = time.perf_counter()
+        connection.request("GET", "/api/v1/session")
+        connection.getresponse().read()
+        beats.append(time.perf_counter() - began)
+    connection.close()
+
+
+def painted(playwright: Any, words: list[str], port: int) -> float:
+    """How long after its start a console's overview is on the screen, with its brokers."""
+    browser = playwright.chromium.launch(
+        executable_path=program("chromium"), args=["--no-sandbox"])
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    with process(*words):
+        began = time.perf_counter()
+        page.goto(f"http://localhost:{port}/")
+        page.wait_for_function("() => document.querySelector('tr.row')", timeout=300_000)
+        taken = time.perf_counter() - began
+    browser.close()
+    return taken
+
+
+def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
+    """How soon the overview of a console that has just been started is painted; of one that runs,
+    how long the list of topics takes from its data to the screen, and the frames of scrolling:
     their length, and how much of it the main thread works."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
+        cold = free_port()
+        there = [f"localhost:{cold}" if word == f"localhost:{port}" else word for word in words]
+        first = [painted(playwright, there, cold) for _ in range(COLD)]
         browser = playwright.chromium.launch(
             executable_path=program("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.add_init_script("""
             const parse = JSON.parse;
-            JSON.parse = (text) => { if (text.includes('"path": "/topics"'))
+            JSON.parse = (text) => { if (text.includes('"path":"/topics"'))
               window.came ??= performance.now(); return parse(text); };
             const drawn = () => setTimeout(() => { window.shown ??= performance.now(); });
             new MutationObserver(() => { if (!window.shown && document.querySelector("tr.row"))
@@ -209,7 +279,8 @@ def in_browser(port: int) -> dict[str, list[float]]:
         frames: list[float] = page.evaluate(FRAMES)
         worked = (busy() - before) * 1000 / len(frames)
         browser.close()
-    return {"seconds to draw": [drawn], "frame ms": frames, "frame work ms": [worked]}
+    return {"overview painted s": first, "topics from data to screen s": [drawn],
+            "frame ms": frames, "frame work ms": [worked]}
 
 
 def fill(address: str, gib: float) -> None:
@@ -299,6 +370,12 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
                 starts.append(time.perf_counter() - began)
                 used.append(cpu_seconds(started.pid))
         found |= {"ready s": starts, "ready CPU-s": used}
+        cold = []
+        for _ in range(COLD):
+            with process(*words):
+                cold.append(first_overview(port))
+        for name in cold[0]:
+            found[f"first overview: {name} s"] = [one[name] for one in cold]
         with process(*words) as console:
             found["memory when ready MiB"] = [memory_mib(console.pid)]
             for path in ("overview", "topics"):
@@ -308,7 +385,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
                 found[f"{path} KiB"] = [size / 1024]
             found["memory without groups MiB"] = [memory_mib(console.pid)]
             if options.browser:
-                found |= in_browser(port)
+                found |= in_browser(words, port)
             idle = cost_of_viewers(console.pid, port, 1, options.seconds)
             busy = cost_of_viewers(console.pid, port, options.viewers, options.seconds)
             found["CPU % with one page"] = [100 * idle]
@@ -362,9 +439,10 @@ def main() -> None:
         found = measure(options, folder)
     what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
             f"{options.members} members; a search through {options.search_gib:g} GiB")
+    others = report.table(["others, as their users report", ""], [list(one) for one in PUBLISHED])
     report.write(
         "Does the console stay light and quick on a large cluster?", "console",
-        f"{what}.\n\n{report.table(['', 'median (range)'], rows_of(found))}", found)
+        f"{what}.\n\n{report.table(['', 'median (range)'], rows_of(found))}\n\n{others}", found)
 
 
 if __name__ == "__main__":

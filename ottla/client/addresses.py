@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+from collections.abc import Container
 
 from ottla.client.errors import ClientError
 
@@ -52,3 +54,16 @@ def show_address(address: Address) -> str:
     """`host:port`, with brackets around IPv6."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def names_one_of(host: str, names: Container[str]) -> bool:
+    """Whether a Host header has one of these names, in small letters, or an address. A page of
+    elsewhere whose name leads here has its own name in it."""
+    name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
+    if name.lower() in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

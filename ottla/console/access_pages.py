@@ -172,7 +172,7 @@ def audit_rows(cluster: Cluster, memory: Memory) -> Row:
     rows.sort(key=lambda row: row["at_ms"], reverse=True)
     notes = [
         f"Broker {broker} gave no audit log. If the console runs on another machine, name its "
-        "network in ottla.http.audit.networks there."
+        "network in ottla.http.networks there."
         for broker in addresses(cluster, memory) if broker not in logs
     ]
     return {"rows": rows, "notes": notes}

@@ -16,13 +16,17 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, build_opener
 
 from ottla.client.addresses import BadAddress, parse_address, show_address
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, Refused
 from ottla.tools.admin import configs
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 SETTING = "ottla.http.listener"
+STATUS = "/api/v1/status"
+"""What every broker reports to everybody."""
+REFUSED = (403, 421)
 KNOWN_SECONDS = 60.0
 SECONDS = 2.0
 SIZE_MAX = 64 << 20
@@ -65,20 +69,46 @@ def read_all(cluster: Cluster, memory: Memory, path: str) -> dict[int, Any]:
     known = addresses(cluster, memory)
     if not known:
         return {}
+    refusals: dict[int, str] = memory.setdefault("http refusals", {})
     with ThreadPoolExecutor(min(len(known), 8)) as threads:
-        answers = threads.map(lambda url: read(url + path), known.values())
-        return {
-            broker: answer for broker, answer in zip(known, answers, strict=True)
-            if answer is not None
-        }
+        answers = list(threads.map(lambda url: read(url + path), known.values()))
+    found = {}
+    for broker, answer in zip(known, answers, strict=True):
+        if isinstance(answer, Refused):
+            refusals[broker] = str(answer)
+        elif answer is not None:
+            found[broker] = answer
+            if path != STATUS:
+                refusals.pop(broker, None)
+    return found
+
+
+def refusals(memory: Memory) -> list[str]:
+    """What the brokers say that do not report to this console who uses them."""
+    return [
+        f"Broker {broker} does not report its clients and groups here: {why}."
+        for broker, why in sorted(memory.get("http refusals", {}).items())
+    ]
 
 
 def read(url: str) -> Any:
-    """A JSON document, None if the broker does not serve it."""
+    """A JSON document; None if the broker does not serve it, Refused if not to this console."""
     try:
         with OPENER.open(url, timeout=SECONDS) as response:
             return json.loads(response.read(SIZE_MAX))
-    except (OSError, ValueError, HTTPError):
+    except HTTPError as error:
+        return refusal_of(error) if error.code in REFUSED else None
+    except (OSError, ValueError):
+        return None
+
+
+def refusal_of(error: HTTPError) -> Refused | None:
+    """Why a broker refuses; None if it only sends to another one, or does not say."""
+    try:
+        document = json.loads(error.read(SIZE_MAX))
+        code = ErrorCode[document["error"]]
+        return None if code == ErrorCode.NOT_COORDINATOR else Refused(code, document["message"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

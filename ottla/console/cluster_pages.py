@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.console.broker_reports import read_all
+from ottla.console.broker_reports import STATUS, read_all
 from ottla.console.picture import Disks, Members, Memory, Offsets, Picture, attempt, records
 from ottla.console.topic_columns import UNKNOWN, Topics
 from ottla.console.topic_columns import Topic as TopicPlaces
@@ -345,4 +345,4 @@ def client_metric_rows(cluster: Cluster, memory: Memory) -> list[Row]:
 
 def status_reports(cluster: Cluster, memory: Memory) -> dict[int, Row]:
     """The state that each broker reports."""
-    return read_all(cluster, memory, "/api/v1/status")
+    return read_all(cluster, memory, STATUS)

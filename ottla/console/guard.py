@@ -8,13 +8,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+
+from ottla.client.addresses import names_one_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -72,7 +73,7 @@ class Guard:
     def refusal(self, headers: Any) -> str | None:
         """Why a request is refused; None if it is not."""
         host = headers.get("host", "")
-        if not self.known(host):
+        if not names_one_of(host, self.names):
             return (
                 f"this console is not called {host[:200]!r}; name it with --name, if it is"
             )
@@ -83,14 +84,3 @@ class Guard:
         if foreign and headers.get("sec-fetch-mode") != "navigate":
             return "requests from other sites are refused"
         return None
-
-    def known(self, host: str) -> bool:
-        """Whether a Host header names this console: an address, or one of its names."""
-        name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
-        if name.lower() in self.names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True

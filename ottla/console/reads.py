@@ -9,7 +9,7 @@ from typing import Any
 from ottla.client.addresses import show_address
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, Refused
-from ottla.console import access_pages, cluster_pages, group_pages, picture
+from ottla.console import access_pages, broker_reports, cluster_pages, group_pages, picture
 from ottla.console.filters import Filters
 from ottla.console.recorder import series_of
 from ottla.console.requests import Asked, BadRequest
@@ -40,6 +40,7 @@ async def overview(asked: Asked) -> Row:
         asked.part(picture.members), asked.soon(picture.take),
         asked.soon(cluster_pages.status_reports), known_groups(asked, notes),
     )
+    notes += broker_reports.refusals(asked.visitor.views.memory)
     found: Row = await asked.visitor.views.derived(
         "overview", (members, taken, reports, groups or groups is None),
         lambda: cluster_pages.overview(members, taken, reports, groups, notes))
@@ -163,8 +164,10 @@ async def topic_clients(asked: Asked) -> Row:
 
 
 async def connections(asked: Asked) -> Row:
-    """Who is connected to the brokers: client id, software, address, user, rates."""
-    return {"key": "id", "rows": await asked.view(cluster_pages.connection_rows)}
+    """Who is connected to the brokers: client id, software, address, user, rates. `notes` name the
+    brokers that do not say."""
+    rows = await asked.view(cluster_pages.connection_rows)
+    return {"key": "id", "notes": broker_reports.refusals(asked.visitor.views.memory), "rows": rows}
 
 
 async def client_metrics(asked: Asked) -> Row:

@@ -1,36 +1,15 @@
 """The newest lines of the audit log, for /api/v1/audit: the log itself is wherever the broker's log
-goes.
-
-The lines name users and what they have changed, and the port asks for no login. So only clients on
-this machine read them, and those of `ottla.http.audit.networks`.
-"""
+goes."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
-
-from ottla.replication.networks import is_inside
-from ottla.wire.errors import ErrorCode
 
 LINES_MAX = 1000
 TEXT_SIZE_MAX = 2000
 LOGGER = "ottla.audit"
-LOOPBACK = ("127.0.0.0/8", "::1/128")
-NETWORKS = "ottla.http.audit.networks"
-
-
-def refusal(client: str, here: str, networks: Iterable[str]) -> dict[str, str] | None:
-    """Why a client may not read the lines, None if it may. A connection that does not leave the
-    machine has the same address, `here`, at both ends, or comes from a loopback address."""
-    if client == here or any(is_inside(client, each) for each in (*LOOPBACK, *networks)):
-        return None
-    return {
-        "error": ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name,
-        "message": f"{client} is on another machine, and in no network of {NETWORKS}",
-    }
 
 
 class AuditLines(logging.Handler):

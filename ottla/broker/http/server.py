@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.broker.http import audit_lines, named, status
+from ottla.broker.http import named, status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.cluster_metrics import cluster_metrics
@@ -25,13 +25,13 @@ from ottla.broker.http.families import CONFLUENT, confluent_connections, with_co
 from ottla.broker.http.group_metrics import group_metrics
 from ottla.broker.http.monitor import Monitor
 from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
+from ottla.broker.http.readers import Readers
 from ottla.broker.settings.addresses import parse_http_address
 from ottla.broker.threads.slices import Slices
 
 log = logging.getLogger("ottla.http")
 
 SETTING = "ottla.http.listener"
-AUDIT = "/api/v1/audit"
 HEAD_SIZE_MAX = 8192
 HEAD_SECONDS = 10.0
 SEND_SECONDS = 60.0
@@ -45,7 +45,7 @@ JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/clients": status.clients,
     "/api/v1/groups": status.groups,
     "/api/v1/telemetry": status.telemetry,
-    AUDIT: status.audit,
+    "/api/v1/audit": status.audit,
 }
 
 
@@ -57,11 +57,13 @@ class HttpServer:
         self.ready = True
         self.open = 0
         self.port = 0
+        self.readers = Readers(monitor.broker.config, "")
         self.server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:
         """Listen. Raises OSError."""
         host, port = parse_http_address(address)
+        self.readers = Readers(self.monitor.broker.config, host)
         try:
             self.server = await asyncio.start_server(
                 self.serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
@@ -103,6 +105,9 @@ class HttpServer:
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             await self._answer(writer, 405, "only GET is served here\n", allow="GET, HEAD")
+        elif (refused := self.readers.refusal(path, host_of(head), *_ends(writer))) is not None:
+            text = json.dumps(refused[1], indent=2)
+            await self._answer(writer, refused[0], text + "\n", "application/json")
         elif path == "/metrics":
             await self._metrics(writer, method == "HEAD")
         elif path == "/healthz":
@@ -110,9 +115,6 @@ class HttpServer:
         elif path == "/readyz":
             ready, text = self._readiness()
             await self._answer(writer, 200 if ready else 503, text)
-        elif path == AUDIT and (refused := self._audit_refusal(writer)) is not None:
-            text = json.dumps(refused, indent=2)
-            await self._answer(writer, 403, text + "\n", "application/json")
         elif path in JSON:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
@@ -124,12 +126,6 @@ class HttpServer:
             about = [f"{named.PREFIX}{kind}/NAME/{word}" for kind, word in named.NAMED]
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
             await self._answer(writer, 404, f"not here; here are {known}\n")
-
-    def _audit_refusal(self, writer: asyncio.StreamWriter) -> dict[str, str] | None:
-        """Why the client may not read the audit log, None if it may."""
-        client, here = (writer.get_extra_info(end)[0] for end in ("peername", "sockname"))
-        networks = self.monitor.broker.config.ottla_http_audit_networks
-        return audit_lines.refusal(client, here, networks)
 
     def _readiness(self) -> tuple[bool, str]:
         """Whether clients are served and can write, and what is to be said of it."""
@@ -168,6 +164,21 @@ class HttpServer:
         if self.server is not None:
             self.server.close()
         self.monitor.close()
+
+
+def host_of(head: bytes) -> str | None:
+    """The Host header of a request; of several, which no browser sends, none that is a host."""
+    found = [
+        value.strip().decode("latin-1") for name, _, value in (
+            line.partition(b":") for line in head.split(b"\r\n")[1:])
+        if name.strip().lower() == b"host"
+    ]
+    return ", ".join(found) if found else None
+
+
+def _ends(writer: asyncio.StreamWriter) -> tuple[str, str]:
+    """The addresses of a connection: the client's, and the one here."""
+    return writer.get_extra_info("peername")[0], writer.get_extra_info("sockname")[0]
 
 
 def all_metrics(monitor: Monitor) -> Iterator[str]:

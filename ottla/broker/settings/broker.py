@@ -415,10 +415,14 @@ class BrokerSettings(ListenerSettings):
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
-    ottla_http_audit_networks: Names = setting(
-        "ottla.http.audit.networks", (),
-        help="Ottla's own. Networks such as 192.0.2.0/24 that may read /api/v1/audit on"
-        " ottla.http.listener, besides this machine.")
+    ottla_http_networks: Names = setting(
+        "ottla.http.networks", (),
+        help="Ottla's own. Networks such as 192.0.2.0/24 that may read what names users, clients or"
+        " groups on ottla.http.listener, besides this machine: all of /api/v1 but its status.")
+    ottla_http_names: Names = setting(
+        "ottla.http.names", (),
+        help="Ottla's own. Further host names by which ottla.http.listener is asked, besides those"
+        " of the machine and of the listeners; requests for others are refused.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
         help="Ottla's own. host:port for the console (docs/console.md), a process beside the broker"

@@ -129,11 +129,11 @@ class BrokerConfig(BrokerSettings):
             raise SettingsError("ottla.metrics.compat", text)
         if self.ottla_http_listener:
             parse_http_address(self.ottla_http_listener)
-        for network in self.ottla_http_audit_networks:
+        for network in self.ottla_http_networks:
             try:
                 parse_network(network)
             except ValueError as error:
-                raise SettingsError("ottla.http.audit.networks", f"{network!r}: {error}") from error
+                raise SettingsError("ottla.http.networks", f"{network!r}: {error}") from error
         if self.ottla_console_listener:
             parse_http_address(self.ottla_console_listener, "ottla.console.listener")
         log_config({}, self.topic_defaults())
@@ -286,6 +286,12 @@ class BrokerConfig(BrokerSettings):
         """The host and port advertised to clients of a listener, once it is bound to a port."""
         address = self._advertised[listener]
         return address.host or socket.gethostname(), address.port or bound_port
+
+    @property
+    def hosts(self) -> set[str]:
+        """The hosts of the listeners, and those that clients are told."""
+        addresses = (*self._listeners, *self._advertised.values())
+        return {each.host or socket.gethostname() for each in addresses}
 
     def log_directories(self) -> list[Path]:
         """The directories of the data; the first is the metadata's."""

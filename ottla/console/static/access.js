@@ -67,7 +67,8 @@ export function Connections() {
   const found = useLive("/connections");
   const rows = found?.rows?.map((row) => ({ ...row, role: role(row), topics: topicsOf(row) }));
   return html`<${Page} title="Connections"><${Of} /><${Problem} of=${found} />
-    ${rows && !rows.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}
+    ${(found?.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
+    ${rows && !rows.length && !found.notes?.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}
     <${Table} rows=${rows} columns=${CONNECTIONS} id="id" label="Connections" tools=${html`<${Export} rows=${rows} name="connections" />`} /><//>`;
 }
 

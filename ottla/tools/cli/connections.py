@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
-from typing import Any
 
-from ottla.client.errors import Unreachable
 from ottla.tools.cli.output import show
+from ottla.tools.cli.why import asked
 
 URL = "http://localhost:9308"
-SECONDS = 5.0
 
 
 def connections(options: Namespace) -> None:
-    url = (options.url or URL).rstrip("/")
     show(
         options,
         ("peer", "client", "software", "newest", "requests", "in B/s", "out B/s", "seconds"),
@@ -35,20 +31,7 @@ def connections(options: Namespace) -> None:
                 "received": one["received_bytes"],
                 "sent": one["sent_bytes"],
             }
-            for one in read(f"{url}/api/v1/connections")
+            for one in asked(options.url or URL, "/api/v1/connections")
         ),
         wide=("principal", "listener", "received", "sent"),
     )
-
-
-def read(url: str) -> Any:
-    """A JSON document of the broker. Raises Unreachable."""
-    from urllib.error import URLError
-    from urllib.request import urlopen
-
-    try:
-        with urlopen(url, timeout=SECONDS) as response:
-            return json.load(response)
-    except (OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        raise Unreachable(f"{url}: {reason}; is ottla.http.listener set?") from error

@@ -141,12 +141,11 @@ def of_broker(answer: Document, wanted: int, answered: int) -> Document:
     return answer
 
 
-def asked(url: str, path: str) -> Document:
+def asked(url: str, path: str) -> Any:
     """A broker's answer. Raises Unreachable, ClientError."""
     try:
         with urlopen(url.rstrip("/") + path, timeout=SECONDS) as response:
-            found: Document = json.load(response)
-            return found
+            return json.load(response)
     except HTTPError as error:
         raise ClientError(f"{url}: {_refusal(error)}") from error
     except (OSError, ValueError) as error:

@@ -54,7 +54,7 @@ def http(broker: RunningBroker, request: str) -> tuple[int, dict[str, str], str]
 
 
 def get(broker: RunningBroker, path: str) -> str:
-    status, _, body = http(broker, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+    status, _, body = http(broker, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert status == 200, body
     return body
 
@@ -359,7 +359,7 @@ def test_the_command_shows_who_is_connected(
         status, printed, _ = run("connections", "--url", url)
     assert status == 0 and "Metadata" in printed and printed.lower().startswith("peer")
     status, _, error = run("connections", "--url", "http://127.0.0.1:1")
-    assert status == 1 and "is ottla.http.listener set?" in error and error.count("\n") == 1
+    assert status == 1 and "ottla.http.listener" in error and error.count("\n") == 1
 
 
 def test_without_the_setting_nothing_listens_and_no_clock_is_asked(tmp_path: Path) -> None:

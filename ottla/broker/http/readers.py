@@ -1,0 +1,62 @@
+"""Who may read what on the HTTP port, which asks for no login.
+
+- Health, metrics and /api/v1/status are for whoever reaches the port.
+- Everything else under /api/v1 names users, clients or groups: only clients on this machine read
+  it, and those of `ottla.http.networks`.
+- A request has a name of this broker, or an address, in its Host header, unless it asks for the
+  health: a page of another site whose name a browser was told to be here (DNS rebinding) reads
+  nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ottla.client.addresses import names_one_of
+from ottla.replication.networks import is_inside
+from ottla.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.settings.config import BrokerConfig
+
+PREFIX = "/api/v1/"
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+NETWORKS, NAMES = "ottla.http.networks", "ottla.http.names"
+HEALTH = ("/healthz", "/readyz")
+FOR_ALL = ("/api/v1/status",)
+Refusal = tuple[int, dict[str, str]]
+
+
+class Readers:
+    """The rules of one broker."""
+
+    def __init__(self, config: BrokerConfig, host: str) -> None:
+        self.networks = config.ottla_http_networks
+        own = (host, "localhost", socket.gethostname(), *config.hosts, *config.ottla_http_names)
+        self.names = {name.lower() for name in own}
+
+    def refusal(self, path: str, host: str | None, client: str, here: str) -> Refusal | None:
+        """The status and the document of a request that is refused, None for one that is not.
+        `host` is its Host header, which only clients older than HTTP/1.1 leave out."""
+        if path not in HEALTH and host is not None and not names_one_of(host, self.names):
+            return 421, {
+                "error": ErrorCode.INVALID_REQUEST.name,
+                "message": f"this broker is not called {host[:200]!r}; if it is, name it in "
+                f"{NAMES}",
+            }
+        if not path.startswith(PREFIX) or path in FOR_ALL:
+            return None
+        return outsider(client, here, self.networks)
+
+
+def outsider(client: str, here: str, networks: Iterable[str]) -> Refusal | None:
+    """The refusal of a client on another machine. A connection that does not leave the machine has
+    the same address, `here`, at both ends, or comes from a loopback address."""
+    if client == here or any(is_inside(client, each) for each in (*LOOPBACK, *networks)):
+        return None
+    return 403, {
+        "error": ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name,
+        "message": f"{client} is on another machine, and in no network of {NETWORKS}",
+    }

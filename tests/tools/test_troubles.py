@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.tools.cli import mirror, produce
+from ottla.tools.cli import mirror, target_topic
 from ottla.tools.kafka_names import common
 from ottla.tools.kafka_names.main import ENDS_WITH_0, NOT_YET
 from tests.broker.running import RunningBroker
@@ -140,7 +140,7 @@ def test_a_topic_that_does_not_exist(
 ) -> None:
     address = f"127.0.0.1:{open_broker.port}"
     fill(folder, "nothing", address)
-    monkeypatch.setattr(produce, "TOPIC_SECONDS", 0.3)
+    monkeypatch.setattr(target_topic, "TOPIC_SECONDS", 0.3)
     given = line_of(words, address, "nothing")
     if words in ("kafka-console-producer", "kafka-verifiable-producer"):
         given += ["--command-config", "admin.properties"]

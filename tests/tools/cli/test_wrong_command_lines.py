@@ -70,7 +70,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
 def test_a_mistyped_topic_gets_the_similar_names(
     strict: Ottla, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla.tools.cli.produce.TOPIC_SECONDS", 0.0)
+    monkeypatch.setattr("ottla.tools.cli.target_topic.TOPIC_SECONDS", 0.0)
     done = strict(line.format("oders", b=strict.address), b"x\n")
     assert done.status == 1 and "similar: orders" in done.err, done
     assert len(done.err.splitlines()) == 1

@@ -22,6 +22,7 @@ from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines import command, steps
+from ottla.spark_interop.pipelines.columns import check_expressions
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +251,14 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
         si.windows(
             spark, broker.bootstrap, loaded.name, tmp_path / "n", to=to, updates=True, **options
         )
+
+
+def test_the_check_before_a_jvm_starts_takes_every_function_of_spark(spark: SparkSession) -> None:
+    for (name,) in spark.sql("SHOW FUNCTIONS").collect():
+        if name.isidentifier():
+            check_expressions(["c"], {"n": f"{name}(c)"}, "aggregates")
+    with pytest.raises(PipelineError, match=r"there is no function avgg; did you mean avg\?"):
+        check_expressions(["c"], {"n": "avgg(c)"}, "aggregates")
 
 
 def test_dead_letters_carry_their_reason_and_the_others_go_on(

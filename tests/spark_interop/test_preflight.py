@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,14 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
      "'1dya' is not valid for window: write a number and a unit"),
+    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
+     "aggregates, n = avg(dep_dela): there is no column dep_dela, but carrier, dep_delay; did you"),
+    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+     " --by carier", "by: there is no column carier, but carrier, dep_delay; did you mean carrier"),
+    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+     " --time-column time", "time_column: there is no column time, but carrier, dep_delay"),
+    ("slice --topic six --format json --schema at:TIMESTMP",
+     "the schema's column at: there is no type TIMESTMP; did you mean TIMESTAMP?"),
 ])  # fmt: skip
 def test_each_step_is_checked_before_a_jvm_starts(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: str, said: str
@@ -102,7 +111,7 @@ def test_each_step_is_checked_before_a_jvm_starts(
     at = broker.bootstrap_servers
     (tmp_path / "file").touch()
     more = ["--source", broker.bootstrap_servers, "--destination", broker.bootstrap_servers]
-    given = words.format(at=at, **places).split()
+    given = words.format(at=at, ddl="carrier:STRING,dep_delay:INT", **places).split()
     if given[0] != "compact":
         given += more if given[0] == "mirror" else ["--bootstrap", broker.bootstrap_servers]
     assert refusal(capfd, *given).startswith(said.format(at=at, **places))
@@ -166,6 +175,18 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
     assert not (tmp_path / "a").exists()
     file = file_of(broker, tmp_path, archive_step, replay)
     assert refusal(capfd, "run", file).startswith(f"{file}, step 2 (replay): topic again not found")
+
+
+def test_a_check_where_pyspark_is_not_installed_says_so(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    file = file_of(broker, tmp_path, f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"')
+    assert command.main(["pipeline", "run", str(file), "--check"]) == 0
+    told = capfd.readouterr()
+    assert told.out == f"{file}: 1 step, nothing to say against them\n"
+    assert told.err.startswith("ottla pipeline: pyspark is not installed: `make spark`")
 
 
 def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(

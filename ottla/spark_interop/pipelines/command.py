@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
+from ottla.spark_interop.spark_session import spark_version
+from ottla.wire.wording import counted
 
 INTERRUPTED = 130
 ADDRESSES = ("bootstrap", "source", "destination")
@@ -95,7 +97,11 @@ def main(arguments: list[str]) -> int:
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
         if is_file and options.check:
-            print(f"{options.file}: {len(todo)} steps, nothing to say against them")
+            print(f"{options.file}: {counted(len(todo), 'step')}, nothing to say against them")
+            try:
+                spark_version()
+            except SparkUnavailable as error:       # a file may be checked where it does not run
+                print(f"ottla pipeline: {error}", file=sys.stderr)
             return 0
         for report in _run(todo, options):
             reports.append(report)

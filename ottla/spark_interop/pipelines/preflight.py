@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import targets, windows
+from ottla.spark_interop.pipelines import columns, targets, windows
 from ottla.spark_interop.pipelines.steps import Step
 from ottla.spark_interop.pipelines.table import META
 from ottla.spark_interop.times import duration_ms, milliseconds
@@ -54,8 +54,8 @@ def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> 
 
 
 def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
-    _check_values(step, given)
     _check_files(given)
+    _check_values(step, given)
     for name in ("bootstrap", "source", "destination"):
         if given.get(name):
             cluster = Cluster.of(given[name])
@@ -85,7 +85,8 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
         updates, final = bool(given.get("updates")), bool(given.get("final"))
         windows.check_options(given["topic"], given.get("to"), updates, final, given.get("every"))
     if given.get("format") or is_windows:
-        Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
+        _check_columns(given, Format(
+            given.get("format") or "json", given.get("schema"), given.get("schemas")))
     for option in step.options:
         value = given.get(option.name)
         if option.choices and value is not None and value not in option.choices:
@@ -95,6 +96,16 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
     for name in INTERVALS:
         if given.get(name):
             _check_interval(name, str(given[name]))
+
+
+def _check_columns(given: Mapping[str, Any], format: Format) -> None:
+    known = columns.columns_of(format)
+    if known is None:
+        return
+    columns.check_columns(known, given.get("by") or (), "by")
+    if given.get("time_column"):
+        columns.check_columns(known, [given["time_column"]], "time_column")
+    columns.check_expressions(known, given.get("aggregates") or {}, "aggregates")
 
 
 def _check_interval(name: str, text: str) -> None:

@@ -1,0 +1,146 @@
+"""Columns that a pipeline names, against its schema, before a JVM starts.
+
+Spark alone knows all of SQL. Here a name is refused only where it can be neither a column nor a
+word of SQL, and a type or a function only if a known one is near: the rest is left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import Any
+
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.topics import OWN
+from ottla.spark_interop.value_format import Format
+
+TYPE_NAMES = """
+array bigint binary boolean byte char date dec decimal double float int integer interval long map
+numeric real short smallint string struct timestamp timestamp_ltz timestamp_ntz tinyint varchar
+variant void
+"""
+TYPES = frozenset(TYPE_NAMES.split())
+OTHER_WORDS = """
+all and any as asc at between both by case collate current current_date current_time
+current_timestamp current_user day dayofweek dayofweek_iso dayofyear days desc distinct div dow
+dow_iso doy else end escape exists extract false filter first following for from group hour hours
+if ignore ilike in is last leading like localtimestamp microsecond microseconds millisecond
+milliseconds minute minutes month months nanosecond nanoseconds not null nulls of or order over
+partition percent percentile_cont percentile_disc placing preceding quarter range regexp respect
+rlike row rows second seconds session_user similar some sounds then time to trailing true try_cast
+unbounded user using week weeks when where within year yearofweek years zone
+"""
+WORDS = TYPES | frozenset(OTHER_WORDS.split())
+"""What may stand in an expression of SQL without being a column."""
+TOKEN = re.compile(
+    r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
+    r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; numbers; a struct's field
+    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
+)
+NEAR = 0.75
+"""The similarity, from 0 to 1, of a known name that is probably meant."""
+
+
+def columns_of(given: Format) -> list[str] | None:
+    """The names of the columns of a format, the topic's own last; None if they are not known here.
+    Raises PipelineError for a type that is a mistyped one."""
+    if given.name in ("raw", "text"):
+        return ["value", *OWN]
+    text = given.text.strip() if isinstance(given.schema, str) else ""
+    found: list[str] | None = None
+    if text.startswith("{"):
+        found = _names_of_json(text)
+    elif text and given.name == "json":
+        found = [_field(part) for part in _parts(text)]
+    return None if found is None or "" in found else [*found, *OWN]
+
+
+def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
+    """Raises PipelineError for the first name that is not a column, with those there are."""
+    lower = {name.lower(): name for name in known}
+    for name in names:
+        whole = name.strip("`").lower()
+        if whole not in lower and whole.partition(".")[0].strip("`") not in lower:
+            near = get_close_matches(name.lower(), lower, 1, NEAR)
+            hint = f"; did you mean {lower[near[0]]}?" if near else ""
+            there = ", ".join(each for each in known if each not in OWN)
+            raise PipelineError(f"{what}: there is no column {name}, but {there}{hint}")
+
+
+def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:
+    """The same for the columns of expressions in SQL, and for their functions."""
+    for name, sql in expressions.items():
+        where = f"{what}, {name} = {sql}"
+        columns, functions = _named(sql)
+        if "->" not in sql:             # a lambda has names of its own
+            check_columns(known, columns, where)
+        for function in functions:
+            _check_function(function, where)
+
+
+def _named(sql: str) -> tuple[list[str], list[str]]:
+    """The columns and the functions that an expression names."""
+    columns, functions = [], []
+    for token in TOKEN.findall(sql):
+        if token.endswith("("):
+            functions.append(token[:-1].strip().lower())
+        elif token[0] == "`":
+            columns.append(token.strip("`"))
+        elif token.isidentifier() and token.lower() not in WORDS:
+            columns.append(token)
+    return columns, functions
+
+
+def _check_function(name: str, where: str) -> None:
+    if name in WORDS or find_spec("pyspark") is None:
+        return
+    from pyspark.sql import functions
+
+    known = [each for each in dir(functions) if each.islower()]
+    near = get_close_matches(name, known, 1, NEAR)
+    if near and name not in {each.lower() for each in dir(functions)}:
+        raise PipelineError(f"{where}: there is no function {name}; did you mean {near[0]}?")
+
+
+def _names_of_json(text: str) -> list[str] | None:
+    """The fields of a schema as JSON, Spark's or Avro's; None if it has none."""
+    try:
+        fields = json.loads(text).get("fields")
+    except ValueError:
+        return None                     # who reads it says what is wrong
+    if not isinstance(fields, list):
+        return None
+    names: list[Any] = [each.get("name") for each in fields if isinstance(each, dict)]
+    return names if all(isinstance(name, str) for name in names) else None
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The fields of a DDL: what is between commas, but not those within brackets or texts."""
+    begin = depth = 0
+    for token in re.finditer(r"""'(?:\\.|[^'\\])*'|"[^"]*"|`[^`]*`|[<>(),]""", text):
+        if token[0] in ("<", "("):
+            depth += 1
+        elif token[0] in (">", ")"):
+            depth -= 1
+        elif token[0] == "," and depth == 0:
+            yield text[begin : token.start()]
+            begin = token.end()
+    yield text[begin:]
+
+
+def _field(part: str) -> str:
+    """The name of a field of a DDL, "" if it is not understood. Raises PipelineError."""
+    found = re.match(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)", part)
+    if found is None:
+        return ""
+    type_ = found[2].lower()
+    near = get_close_matches(type_, TYPES, 1, NEAR)
+    if type_ not in TYPES and near:
+        raise PipelineError(
+            f"the schema's column {found[1]}: there is no type {found[2]}; did you mean"
+            f" {near[0].upper()}?"
+        )
+    return found[1].strip("`")

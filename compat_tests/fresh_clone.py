@@ -106,7 +106,9 @@ class FreshClone:
             return self.run(text, f"{self.directory}/.venv/bin/python", "-c")
         printed, script = "", ""
         for line in text.splitlines(keepends=True):
-            if SERVES.match(line):
+            if line.startswith("# Ctrl-C") and script == "":
+                self.stop()
+            elif SERVES.match(line):
                 printed += self.run(self.activated + script) if script else ""
                 script = ""
                 self.start(line)
@@ -140,7 +142,7 @@ class FreshClone:
         return self.log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Ctrl-C in the first terminal."""
+        """Ctrl-C in the first terminal, where nothing runs if another command has ended it."""
         if self.broker is not None:
             os.killpg(self.broker.pid, signal.SIGINT)
             self.broker.wait(60)
@@ -150,7 +152,10 @@ class FreshClone:
         """Stop the broker and remove what a document has left."""
         self.stop()
         self.activated = ""
-        for name in ("data", "other-data", "server.properties", "test_block.py"):
+        for name in (
+            "data", "other-data", "backup", "data-before", "zookeeper-backup", "server.properties",
+            "test_block.py",
+        ):
             path = self.directory / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 

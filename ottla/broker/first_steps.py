@@ -20,7 +20,7 @@ def first_steps(address: str) -> str:
     if address != USUAL:
         lines.append((f"export OTTLA_BOOTSTRAP_SERVERS={address}", ""))
     lines += [
-        ("ottla topic create greetings", ""),
+        ("ottla topic create greetings --if-not-exists", ""),
         ("echo hello | ottla produce greetings", ""),
         ("ottla consume greetings --exit", "all records; without --exit it waits for more"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -37,6 +39,7 @@ def create(options: Namespace) -> None:
                 )
             except Refused as refused:
                 if options.if_not_exists and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                    print(f"topic {name} exists already", file=sys.stderr)
                     continue
                 raise
             done(options, f"created topic {name}")
@@ -119,7 +122,7 @@ def grow(options: Namespace) -> None:
         raise WrongUsage("--partitions is needed: the total number of partitions afterwards")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
-    done(options, f"given topic {options.topic} {options.partitions} partitions")
+    done(options, f"given topic {options.topic} {counted(options.partitions, 'partition')}")
 
 
 def trim(options: Namespace) -> None:

@@ -261,7 +261,7 @@ def test_the_helpers_for_users_tests_find_what_differs(
     assert sum(r["numInputRows"] for r in reports) == 2
     assert_frames_equal(spark.read.parquet(str(tmp_path / "out")), [(2, "b"), (1, "a")])
     assert read_topic(spark, broker.bootstrap, topic).count() == 2
-    with pytest.raises(AssertionError, match=r"1 rows of .* are missing: \[\(3, 'c'\)\]"):
+    with pytest.raises(AssertionError, match=r"missing 1 row of .*: \[\(3, 'c'\)\]"):
         assert_frames_equal(frame, [(1, "a"), (2, "b"), (3, "c")])
     with pytest.raises(AssertionError, match="row 0"):
         assert_frames_equal(frame, [(2, "b"), (1, "a")], ordered=True)

@@ -18,6 +18,8 @@ import threading
 from collections import deque
 from datetime import datetime
 
+from ottla.wire.wording import counted
+
 LINES_MAX = 10_000
 FLUSH_SECONDS = 1.0
 GATHER_SECONDS = 0.01
@@ -74,7 +76,8 @@ class Output(logging.Handler):
                 self.lines.clear()
                 dropped, self.dropped = self.dropped, 0
             if dropped:
-                lost = f"ottla: {dropped} lines of the log were dropped: its output was blocked"
+                lines = counted(dropped, "line of the log was", "lines of the log were")
+                lost = f"ottla: {lines} dropped: its output was blocked"
                 text += self.shown(lost, logging.WARNING) + "\n"
             self._write(text.encode(errors="backslashreplace"))
 

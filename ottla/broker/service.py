@@ -26,6 +26,7 @@ from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.wire.errors import StorageFailed
+from ottla.wire.wording import counted
 
 log = logging.getLogger("ottla.server")
 
@@ -130,7 +131,7 @@ def _tell_what_starts(config: BrokerConfig) -> None:
     read = [str(sources.path)] if sources.path else ["no file"]
     read += ["the environment"] if sources.environment is not None else []
     count = len(sources.overrides)
-    read += [f"{count} override{'s' * (count > 1)}"] if count else []
+    read += [counted(count, "override")] if count else []
     directories = ", ".join(str(path.absolute()) for path in config.log_directories())
     log.info(
         "Ottla %s starts as node %d; settings from %s; data in %s",

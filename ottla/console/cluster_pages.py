@@ -12,6 +12,7 @@ from ottla.tools.admin import configs, partitions
 from ottla.tools.admin.topics import leaders, names
 from ottla.tools.admin.transactions import producers
 from ottla.tools.admin.uuids import show_uuid
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from array import array
@@ -116,7 +117,8 @@ def problems(members: Members, picture: Picture | None, groups: list[Row]) -> li
         found += disk_problems(disks)
     found += [
         problem("warning", f"group/{one['group']}",
-                f"Group {one['group']} has no members and is {one['lag']} records behind.")
+                f"Group {one['group']} has no members and is"
+                f" {counted(one['lag'], 'record')} behind.")
         for one in groups if one["state"] == "Empty" and one["lag"]
     ]
     found.sort(key=lambda one: one["severity"] != "critical")
@@ -143,13 +145,13 @@ def topic_problems(topics: Topics, topic: TopicPlaces) -> list[Row]:
     if leaderless:
         found.append(problem(
             "critical", f"topic/{topic.name}",
-            f"{topic.name}: {plural(len(leaderless), 'partition has', 'partitions have')} no "
+            f"{topic.name}: {counted(len(leaderless), 'partition has', 'partitions have')} no "
             f"leader ({listed(leaderless)}). Nobody reads or writes them."))
     if behind:
         brokers = sorted({one for each in behind.values() for one in each})
         found.append(problem(
             "warning", f"topic/{topic.name}",
-            f"{topic.name}: {plural(len(behind), 'partition has', 'partitions have')} replicas "
+            f"{topic.name}: {counted(len(behind), 'partition has', 'partitions have')} replicas "
             f"that are not in sync ({listed(list(behind))}), on broker {listed(brokers)}."))
     return found
 
@@ -172,11 +174,6 @@ def disk_problems(disks: Disks) -> list[Row]:
 def problem(severity: str, what: str, why: str) -> Row:
     """A row of the overview's list."""
     return {"id": f"{what}: {why}", "severity": severity, "what": what, "why": why}
-
-
-def plural(count: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"{count} {one if count == 1 else many}"
 
 
 def listed(numbers: list[int]) -> str:

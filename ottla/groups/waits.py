@@ -9,8 +9,9 @@ from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.subscription import read_assignment
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
 from ottla.groups.history.sentences import cause
-from ottla.groups.history.words import count, duration, listed, named
+from ottla.groups.history.words import duration, listed, named
 from ottla.groups.records import MemberState
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Cluster
@@ -117,7 +118,7 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
              "left_ms": max(0, left_ms)},
         )
     elif group.pending_joins:
-        clients = count(len(group.pending_joins), "client")
+        clients = counted(len(group.pending_joins), "client")
         yield Finding(
             "waiting_for_new_members",
             f"{REBALANCING}{since}; it waits for {clients} with a new member id to join with it"

@@ -29,6 +29,7 @@ from ottla.spark_interop.history_events import (
     where,
 )
 from ottla.spark_interop.history_spool import Spool
+from ottla.wire.wording import counted
 
 __all__ = [
     "RULES",
@@ -527,7 +528,8 @@ class Verdict:
             self.doubts.append(f"only {ok} of {whole} operations are ok: the run shows too little")
         if unread:
             some = ", ".join(map(str, unread[:6]))
-            self.doubts.append(f"no final read of {len(unread)} keys succeeded, as of {some}")
+            keys = counted(len(unread), "key")
+            self.doubts.append(f"no final read of {keys} succeeded, as of {some}")
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

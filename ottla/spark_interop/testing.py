@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.wire.wording import counted
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
@@ -89,12 +91,12 @@ def assert_frames_equal(
     if ordered:
         for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
             assert one == other, f"row {number}: {one}, expected {other}"
-        assert len(ours) == len(theirs), f"{len(ours)} rows, expected {len(theirs)}"
+        assert len(ours) == len(theirs), f"{counted(len(ours), 'row')}, expected {len(theirs)}"
         return
     missing = list((Counter(theirs) - Counter(ours)).elements())
     extra = list((Counter(ours) - Counter(theirs)).elements())
     assert not missing and not extra, (
-        f"{len(missing)} rows of {columns} are missing: {missing[:SHOWN_MAX]}; "
+        f"missing {counted(len(missing), 'row')} of {columns}: {missing[:SHOWN_MAX]}; "
         f"{len(extra)} are unexpected: {extra[:SHOWN_MAX]}"
     )
 

@@ -19,6 +19,7 @@ from ottla.testing.names import api_key_of
 from ottla.wire.apis import APIS
 from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
+from ottla.wire.wording import counted
 
 # direction, API, version, connection, correlation id, milliseconds since the start, bytes
 HEAD = struct.Struct(">cxhhiidi")
@@ -136,7 +137,7 @@ def describe_records(data: bytes) -> str:
     if not found:
         return f"{len(data)} bytes, less than a batch"
     return (
-        f"{sum(batch.record_count for batch in found)} records,"
+        f"{counted(sum(batch.record_count for batch in found), 'record')},"
         f" offsets {found[0].base_offset}-{found[-1].last_offset}, {len(data)} bytes"
     )
 

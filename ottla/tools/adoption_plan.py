@@ -36,6 +36,7 @@ from ottla.tools.kraft_image import KraftImage, KraftPartition, KraftTopic, read
 from ottla.tools.replica_choice import Adopted, LeftOut, choose, left_out
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import MalformedMessage, ProtocolError
+from ottla.wire.wording import counted
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
@@ -118,7 +119,7 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
             "FeatureLevelRecord", "ZkMigrationStateRecord"}  # fmt: skip
     for kind, count in image.others.items():
         if kind not in told:
-            plan.notes.append(f"{count} records of type {kind} are not carried over")
+            plan.notes.append(f"not carried over: {counted(count, 'record')} of type {kind}")
     names = {(topic.name, index) for topic in image.topics.values() for index in topic.partitions}
     for source in sources:
         for key, path in source.partitions.items():

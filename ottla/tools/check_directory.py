@@ -23,6 +23,7 @@ from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.tools.check_partition import Checked, Known, check_partition
 from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report
+from ottla.wire.wording import counted
 
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
@@ -176,7 +177,8 @@ def check_directory(
     for key, log in directory.closed.items():
         name = f"{key[0]}-{key[1]}"
         if log.segments and (name in wanted or not wanted) and not os.path.isdir(f"{path}/{name}"):
-            what = f"{name} was closed with {log.segments} segments, and has no directory"
+            segments = counted(log.segments, "segment")
+            what = f"{name} was closed with {segments}, and has no directory"
             report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "restore the directory"))
     return directory
 

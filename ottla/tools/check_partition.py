@@ -15,6 +15,7 @@ from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
 from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, size_text
+from ottla.wire.wording import counted
 
 SEGMENT = re.compile(r"(\d{20})\.log")
 SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
@@ -74,7 +75,8 @@ def check_partition(path: str, known: Known, deep: bool, report: Report) -> Chec
     )  # fmt: skip
     if checked.sound:
         report.say(
-            f"{path}: {len(bases)} segments, {check.batches} batches, offsets "
+            f"{path}: {counted(len(bases), 'segment')}, "
+            f"{counted(check.batches, 'batch', 'batches')}, offsets "
             f"{checked.start_offset} to {checked.end_offset}, {size_text(check.size)}: sound"
         )
     return checked
@@ -113,7 +115,7 @@ class PartitionCheck:
             if name.endswith(".quarantine"):
                 size = os.stat(f"{self.path}/{name}").st_size
                 self.add(
-                    name, f"a start found a hole in the log and put {size} bytes aside",
+                    name, f"a start found a hole in the log and put {counted(size, 'byte')} aside",
                     "see what is in it (copy it to a name ….log for `ottla log dump`), send again"
                     " what is missing, then move it away",
                 )  # fmt: skip
@@ -247,7 +249,8 @@ class PartitionCheck:
         point = self.known.recovery_point
         if last and behind is None and (point is None or check.end_offset >= point):
             check.tell(
-                f"{check.size - position} bytes at the end are not a whole batch: {what}", position,
+                f"{counted(check.size - position, 'byte')} at the end, not a whole batch: {what}",
+                position,
                 "an incomplete write, never acknowledged: the next start cuts it off",
                 note=True,
             )  # fmt: skip

@@ -17,6 +17,7 @@ from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, use
 from ottla.tools.findings import READ_AGAIN, REBUILD, RESTORE, Finding, Repeats, Report
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import ProtocolError
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.log.files.epochs import LeaderEpochs
@@ -128,7 +129,7 @@ class SegmentCheck:
         ):
             self.fault = (
                 position,
-                f"{batch.record_count} records and a last offset delta of "
+                f"{counted(batch.record_count, 'record')} and a last offset delta of "
                 f"{batch.last_offset_delta}",
             )
         elif batch.leader_epoch < self.epoch:

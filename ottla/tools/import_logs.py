@@ -18,6 +18,7 @@ from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import ImportRefused, Report, size_text
 from ottla.tools.kraft_image import UnreadableKraft
 from ottla.wire.errors import StorageFailed
+from ottla.wire.wording import counted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -80,7 +81,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         print(f"left out: {part}")
     size = sum(each.size for each in plan.partitions.values())
     what = (
-        f"{len(plan.topics)} topics, {len(plan.partitions)} partitions, {size_text(size)}, of"
+        f"{counted(len(plan.topics), 'topic')}, {counted(len(plan.partitions), 'partition')},"
+        f" {size_text(size)}, of"
         f" cluster {plan.cluster_id}"
     )
     if options.dry_run:

@@ -22,6 +22,7 @@ from ottla.tools.check_directory import (
 )
 from ottla.tools.check_partition import SEGMENT, check_partition
 from ottla.tools.findings import Report, size_text
+from ottla.wire.wording import counted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -75,8 +76,8 @@ def run(options: Namespace) -> int:
         print("ottla log verify: there is no such partition", file=sys.stderr)
         return 2
     report.say(
-        f"{partitions} partitions, {size_text(report.bytes_done)} read: "
-        f"{report.errors} errors, {report.notes} notes"
+        f"{counted(partitions, 'partition')}, {size_text(report.bytes_done)} read: "
+        f"{counted(report.errors, 'error')}, {counted(report.notes, 'note')}"
     )
     return 1 if report.errors else 0
 

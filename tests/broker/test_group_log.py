@@ -69,7 +69,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
     ]
     modern = [line for line in said if "modern" in line]
     assert modern[0].startswith("group modern: none to ")
-    assert any("to Reconciling, epoch 2, 1 members" in line for line in modern)
+    assert any("to Reconciling, epoch 2, 1 member" in line for line in modern)
     assert modern[-1].endswith("0 members")
     caplog.clear()
     with RunningBroker(tmp_path, **settings) as broker:

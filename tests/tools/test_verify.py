@@ -145,7 +145,7 @@ def test_a_log_that_is_not_as_the_clean_stop_left_it_is_reported(
     log.unlink()
     log.parent.rename(tmp_path / "away")
     status, printed = verified(capsys, data)
-    assert status == 1 and "t-1 was closed with 1 segments, and has no directory" in printed
+    assert status == 1 and "t-1 was closed with 1 segment, and has no directory" in printed
     assert verified(capsys, data, "--partition", "t-0")[0] == 0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.replication.metadata import Decision, MetadataImage, MetadataRecord
 from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
 from ottla.wire.errors import StorageFailed
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_log import Metadata
@@ -47,4 +48,4 @@ async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
 
     await metadata.decide(all_of_them)
     path.unlink()
-    log.info("%s: %d records were applied", path, len(records))
+    log.info("%s: applied %s", path, counted(len(records), "record"))

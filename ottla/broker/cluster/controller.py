@@ -56,6 +56,7 @@ from ottla.replication.registration import (
 )
 from ottla.wire.errors import ProtocolError
 from ottla.wire.marks import reached
+from ottla.wire.wording import counted
 
 log = logging.getLogger("ottla.controller")
 
@@ -406,7 +407,10 @@ class Controller:
                 due = self.loop.time() + every
                 self.returned -= back
                 while moved := await self.metadata.decide(preferred_leaders):
-                    log.info("%d partitions are led by their preferred replicas again", moved)
+                    log.info(
+                        "%s led by the preferred replica again",
+                        counted(moved, "partition is", "partitions are"),
+                    )
 
     async def _snapshots(self) -> None:
         """Write snapshots, so that a start has few entries to read."""
@@ -418,7 +422,7 @@ class Controller:
                 if await store.wants_snapshot(image):
                     await store.write_snapshot(image, term.version)
                     reached("a metadata snapshot was written")
-                    log.info("metadata: a snapshot of %d entries was written", image.entry)
+                    log.info("metadata: a snapshot up to entry %d was written", image.entry)
             except UnreadableMetadata as error:
                 self.metadata.failed(str(error))
             except CoordinationError as error:

@@ -26,6 +26,7 @@ from ottla.replication.controller.elections import NONE, available, trusted
 from ottla.replication.metadata import NO_LEADER, MetadataImage, PartitionState
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.metadata_log import Metadata
@@ -191,8 +192,11 @@ class DirectoryReports:
     async def _ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         for directory in request.directories:
             log.info(
-                "%d replicas are %s in log directories that take writes",
-                sum(len(topic.partitions) for topic in directory.topics),
+                "%s %s in log directories that take writes",
+                counted(
+                    sum(len(topic.partitions) for topic in directory.topics),
+                    "replica is", "replicas are",
+                ),
                 "not" if directory.id == LOST else "again",
             )
         if self.forwarding.deciding():

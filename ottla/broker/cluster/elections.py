@@ -20,6 +20,7 @@ from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
+from ottla.wire.wording import counted
 
 log = logging.getLogger("ottla.controller")
 
@@ -134,7 +135,8 @@ class Elections:
             some = asked[at : at + ASKED_AT_ONCE]
             elected += await self.metadata.decide(elect_longest, some, image)
         log.warning(
-            "%d partitions had no trusted replica, of %d the longest log leads", len(due), elected
+            "%s had no trusted replica, of %d the longest log leads",
+            counted(len(due), "partition"), elected,
         )
         return elected < len(found)
 

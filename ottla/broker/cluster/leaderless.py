@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ottla.broker.threads.slices import Slices
 from ottla.replication.metadata import NO_LEADER, MetadataImage
+from ottla.wire.wording import counted
 
 log = logging.getLogger("ottla.controller")
 
@@ -26,10 +27,12 @@ async def tell_leaderless(image: Callable[[], MetadataImage]) -> None:
         seen = image().topics
         found = await leaderless(image())
         if found and found != told:
-            more = f" and {len(found) - NAMED_MAX} others" if len(found) > NAMED_MAX else ""
+            others = len(found) - NAMED_MAX
+            more = f" and {counted(others, 'other')}" if others > 0 else ""
             log.warning(
-                "%d partitions have no leader, and wait for a replica that has everything: %s%s",
-                len(found), ", ".join(found[:NAMED_MAX]), more,
+                "%s no leader until a replica that has everything is back: %s%s",
+                counted(len(found), "partition has", "partitions have"),
+                ", ".join(found[:NAMED_MAX]), more,
             )
         elif told and not found:
             log.info("all partitions have a leader again")

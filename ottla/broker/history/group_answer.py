@@ -10,8 +10,9 @@ from ottla.broker.history.lag_samples import Change, Sample
 from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
 from ottla.groups.history.sentences import sentence
-from ottla.groups.history.words import count, duration, size
+from ottla.groups.history.words import duration, size
 from ottla.groups.waits import Finding, Moment, TopicIndex, owners, standing
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -151,7 +152,8 @@ def _partitions(
         elif lag and row["member"] is None and len(group.members) and _readable(group):
             yield Finding(
                 "not_assigned",
-                f"{name} is assigned to no member, and {count(lag, 'record')} wait", fields,
+                f"{name} is assigned to no member, and"
+                f" {counted(lag, 'record waits', 'records wait')}", fields,
             )
         elif lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS:
             yield Finding(
@@ -194,7 +196,7 @@ def _held_back(
 def _waiting(row: dict[str, Any]) -> str:
     seconds = row["lag_seconds"]
     oldest = "" if seconds is None else f", the oldest {duration(seconds * 1000)} old,"
-    return f"{count(row['lag'], 'record')} ({size(row['lag_bytes'])}){oldest}"
+    return f"{counted(row['lag'], 'record')} ({size(row['lag_bytes'])}){oldest}"
 
 
 def _lag(
@@ -221,12 +223,12 @@ def _lag(
     if uncommitted:
         fields["uncommitted"] = uncommitted
     text = "everything is read" if lag == 0 else (
-        f"{count(lag, 'record')} ({size(size_bytes)}) wait in"
-        f" {count(sum(row['lag'] > 0 for row in known), 'partition')}"
+        f"{counted(lag, 'record')} ({size(size_bytes)}) {'waits' if lag == 1 else 'wait'} in"
+        f" {counted(sum(row['lag'] > 0 for row in known), 'partition')}"
         + (f", the oldest is {duration(seconds * 1000)} old" if seconds else "")
     )
     if uncommitted:
-        text += f", not counting {count(uncommitted, 'partition')} without a committed offset"
+        text += f", not counting {counted(uncommitted, 'partition')} without a committed offset"
     yield Finding("lag", text + _growth(change), fields)
 
 
@@ -234,7 +236,7 @@ def _growth(change: Change | None) -> str:
     if change is None:
         return ""
     ago = duration(change.over_ms)
-    commits = f"; {count(change.committed, 'record')} were committed meanwhile"
+    commits = f"; {counted(change.committed, 'record was', 'records were')} committed meanwhile"
     if change.lag > 0:
         return f"; the lag grows: it was {change.lag:,} less {ago} ago{commits}"
     if change.lag < 0:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.groups.history.rings import Event
-from ottla.groups.history.words import count, duration, listed
+from ottla.groups.history.words import duration, listed
 from ottla.replication.metadata import NO_LEADER
+from ottla.wire.wording import counted
 
 Fields = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ def lag_in_words(fields: Fields) -> str:
     if behind < 0:
         return ": it had sent no fetch to this leader"
     when = "" if behind_ms < 0 else f" for {duration(behind_ms)}"
-    return f": it had not caught up{when}, and was {count(behind, 'record')} behind"
+    return f": it had not caught up{when}, and was {counted(behind, 'record')} behind"
 
 
 def _left(fields: Fields) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ottla.broker.history.partition_sentences import lag_in_words, nodes, sentence
 from ottla.broker.history.reasons import out_of_sync_reason
 from ottla.broker.threads.slices import Slices
-from ottla.groups.history.words import count, duration
+from ottla.groups.history.words import duration
 from ottla.groups.waits import Finding
 from ottla.replication.metadata import NO_LEADER, PartitionExtra
 from ottla.wire.errors import UnknownTopicOrPartition
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -94,7 +95,7 @@ def _standing(
                 "open_transaction",
                 f"a transaction is open since offset {stable}: consumers with"
                 " isolation.level=read_committed wait for its end, and"
-                f" {count(partition.high_watermark - stable, 'record')} wait",
+                f" {counted(partition.high_watermark - stable, 'record waits', 'records wait')}",
                 {"stable_offset": stable},
             )
         if state.leader != state.replicas[0]:
@@ -172,7 +173,7 @@ def _out_of_sync(
     elif behind is None:
         ending = "it has sent no fetch to this leader yet"
     else:
-        ending = f"it is {count(behind, 'record')} behind now, and joins once it has them"
+        ending = f"it is {counted(behind, 'record')} behind now, and joins once it has them"
         if broker.role.leader_throttle is not None and _is_throttled(image, topic.name):
             ending += "; its copying is throttled by leader.replication.throttled.rate"
     return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": kind})

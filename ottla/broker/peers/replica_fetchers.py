@@ -14,6 +14,7 @@ from ottla.replication.fetch_settings import FetchSettings
 from ottla.replication.fetcher import Fetcher
 from ottla.wire.errors import StorageFailed
 from ottla.wire.marks import reached
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -208,12 +209,14 @@ class ReplicaFetchers:
                 reached("a leader could not be reached")
                 log.log(
                     logging.WARNING if source.failures == 1 else logging.DEBUG,
-                    "%d partitions cannot be fetched: %s", len(source.fetcher.plan), error,
+                    "%s cannot be fetched: %s",
+                    counted(len(source.fetcher.plan), "partition"), error,
                 )
                 continue
             break
         source.connecting = None
-        log.info("fetching %d partitions from broker %d", len(source.fetcher.plan), source.node_id)
+        count = counted(len(source.fetcher.plan), "partition")
+        log.info("fetching %s from broker %d", count, source.node_id)
         source.link = FetchLink(
             self.loop, transport, source.fetcher, self._ended(source), self._write_cuts
         )

@@ -12,6 +12,7 @@ from ottla.log.partition.damage import forget_cuts
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.strays import expire_strays, forget_other_topics, put_strays_aside
 from ottla.replication.controller.elections import NONE
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.last_run import FoundLogs
@@ -86,8 +87,8 @@ class FoundPartitions:
         if strays:
             kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
             log.warning(
-                "%d directories of partitions belong to no topic, and are kept %s"
-                " (ottla.stray.retention.ms): %s%s", len(strays), kept, ", ".join(strays[:10]),
+                "%s of a partition without a topic kept %s (ottla.stray.retention.ms): %s%s",
+                counted(len(strays), "directory", "directories"), kept, ", ".join(strays[:10]),
                 ", ..." * (len(strays) > 10),
             )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.storage import Storage
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.settings.config import BrokerConfig
@@ -56,7 +57,7 @@ def refuse_logs_without_metadata(storage: Storage, image: MetadataImage) -> None
     if unknown and image.offset == 0:
         topic, index = unknown[0]
         raise StorageRefused(
-            f"log.dirs holds {len(unknown)} partitions ({topic}-{index} among them) but no"
-            " metadata of them. Is a log directory missing or not mounted? To begin anew,"
+            f"log.dirs holds {counted(len(unknown), 'partition')} ({topic}-{index} among them) but"
+            " no metadata of them. Is a log directory missing or not mounted? To begin anew,"
             " move them away."
         )

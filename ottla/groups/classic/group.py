@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from ottla.groups.classic import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
 from ottla.groups.records import ClassicMemberValue, CommittedOffset, GroupKey, GroupValue, Record
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.groups.result import Answer
@@ -334,7 +335,7 @@ class ClassicGroup:
     @property
     def summary(self) -> str:
         """State and size, for the log."""
-        return f"{self.state_name}, {len(self.members)} members"
+        return f"{self.state_name}, {counted(len(self.members), 'member')}"
 
     def expiry_base_ms(self, value: CommittedOffset) -> int | None:
         """The Unix time from which an offset's retention counts; None while it cannot expire."""

@@ -34,6 +34,7 @@ from ottla.groups.records import (
     TargetMemberValue,
     TopicPartition,
 )
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Topic
@@ -116,7 +117,7 @@ class ConsumerGroup:
     @property
     def summary(self) -> str:
         """State, epoch and size, for the log."""
-        return f"{self.state_name}, epoch {self.epoch}, {len(self.members)} members"
+        return f"{self.state_name}, epoch {self.epoch}, {counted(len(self.members), 'member')}"
 
     def expiry_base_ms(self, value: CommittedOffset) -> int | None:
         """The Unix time from which an offset's retention counts."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from ottla.groups.history.group_history import EMPTIED, NOT_RECORDED, REBALANCED, Rebalance
 from ottla.groups.history.rings import Event
-from ottla.groups.history.words import count, duration, listed, member
+from ottla.groups.history.words import duration, listed, member
+from ottla.wire.wording import counted
 
 Fields = Mapping[str, Any]
 
@@ -78,7 +79,7 @@ def _did_not_sync(fields: Fields) -> str:
 
 
 def _did_not_revoke(fields: Fields) -> str:
-    partitions = count(fields["partitions"], "partition")
+    partitions = counted(fields["partitions"], "partition")
     return (
         f"{member(fields)} was removed: it did not give up {partitions} within its rebalance"
         f" timeout of {duration(fields['timeout_ms'])}"
@@ -113,11 +114,11 @@ def _rebalanced(fields: Fields) -> str:
     took = fields.get("took_ms")
     if not took:
         return (
-            f"generation {fields['generation']} has {count(fields['members'], 'member')}"
+            f"generation {fields['generation']} has {counted(fields['members'], 'member')}"
         )
     text = (
         f"the rebalance to generation {fields['generation']} with"
-        f" {count(fields['members'], 'member')} took {duration(took)}"
+        f" {counted(fields['members'], 'member')} took {duration(took)}"
     )
     last, joined = fields.get("last"), fields.get("joined_ms")
     if fields.get("initial_delay") and took >= 1000:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.wire.wording import counted
+
 NAMED_MAX = 5
 
 
@@ -26,11 +28,6 @@ def duration(ms: float) -> str:
     return f"{hours // 24} days"
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """1 member, 2 members."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def size(number: int) -> str:
     """12 B, 3.4 KiB, 5.6 MiB."""
     value = float(number)
@@ -44,7 +41,7 @@ def size(number: int) -> str:
 def listed(names: Sequence[str]) -> str:
     """a, b and c; of many the first ones and how many others there are."""
     if len(names) > NAMED_MAX:
-        others = count(len(names) - NAMED_MAX, "other")
+        others = counted(len(names) - NAMED_MAX, "other")
         return f"{', '.join(names[:NAMED_MAX])} and {others}"
     if len(names) < 2:
         return "".join(names)

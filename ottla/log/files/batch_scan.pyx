@@ -10,6 +10,7 @@ from ottla.log.files.producers cimport Producers
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport crc32c
 from ottla.wire.errors import CorruptMessage
+from ottla.wire.wording import counted
 
 cdef enum:
     ASIDE_BYTES = 65536                 # reads of this size release the interpreter lock
@@ -79,7 +80,7 @@ cdef class BatchScan:
         if left == 0:
             return NULL
         if left < fields.HEADER_SIZE:
-            self.problem = f"{left} bytes are left, too few for the header of a batch"
+            self.problem = f"{counted(left, 'byte')} left, too few for the header of a batch"
             return NULL
         batch = self.hold(fields.HEADER_SIZE)
         size = <int64_t>fields.total_size(batch)
@@ -177,7 +178,7 @@ cdef str problem_of(
         return f"base offset is {fields.base_offset(batch)}, expected {offset_min} or more"
     # A compacted batch keeps its last offset and may lack records: delta may exceed the count.
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-        return f"{count} records and a last offset delta of {delta}"
+        return f"{counted(count, 'record')} and a last offset delta of {delta}"
     if fields.leader_epoch(batch) < epoch_min:
         return f"leader epoch is {fields.leader_epoch(batch)}, below {epoch_min} before it"
     return None

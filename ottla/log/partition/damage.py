@@ -23,6 +23,7 @@ from ottla.log.files.names import CUT
 from ottla.log.partition.segment import Segment
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.marks import reached
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.log.partition.readable_log import ReadableLog
@@ -78,7 +79,7 @@ def missing_records(
         return None
     reason = (
         f"the records from offset {end_offset} to {written_upto - 1} are gone"
-        f" ({written_upto - end_offset} offsets): files were removed or cut"
+        f" ({counted(written_upto - end_offset, 'offset')}): files were removed or cut"
     )
     if not segments:
         return Damage(directory, 0, reason, end_offset)

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 from ottla.log.files.disk cimport File
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport CRC32C_START, crc32c_part
+from ottla.wire.wording import counted
 
 
 cdef class SegmentScrub:
@@ -96,7 +97,7 @@ cdef class SegmentScrub:
         if size < fields.HEADER_SIZE or size > self.size - self.batch_position:
             return f"the batch claims a size of {size} bytes"
         if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-            return f"{count} records and a last offset delta of {delta}"
+            return f"{counted(count, 'record')} and a last offset delta of {delta}"
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)

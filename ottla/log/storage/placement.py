@@ -8,6 +8,7 @@ from ottla.log.files.checkpoints import Partition
 from ottla.log.storage import void_copies
 from ottla.log.storage.log_directory import LogDirectory, StorageRefused
 from ottla.wire.errors import StorageFailed
+from ottla.wire.wording import counted
 
 
 class Placement:
@@ -80,8 +81,9 @@ class Placement:
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(
                 f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
-                f" {end - 1} ({end - start} records at most): {key[0]}-{key[1]} is offline. Put the"
-                " directory back and restart, or delete the topic."
+                f" {end - 1} ({counted(end - start, 'record')} at most):"
+                f" {key[0]}-{key[1]} is offline. Put the directory back and restart, or delete the"
+                " topic."
             )
 
     def refuse_to_guess(self, key: Partition) -> None:

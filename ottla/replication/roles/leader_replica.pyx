@@ -10,6 +10,7 @@ from ottla.replication.partition cimport Partition, ReplicaRole
 from ottla.wire.batch cimport last_offset_delta
 
 from ottla.wire.errors import ErrorCode, NotEnoughReplicas
+from ottla.wire.wording import counted
 
 cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -86,8 +87,8 @@ cdef class LeaderReplica(ReplicaRole):
         cdef int64_t base, end
         if all_replicas and self.under_min_isr:
             raise NotEnoughReplicas(
-                f"{partition!r} has {len(partition.isr)} replicas in sync, min.insync.replicas is "
-                f"{log.config.min_insync_replicas}")
+                f"{partition!r} has {counted(len(partition.isr), 'replica')} in sync,"
+                f" min.insync.replicas is {log.config.min_insync_replicas}")
         base = log.append(batch, size, partition.leader_epoch)
         end = base + last_offset_delta(batch) + 1
         assert end <= log.log_end_offset and (log.duplicate or end == log.log_end_offset)

@@ -23,6 +23,7 @@ from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -294,11 +295,12 @@ def verify(
     for partition in sorted(last, key=int):
         records, distinct = in_files.get(int(partition), (0, 0))
         if records != distinct:
-            problems.append(f"partition {partition} has {records - distinct} records twice")
+            twice = counted(records - distinct, "record")
+            problems.append(f"partition {partition} has {twice} twice")
         said = table.totals(target.live).get(partition, [0, 0, 0])[2]
         if said != records:
             problems.append(
-                f"partition {partition}: the commits say {said} records, {records} read"
+                f"partition {partition}: the commits say {counted(said, 'record')}, {records} read"
             )
         report["partitions"][partition] = {
             "from": first[partition],
@@ -424,5 +426,6 @@ def _compare(
         offsets = [row.offset for row in some.collect()]
         parts[str(partition)]["missing"] = offsets
         report["problems"].append(
-            f"partition {partition} lacks {count} records that the topic has, first at {offsets[0]}"
+            f"partition {partition} lacks {counted(count, 'record')} of the topic, first at"
+            f" {offsets[0]}"
         )

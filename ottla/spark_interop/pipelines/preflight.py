@@ -243,7 +243,7 @@ def _check_table(path: str, kind: str, made: Made) -> None:
         return
     about = _about(place)
     if about is None:
-        raise PipelineError(f"{place} is not a {kind}: it has no {META}")
+        raise PipelineError(f"{place} is no {kind}: it has no {META}")
     if about.get("kind") != kind:
         raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
 

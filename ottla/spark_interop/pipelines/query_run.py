@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines.files import Files
+from ottla.wire.wording import counted
 
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
@@ -66,7 +67,7 @@ class Progress:
         if self.show:
             seconds = max(time.monotonic() - self._begin, 0.001)
             rate = records / seconds
-            text = f"{self.what}: {records:,} records, {rate:,.0f}/s {note}"
+            text = f"{self.what}: {counted(records, 'record')}, {rate:,.0f}/s {note}"
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def done(self) -> None:

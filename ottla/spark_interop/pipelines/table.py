@@ -70,7 +70,7 @@ class Table:
     def open(cls, files: Files, kind: str) -> Table:
         """The table at a path, read-only; PipelineError if there is none of that kind."""
         if not files.exists(META):
-            raise PipelineError(f"{files.root} is not a {kind}: it has no {META}")
+            raise PipelineError(f"{files.root} is no {kind}: it has no {META}")
         about = json.loads(files.read(META))
         if about["kind"] != kind:
             raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.wire.wording import counted
 
 # Copied also where the source has its cluster's default: the other cluster may have another one.
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
@@ -79,8 +80,8 @@ def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
     there = len(cluster.partitions(topic))
     if there < needed:
         raise PipelineError(
-            f"{topic} has {there} partitions, and records of partition {needed - 1} are to be "
-            f"written: partitions are kept, so it needs at least {needed}"
+            f"{topic} has {counted(there, 'partition')}, and records of partition {needed - 1} are "
+            f"to be written: partitions are kept, so it needs at least {needed}"
         )
 
 

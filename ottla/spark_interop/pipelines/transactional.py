@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import progress
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -393,8 +394,8 @@ class Lane:
             raise PipelineError(self._failed[0] + more)
         if left:
             raise PipelineError(
-                f"{self._to.topic} at {self._to.cluster.bootstrap} did not take {left} records "
-                f"within {PATIENCE_SECONDS} s: run the same command again"
+                f"{self._to.topic} at {self._to.cluster.bootstrap} did not take "
+                f"{counted(left, 'record')} within {PATIENCE_SECONDS} s: run the same command again"
             )
 
     def _flushed(self) -> int:

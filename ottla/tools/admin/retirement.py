@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
@@ -36,7 +37,7 @@ def moved_off(
             free = staying.keys() - {*after}
             if not free:
                 raise ClientError(
-                    f"{place[0]}:{place[1]} has {len(before)} replica{'s' * (len(before) > 1)},"
+                    f"{place[0]}:{place[1]} has {counted(len(before), 'replica')},"
                     " too many for the brokers that stay:"
                     f" {','.join(map(str, sorted(staying))) or 'none'}"
                 )

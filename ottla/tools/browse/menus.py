@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.tools.browse.text import cut, printable
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.tools.browse.source import Bounds
@@ -20,7 +21,7 @@ class Menu:
 
     def __init__(self, topic: str, heading: str, rows: list[tuple[str, str]]) -> None:
         self.topic, self.heading, self.rows = topic, heading, rows
-        self.title = topic or f"{len(rows)} topics"
+        self.title = topic or counted(len(rows), "topic")
         self.cursor = 0
 
     @property

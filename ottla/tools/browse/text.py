@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ottla.wire.wording import counted
+
 if TYPE_CHECKING:
     from ottla.wire.records import Record
 
@@ -116,12 +118,12 @@ def labelled(name: str, value: bytes | None, width: int) -> list[str]:
     """A key or a value under its name."""
     if value is None:
         return [f"{name:<9}  (null)"]
-    lines = [f"{name:<9}  {len(value)} bytes", ""]
+    lines = [f"{name:<9}  {counted(len(value), 'byte')}", ""]
     shown = value[:VALUE_MAX]
     for line in laid_out(shown, whole=len(shown) == len(value)):
         lines += wrapped(line, width)
     if len(shown) < len(value):
-        lines.append(f"… {len(value) - len(shown)} more bytes are not shown")
+        lines.append(f"… not shown: {counted(len(value) - len(shown), 'more byte')}")
     return [*lines, ""]
 
 

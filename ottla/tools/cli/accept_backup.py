@@ -21,6 +21,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import IN_ZOOKEEPER, META, MODE
 from ottla.tools.check_directory import DirectoryLocked, held
 from ottla.tools.cli.output import confirm, done, show
+from ottla.wire.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,9 @@ def accept(options: Namespace) -> None:
         if not options.dry_run:
             for each in marked:
                 remove_mark(disk, each.path)
-    done(options, f"removed {MARK} from {len(marked)} log director{ending(len(marked))}: at its"
+    where = counted(len(marked), "log directory", "log directories")
+    done(options, f"removed {MARK} from {where}: at its"
                   " next start the broker takes what ZooKeeper has")
-
-
-def ending(count: int) -> str:
-    """The end of `directory` and `directories`."""
-    return "y" if count == 1 else "ies"
 
 
 def log_directories(place: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 KINDS = {
     "topic": "TOPIC",
@@ -92,7 +93,8 @@ def delete(options: Namespace) -> None:
         count = sum(map(len, found.values()))
         if not count:
             raise ClientError(f"{options.principal} has no such rules")
-        confirm(options, f"removing {count} rules of {options.principal}", options.principal)
+        rules = f"{counted(count, 'rule')} of {options.principal}"
+        confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:
             acls.delete(cluster, [(pattern, rule)])
-    done(options, f"removed {count} rules of {options.principal}")
+    done(options, f"removed {rules}")

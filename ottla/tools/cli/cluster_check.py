@@ -16,7 +16,8 @@ from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import configs, topics
 from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import counted, show
+from ottla.tools.cli.output import show
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -68,7 +69,7 @@ def check(options: Namespace) -> int:
         return 1
     count = len(partitions)
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
-    have = f"{counted(count, 'partition')} {'has' if count == 1 else 'have'}"
+    have = counted(count, "partition has", "partitions have")
     print(f"{have} a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
 
@@ -151,11 +152,13 @@ def summary(
         sum(node not in part.isr for node in part.replicas) for part in partitions)
     count = len(partitions)
     lines += [
-        f"{lacking[lack]} of {count} partitions lack {lack} replica{'s' * (lack > 1)} in sync"
+        f"{lacking[lack]} of {counted(count, 'partition')}"
+        f" {'lacks' if lacking[lack] == 1 else 'lack'} {counted(lack, 'replica')} in sync"
         for lack in sorted(lacking) if lack
     ]
     if leaderless := sum(part.leader not in alive for part in partitions):
-        lines.append(f"{leaderless} of {count} partitions have no leader")
+        have = "has" if leaderless == 1 else "have"
+        lines.append(f"{leaderless} of {counted(count, 'partition')} {have} no leader")
     return lines
 
 

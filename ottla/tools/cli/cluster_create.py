@@ -48,6 +48,7 @@ from ottla.replication.records import UnreadableMetadata
 from ottla.replication.standalone import TOPIC, read_stopped
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 METADATA = TOPIC, 0
 REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadata, SettingsError)
@@ -277,7 +278,9 @@ class Creation:
         settings = sum(map(len, image.configs.values()))
         return [
             *lines,
-            f"  metadata     {len(image.topics)} topics with {partitions} partitions, {settings}"
-            f" settings, {len(image.rules)} ACLs, {len(image.quotas)} quotas,"
-            f" {len(image.credentials)} SCRAM credentials, {len(image.tokens)} delegation tokens",
+            f"  metadata     {counted(len(image.topics), 'topic')} with"
+            f" {counted(partitions, 'partition')}, {counted(settings, 'setting')},"
+            f" {counted(len(image.rules), 'ACL')}, {counted(len(image.quotas), 'quota')},"
+            f" {counted(len(image.credentials), 'SCRAM credential')},"
+            f" {counted(len(image.tokens), 'delegation token')}",
         ]

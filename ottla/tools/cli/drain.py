@@ -11,9 +11,10 @@ from ottla.client.errors import ClientError
 from ottla.tools.admin import configs, partitions
 from ottla.tools.admin.evacuation import moved_out
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import counted, done
+from ottla.tools.cli.output import done
 from ottla.tools.progress_line import ProgressLine
 from ottla.wire.errors import name_of
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster

@@ -11,9 +11,10 @@ from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.output import cell, confirm, counted, done, show, table
+from ottla.tools.cli.output import cell, confirm, done, show, table
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster

@@ -23,6 +23,7 @@ from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
 from ottla.tools.stream.writer import NotWritten, Writer
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
@@ -453,9 +454,11 @@ class Mirror:
             known = [(ends[found.place].known, found.source) for found in mine]
             lag = sum(max(0, end - source) for end, source in known if end is not None)
             if unknown := sum(end is None for end, _ in known):
-                print(f"ottla mirror: {topic}: the lag of {unknown} partitions without a leader is"
-                      " not known", file=sys.stderr)
-            print(f"{topic}: {copied} records copied, lag {lag}", file=sys.stderr, flush=True)
+                left_out = counted(unknown, "partition")
+                print(f"ottla mirror: {topic}: the lag of {left_out} without a leader is not known",
+                      file=sys.stderr)
+            shown = counted(copied, "record")
+            print(f"{topic}: {shown} copied, lag {lag}", file=sys.stderr, flush=True)
 
 
 def offsets_of(cluster: Cluster, names: list[str]) -> list[Place]:

@@ -18,11 +18,6 @@ SIZES = {"bytes", "size", "free", "total", "usable", "received", "sent"}
 """Columns of bytes, which have units on a terminal; elsewhere programs read them."""
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things: `1 partition`, `2 partitions`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 class NotConfirmed(ClientError):
     """An action that cannot be undone was not confirmed."""
 

@@ -15,6 +15,7 @@ from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.load import FetchLoad, Latencies, ProduceLoad, codec_of, fetch, random_value
 from ottla.tools.stream.load import produce as send
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 RECORDS = 100_000
 
@@ -40,8 +41,8 @@ def produce(options: Namespace) -> None:
             count = len(topics.leaders(cluster, [options.topic]))
             done(
                 options,
-                f"sent {records} records of {size} bytes to the {count} partitions of"
-                f" {options.topic}",
+                f"sent {counted(records, 'record')} of {counted(size, 'byte')} to the"
+                f" {counted(count, 'partition')} of {options.topic}",
             )
             return
         existing(cluster, options.topic)        # a broker may create it: a mistyped name is said
@@ -94,4 +95,5 @@ def consume(options: Namespace) -> None:
     }
     show(options, ("topic", "records", "records_s", "mib_s"), [row])
     if got < wanted:
-        print(f"ottla perf consume: {options.topic} has only {got} records", file=sys.stderr)
+        found = f"{options.topic} has only {counted(got, 'record')}"
+        print(f"ottla perf consume: {found}", file=sys.stderr)

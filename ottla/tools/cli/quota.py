@@ -17,6 +17,7 @@ from ottla.tools.cli.output import show as print_rows
 from ottla.tools.cli.units import without_units
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 KINDS = {"user": "user", "client": "client-id", "ip": "ip"}
 SHOWN = {kind: name for name, kind in KINDS.items()}
@@ -157,4 +158,4 @@ def delete_user(options: Namespace) -> None:
         if not options.dry_run:
             for mechanism in found:
                 configs.delete_scram(cluster, options.user, names[mechanism])
-    done(options, f"taken {len(found)} credentials from user {options.user}")
+    done(options, f"taken {counted(len(found), 'credential')} from user {options.user}")

@@ -11,12 +11,13 @@ from ottla.client.errors import ClientError, Refused, check
 from ottla.tools.admin import partitions, retirement, topics
 from ottla.tools.admin.offsets import Place
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import confirm, counted, done
+from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
@@ -109,9 +110,10 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
         raise Refused(code, message, f"{topic}:{index}")
     if failed:
         said = [f"{t}:{index}: {message_of(*result)}" for (t, index), result in failed.items()]
-        more = [f"and {len(said) - SHOWN} others"] if len(said) > SHOWN else []
+        more = [f"and {counted(len(said) - SHOWN, 'other')}"] if len(said) > SHOWN else []
         raise ClientError(
-            f"{len(failed)} of {len(results)} partitions were refused, the others were not: "
+            f"{len(failed)} of {len(results)} partitions {'was' if len(failed) == 1 else 'were'}"
+            " refused, the others were not: "
             + "; ".join([*said[:SHOWN], *more])
         )
 
@@ -141,7 +143,7 @@ def elect(options: Namespace) -> int:
         rows.append({"topic": topic, "partition": index, "result": state})
     print_rows(options, ("topic", "partition", "result"), rows)
     if failed:
-        print(f"ottla elect: {failed} elections failed", file=sys.stderr)
+        print(f"ottla elect: {counted(failed, 'election')} failed", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -162,7 +164,7 @@ def rehearse_election(options: Namespace, cluster: Cluster, places: list[Place] 
             })
     changes = sum(row["leader"] != row["elected"] for row in rows)
     print_rows(options, ("topic", "partition", "leader", "elected"), rows)
-    done(options, f"changed {changes} leaders")
+    done(options, f"changed {counted(changes, 'leader')}")
     return 0
 
 

@@ -10,6 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.cli.output import done
 from ottla.tools.commands import table
 from ottla.tools.kafka_names.main import NOT_YET
+from ottla.wire.wording import counted
 
 MARK = "ottla.tools.kafka_names.main"
 
@@ -31,10 +32,10 @@ def install(options: Namespace) -> None:
     if strange and not options.force:
         raise ClientError(f"{strange[0]} is not a script of ours: say --force to replace it")
     if options.dry_run:
-        done(options, f"written {len(targets)} scripts into {folder}")
+        done(options, f"written {counted(len(targets), 'script')} into {folder}")
         return
     folder.mkdir(parents=True, exist_ok=True)
     for path in targets:
         path.write_text(text_of(path.name.removesuffix(".sh")))
         path.chmod(0o755)
-    print(f"wrote {len(targets)} scripts into {folder}", file=sys.stderr)
+    print(f"wrote {counted(len(targets), 'script')} into {folder}", file=sys.stderr)

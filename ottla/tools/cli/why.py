@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from ottla.client.errors import ClientError, Unreachable, check
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
-from ottla.tools.cli.output import counted
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster

@@ -28,7 +28,7 @@ def test_partitions_without_a_leader_are_named_once_and_their_return_is_said(
         index = leaders(cluster.servers[stopped], "t").index(stopped)
         cluster.stop(stopped)
         expected = (
-            "1 partitions have no leader, and wait for a replica that has everything:"
+            "1 partition has no leader until a replica that has everything is back:"
             f" t-{index} (in sync: {stopped})"
         )
         cluster.until(lambda: cluster.leap(LOOK_SECONDS) or said(caplog, logging.WARNING), "a line")

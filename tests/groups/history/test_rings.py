@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ottla.groups.history.group_history import GroupHistory
 from ottla.groups.history.rings import EVENT_BYTES, LISTED_MAX, TEXT_CHARS_MAX, Rings, event
-from ottla.groups.history.words import count, duration, listed, size
+from ottla.groups.history.words import duration, listed, size
+from ottla.wire.wording import counted
 
 
 def test_a_ring_keeps_the_newest_events() -> None:
@@ -54,7 +55,7 @@ def test_rebalances_of_many_groups_without_events_are_not_kept() -> None:
 def test_words() -> None:
     assert [duration(ms) for ms in (0, 999, 3200, 45_000, 60_000, 321_000, 3_600_000, 10**9)] == [
         "0 ms", "999 ms", "3.2 s", "45 s", "1 min", "5 min 21 s", "1 h", "11 days"]
-    assert count(1, "member") == "1 member" and count(1234, "member") == "1,234 members"
+    assert counted(1, "member") == "1 member" and counted(1234, "member") == "1,234 members"
     assert size(12) == "12 B" and size(3 << 20) == "3.0 MiB"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed([str(at) for at in range(9)]) == "0, 1, 2, 3, 4 and 4 others"

@@ -41,7 +41,7 @@ def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> N
     parts.append(partition(-1, [4], [4]))
     now = datetime.now().astimezone()
     lacking = [
-        "56 of 62 partitions lack 1 replica in sync", "1 of 62 partitions have no leader"]
+        "56 of 62 partitions lack 1 replica in sync", "1 of 62 partitions has no leader"]
     at_ms = int(now.timestamp() * 1000)
     assert summary(parts, ALIVE, {4: Departure(at_ms)}) == [
         f"broker 4 is away since {now:%H:%M %Z}", *lacking]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from ottla.broker.security.tls.material import blocks
 from ottla.broker.security.tls.names import elements, subject_of
+from ottla.wire.wording import counted
 
 SOON = timedelta(days=30)
 """How long before its end a certificate is warned about."""
@@ -52,7 +53,7 @@ class Certificate:
         when = self.ends.strftime("%Y-%m-%d %H:%M UTC")
         if left <= timedelta(0):
             return f"the certificate {self.subject} has expired on {when}: clients refuse it"
-        return f"the certificate {self.subject} expires in {left.days} days, on {when}"
+        return f"the certificate {self.subject} expires in {counted(left.days, 'day')}, on {when}"
 
     def __str__(self) -> str:
         return f"{self.subject}, valid until {self.ends:%Y-%m-%d %H:%M} UTC"

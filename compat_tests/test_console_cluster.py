@@ -165,6 +165,8 @@ def test_somebody_with_few_rights_sees_totals_of_what_they_may_see(
     for page in watched(browser, ignore_https_errors=True):
         log_in(page, served.url, "ann", USERS["ann"])
         page.locator(".tile").filter(has_text="3 of 3").wait_for()
+        page.wait_for_function(
+            "() => ![...document.querySelectorAll('.tile dd')].some((one) => one.innerText == '…')")
         tiles = dict(zip(page.locator(".tile dt").all_inner_texts(),
                          page.locator(".tile dd").all_inner_texts(), strict=True))
         assert (tiles["Brokers"], tiles["Topics"], tiles["Partitions"]) == ("3 of 3", "1", "2")

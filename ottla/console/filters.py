@@ -45,8 +45,8 @@ class Filters:
     header: str | None = None
 
     def tests(self, schemas: Schemas | None = None) -> list[Test]:
-        """Functions of a record; with `schemas` a JSON path looks into Avro too. Raises
-        BadFilter."""
+        """Functions of a record; with `schemas` a JSON path looks into Avro and Protobuf too.
+        Raises BadFilter."""
         for value in (self.text, self.regex, self.path, self.key, self.header):
             if value is not None and len(value) > LENGTH_MAX:
                 raise BadFilter(f"a filter has at most {LENGTH_MAX} characters")
@@ -113,7 +113,7 @@ def document_in(data: bytes | None, schemas: Schemas | None) -> Any:
     if schemas is not None:
         try:
             if (found := schemas.decoded(data)) is not None:
-                return found[1]
+                return found.document
         except NotDecoded:
             pass
     return document_of(data)

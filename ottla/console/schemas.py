@@ -1,9 +1,9 @@
-"""Values in Confluent's wire format with an Avro schema, as JSON.
+"""Values in Confluent's wire format with an Avro or a Protobuf schema, as JSON.
 
-    | 0 (1 byte) | schema id (4 bytes, big-endian) | Avro ... |
+    | 0 (1 byte) | schema id (4 bytes, big-endian) | Avro, or path of the message and Protobuf ... |
 
-Schemas come from a registry, or from a directory with a file for each id: `7.avsc`, there or in a
-folder below it.
+Schemas come from a registry, or from a directory with a file for each id: `7.avsc` or `8.proto`,
+there or in a folder below it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla.client.errors import ClientError
+from ottla.client.protobuf import compile_proto, message_class, message_path, plain
 from ottla.client.schema_registry import get
 
 PREFIX = 5
@@ -29,8 +30,20 @@ MISSING_SECONDS = 30.0
 """A schema that was not found is not asked for again so soon."""
 
 
+SUFFIXES = {"avsc": "AVRO", "proto": "PROTOBUF"}
+Reader = Callable[[bytes], Any]
+
+
 class NotDecoded(ClientError):
     """A value has a schema, but cannot be read with it."""
+
+
+class Decoded(NamedTuple):
+    """A value: the id and the kind of its schema, and the document."""
+
+    schema: int
+    kind: str
+    document: Any
 
 
 class Schemas:
@@ -39,7 +52,7 @@ class Schemas:
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.source, self.clock = source, clock
         self.lock = threading.Lock()
-        self.known: dict[int, Any] = {}
+        self.known: dict[int, tuple[str, Reader]] = {}
         self.missing: dict[int, tuple[float, str]] = {}
         if not is_address(source) and not Path(source).is_dir():
             raise ClientError(f"--schemas {source}: there is no such directory")
@@ -49,23 +62,18 @@ class Schemas:
             raise ClientError("--schemas needs fastavro: pip install fastavro") from None
         self.library = fastavro
 
-    def decoded(self, data: bytes | None) -> tuple[int, Any] | None:
-        """The schema's id and the document; None for a value that is not in this format. Raises
-        NotDecoded."""
+    def decoded(self, data: bytes | None) -> Decoded | None:
+        """What is in a value; None for one that is not in this format. Raises NotDecoded."""
         if data is None or not PREFIX < len(data) <= DECODED_MAX or data[0] != 0:
             return None
         [number] = struct.unpack_from(">I", data, 1)
-        schema = self._schema(number)
-        stream = io.BytesIO(data[PREFIX:])
+        kind, read = self._schema(number)
         try:
-            document = self.library.schemaless_reader(stream, schema, None)
+            return Decoded(number, kind, read(data[PREFIX:]))
         except Exception as wrong:          # whatever a library meets in foreign bytes
-            raise NotDecoded(f"it is not Avro of schema {number}: {wrong}") from wrong
-        if stream.read(1):
-            raise NotDecoded(f"it is longer than Avro of schema {number}")
-        return number, document
+            raise NotDecoded(f"it is not {kind} of schema {number}: {wrong}") from wrong
 
-    def _schema(self, number: int) -> Any:
+    def _schema(self, number: int) -> tuple[str, Reader]:
         with self.lock:
             if number in self.known:
                 return self.known[number]
@@ -77,7 +85,7 @@ class Schemas:
             except (ClientError, OSError, ValueError, KeyError, TypeError) as failed:
                 self._note(number, f"schema {number} is not known: {failed}")
             except Exception as wrong:      # fastavro's errors of schemas have no common base
-                self._note(number, f"schema {number} is not an Avro schema: {wrong}")
+                self._note(number, f"schema {number} is none: {wrong}")
             else:
                 if len(self.known) >= SCHEMAS_MAX:
                     self.known.pop(next(iter(self.known)))
@@ -90,25 +98,55 @@ class Schemas:
             self.missing.pop(next(iter(self.missing)))
         self.missing[number] = (self.clock(), reason)
 
-    def _read(self, number: int) -> Any:
+    def _read(self, number: int) -> tuple[str, Reader]:
         if is_address(self.source):
             answer = get(self.source.rstrip("/"), f"/schemas/ids/{number}")
             kind, text = answer.get("schemaType", "AVRO"), answer["schema"]
-            if kind != "AVRO":
-                raise ClientError(f"it is {kind}, not Avro")
         else:
-            folder = Path(self.source)
-            name = f"{number}.avsc"
-            place = next((one for one in (folder / name, *sorted(folder.glob(f"*/{name}")))
-                          if one.is_file()), None)
-            if place is None:
-                raise ClientError(f"{folder} has no {name}")
-            text = place.read_text(encoding="utf-8")
+            kind, text = file_of(Path(self.source), number)
+        if kind == "PROTOBUF":
+            return "protobuf", protobuf_reader(compile_proto(text, f"{number}.proto"))
+        if kind != "AVRO":
+            raise ClientError(f"it is {kind}, neither Avro nor Protobuf")
+        return "avro", self._avro_reader(json.loads(text))
+
+    def _avro_reader(self, parsed: Any) -> Reader:
         named: dict[str, Any] = {}
-        schema = self.library.parse_schema(json.loads(text), named)
+        schema = self.library.parse_schema(parsed, named)
         if endless(schema, named):
             raise ClientError("it has an array of values without bytes, which may be endless")
-        return schema
+
+        def read(payload: bytes) -> Any:
+            stream = io.BytesIO(payload)
+            document = self.library.schemaless_reader(stream, schema, None)
+            if stream.read(1):
+                raise ValueError("there are bytes behind it")
+            return document
+
+        return read
+
+
+def protobuf_reader(compiled: bytes) -> Reader:
+    """What reads the messages of a schema: the path to which of them stands before each."""
+    message_class(compiled, None)           # an error of the schema, not of the first value
+
+    def read(payload: bytes) -> Any:
+        path, at = message_path(payload, 0)
+        message = message_class(compiled, None, path).FromString(payload[at:])
+        return plain(message, defaults=False)
+
+    return read
+
+
+def file_of(folder: Path, number: int) -> tuple[str, str]:
+    """The kind and the text of a schema of a directory. Raises ClientError, OSError."""
+    for suffix, kind in SUFFIXES.items():
+        name = f"{number}.{suffix}"
+        for place in (folder / name, *sorted(folder.glob(f"*/{name}"))):
+            if place.is_file():
+                return kind, place.read_text(encoding="utf-8")
+    names = " or ".join(f"{number}.{suffix}" for suffix in SUFFIXES)
+    raise ClientError(f"{folder} has no {names}")
 
 
 def is_address(source: str) -> bool:

@@ -30,9 +30,9 @@ def shown(
     if schemas is not None:
         try:
             if (found := schemas.decoded(data)) is not None:
-                whole = as_json(found[1])
-                return {"kind": "avro", "text": whole[:most], "bytes": len(data),
-                        "cut": len(whole) > most, "schema": found[0]}
+                whole = as_json(found.document)
+                return {"kind": found.kind, "text": whole[:most], "bytes": len(data),
+                        "cut": len(whole) > most, "schema": found.schema}
         except NotDecoded as wrong:
             about = {"problem": str(wrong)}
     text, cut = data[:most], len(data) > most

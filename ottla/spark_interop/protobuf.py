@@ -7,15 +7,22 @@ the schema derived from the descriptor.
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
-import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
+from ottla.client import protobuf
+from ottla.client.protobuf import (
+    NESTING_MAX,
+    TIMESTAMP,
+    BadProto,
+    is_map,
+    kind_of,
+    message_path,
+    plain,
+)
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.value_format import (
     CONFLUENT_MAGIC,
@@ -26,48 +33,27 @@ from ottla.spark_interop.value_format import (
 )
 
 JSON_TEXT = "__json"
-NESTING_MAX = 16
-TIMESTAMP = "google.protobuf.Timestamp"
+
+
+@contextmanager
+def for_pipelines() -> Iterator[None]:
+    """What is wrong with a .proto text is a PipelineError here."""
+    try:
+        yield
+    except BadProto as wrong:
+        raise PipelineError(str(wrong)) from wrong
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """The FileDescriptorSet of a .proto text, imports of google/protobuf included, as bytes.
-
-    Raises PipelineError with protoc's own message where it does not compile, or imports others.
-    """
-    import grpc_tools
-    from grpc_tools import protoc
-
-    standard = str(Path(grpc_tools.__file__).parent / "_proto")
-    with tempfile.TemporaryDirectory(prefix="ottla-proto-") as directory:
-        source, made = Path(directory) / name, Path(directory) / "made"
-        source.write_text(text)
-        arguments = ["protoc", f"-I{directory}", f"-I{standard}", "--include_imports"]
-        if protoc.main([*arguments, f"--descriptor_set_out={made}", str(source)]) != 0:
-            raise PipelineError(f"{name} does not compile; protoc's message is above")
-        return made.read_bytes()
+    """The FileDescriptorSet of a .proto text. Raises PipelineError."""
+    with for_pipelines():
+        return protobuf.compile_proto(text, name)
 
 
-@cache
 def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,)) -> Any:
-    """The class of a message: by its full name, or by its path of indexes in the last file."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    files = descriptor_pb2.FileDescriptorSet.FromString(compiled)
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.Add(file)
-    if name is None:
-        last = files.file[-1]
-        item, names = last.message_type[path[0]], [last.message_type[path[0]].name]
-        for index in path[1:]:
-            item = item.nested_type[index]
-            names.append(item.name)
-        name = ".".join([last.package, *names] if last.package else names)
-    try:
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-    except KeyError as error:
-        raise PipelineError(f"the schema has no message {name}") from error
+    """The class of a message. Raises PipelineError."""
+    with for_pipelines():
+        return protobuf.message_class(compiled, name, path)
 
 
 def spark_type(descriptor: Any, depth: int = 0) -> Any:
@@ -101,76 +87,6 @@ def spark_type(descriptor: Any, depth: int = 0) -> Any:
     return t.StructType(fields)
 
 
-def kind_of(item: Any) -> str:
-    """double, float, bool, string, enum, bytes, int32, int64, uint32 or uint64."""
-    kinds = {1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "double", 6: "float",
-             7: "bool", 8: "enum", 9: "string"}  # fmt: skip
-    return "bytes" if item.type == item.TYPE_BYTES else kinds[item.cpp_type]
-
-
-def is_map(item: Any) -> bool:
-    """Whether a field is a map<…>."""
-    return item.message_type is not None and item.message_type.GetOptions().map_entry
-
-
-def plain(message: Any) -> dict[str, Any]:
-    """A message as input for json.dumps and Spark's from_json: numbers stay numbers."""
-    return {item.name: _field(message, item) for item in message.DESCRIPTOR.fields}
-
-
-def _field(message: Any, item: Any) -> Any:
-    value = getattr(message, item.name)
-    if is_map(item):
-        inner = item.message_type.fields_by_name["value"]
-        return {str(key): _single(one, inner) for key, one in value.items()}
-    if item.is_repeated:
-        return [_single(one, item) for one in value]
-    if item.has_presence and not message.HasField(item.name):
-        return None
-    return _single(value, item)
-
-
-def _single(value: Any, item: Any) -> Any:
-    if item.message_type is not None:
-        if item.message_type.full_name == TIMESTAMP:
-            return value.ToJsonString()
-        return plain(value)
-    kind = kind_of(item)
-    if kind == "bytes":
-        return base64.b64encode(value).decode()
-    if kind == "enum":
-        known = item.enum_type.values_by_number.get(value)
-        return known.name if known is not None else str(value)
-    return value
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 35:
-            raise ValueError("a number is too long")
-
-
-def message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """The message's path of indexes in Confluent's wire format, and where the payload begins."""
-    count, at = _varint(data, at)
-    if count == 0:
-        return (0,), at
-    if not 0 < count <= NESTING_MAX:
-        raise ValueError(f"a path of {count} indexes")
-    path = []
-    for _ in range(count):
-        index, at = _varint(data, at)
-        path.append(index)
-    return tuple(path), at
-
-
 def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callable[[bytes], str]:
     """A function from a value to JSON; it raises ValueError with what is wrong."""
 
@@ -195,7 +111,7 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
         try:
             if framed:
                 path, at = message_path(value, CONFLUENT_PREFIX)
-            kind = message_class(compiled[number], None if framed else name, path)
+            kind = protobuf.message_class(compiled[number], None if framed else name, path)
             if kind.DESCRIPTOR.full_name != expected:
                 raise ValueError(f"a {kind.DESCRIPTOR.full_name}, expected {expected}")
             return json.dumps(plain(kind.FromString(value[at:])))

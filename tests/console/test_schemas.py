@@ -79,7 +79,7 @@ def registry() -> Iterator[tuple[str, list[str]]]:
         def do_GET(self) -> None:
             asked.append(self.path)
             known = {"/schemas/ids/7": {"schema": json.dumps(ORDER)},
-                     "/schemas/ids/9": {"schema": "syntax = \"proto3\";", "schemaType": "PROTOBUF"}}
+                     "/schemas/ids/9": {"schema": "{}", "schemaType": "JSON"}}
             found = known.get(self.path)
             self.send_response(200 if found else 404)
             self.end_headers()
@@ -103,7 +103,7 @@ def test_a_registry_is_asked_once_for_each_schema(registry: tuple[str, list[str]
     schemas = Schemas(address, lambda: now[0])
     for number in range(3):
         found = schemas.decoded(order(number))
-        assert found is not None and found[1]["id"] == number
+        assert found is not None and (found.kind, found.document["id"]) == ("avro", number)
     assert asked == ["/schemas/ids/7"]
     for _ in range(3):
         with pytest.raises(NotDecoded, match="404"):
@@ -113,7 +113,7 @@ def test_a_registry_is_asked_once_for_each_schema(registry: tuple[str, list[str]
     with pytest.raises(NotDecoded):
         schemas.decoded(framed(8, b"\0"))
     assert asked.count("/schemas/ids/8") == 2
-    with pytest.raises(NotDecoded, match="PROTOBUF, not Avro"):
+    with pytest.raises(NotDecoded, match="JSON, neither Avro nor Protobuf"):
         schemas.decoded(framed(9, b"\0"))
 
 

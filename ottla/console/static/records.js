@@ -123,7 +123,7 @@ const flat = (topic, row) => ({ topic, partition: row.partition, offset: row.off
   headers: row.headers.map((one) => [one.name, textOf(one.value)]) });
 
 function pretty(data) {
-  if (data.cut || (data.kind !== "json" && data.kind !== "avro")) return data.text;
+  if (data.cut || !["json", "avro", "protobuf"].includes(data.kind)) return data.text;
   if (/\d{16}/.test(data.text)) return data.text;       // JavaScript would round such a number
   try { return JSON.stringify(JSON.parse(data.text), null, 2); } catch { return data.text; }
 }
@@ -148,7 +148,7 @@ function Detail({ row, name, base }) {
 }
 
 const Send = ({ name, base, label, row }) => {
-  const whole = !row || [row.key, row.value].every((data) => !data || (data.kind !== "hex" && data.kind !== "avro" && !data.cut));
+  const whole = !row || [row.key, row.value].every((data) => !data || (!["hex", "avro", "protobuf"].includes(data.kind) && !data.cut));
   if (!whole || !session.value?.changes_allowed) return null;
   return html`<${Act} label=${label} title=${`Produce into ${name}`} verb="Send" fields=${[
     { name: "key", label: "Key; empty for none", value: row?.key?.text ?? "" }, { name: "value", label: "Value", kind: "text", value: row?.value?.text ?? "" },

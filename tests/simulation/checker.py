@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.wire.marks import reached
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.log.invariants import check_log
 from tests.simulation.model import (
     ABORTED,
     ACKED,
     COMMITTED,
+    RETENTION_MS,
     TOMBSTONE,
     UNKNOWN,
     Batch,
@@ -29,6 +31,7 @@ from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
+    from ottla.replication.partition import Partition
     from tests.simulation.story import Story
 
 
@@ -191,7 +194,8 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                 )
             if offset < partition.deleted_below:
                 continue
-            if offset < read.start and (aged(batch, at, now_ms) or topic.retention_by_size):
+            by_size = topic.retention_bytes_least >= 0
+            if offset < read.start and (by_size or aged(batch, at, now_ms)):
                 continue
             if topic.compacted:
                 if newest_by_key.get(batch.keys[at], -1) > offset or hidden(batch):
@@ -361,10 +365,31 @@ def check_live(story: Story) -> None:
         if not (start <= stable <= water <= end or start > water):
             raise Violation(f"{partition!r}: start {start}, stable {stable}, HW {water}, end {end}")
         key = partition.topic_id, partition.index
-        before = story.waters.get(key, (0, -1))
-        if before[0] == story.model.incarnation and water < before[1]:
-            raise Violation(f"{partition!r}: the high watermark went from {before[1]} to {water}")
-        story.waters[key] = story.model.incarnation, water
+        incarnation, water_before, start_before = story.waters.get(key, (0, -1, -1))
+        if incarnation == story.model.incarnation:
+            if water < water_before:
+                raise Violation(
+                    f"{partition!r}: the high watermark went from {water_before} to {water}"
+                )
+            if start > start_before:
+                check_size_left(story, partition)
+        story.waters[key] = story.model.incarnation, water, start
+
+
+def check_size_left(story: Story, partition: Partition) -> None:
+    """Check that retention by size, where nothing else may have moved a log start, has left as much
+    as it is to leave."""
+    topic = story.model.by_id.get(partition.topic_id)
+    if topic is None or topic.compacted or topic.retention_ms_least < RETENTION_MS:
+        return
+    if partition.log.log_start_offset <= topic.partitions[partition.index].deleted_below:
+        return
+    reached("retention by size alone moved a log start")
+    if partition.log.size_bytes < topic.retention_bytes_least:
+        raise Violation(
+            f"{partition!r} has {partition.log.size_bytes} bytes left, retention.bytes was"
+            f" {topic.retention_bytes_least} or more"
+        )
 
 
 def check_disk(story: Story) -> None:

@@ -246,6 +246,7 @@ def spoil(inode: Inode, how: int, name: str, random: Random) -> None:
 
 async def clock_jump(story: Story, tasks: Tasks) -> None:
     hours = story.random.choice((-30, -3, -1, 1, 3, 30))
+    story.model.wall_ms_most = max(story.model.wall_ms_most, story.world.wall_ms())
     story.world.jumped_ms += hours * 3_600_000
     if hours == 30:
         story.model.everywhere("delete.retention.ms", "0")      # by default they stay for a day

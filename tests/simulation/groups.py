@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 NONE = -1
+RETENTION_MS = 60_000
+"""Where offsets expire at all."""
 
 
 @dataclass
 class Pending:
-    """An offset in an open transaction; `cleared` if a deletion overtook it."""
+    """An offset in an open transaction, which was committed at `asked_ms` by the wall clock or
+    later; `cleared` if a deletion overtook it."""
 
     transaction: Transaction
+    asked_ms: int
     cleared: bool = False
     written: bool = False
     """The commit was answered."""
@@ -49,6 +54,11 @@ class Pending:
     """The end of the transaction was asked for."""
     gone: bool = False
     """The deletion was answered before that: nothing of the offset may be left."""
+    overwriting: bool = False
+    """After the commit was answered another one of the same offset was asked for."""
+    overwritten: bool = False
+    """That one was answered before the end of the transaction was asked for: it wins, whenever the
+    marker comes."""
 
 
 class Offsets:
@@ -69,6 +79,8 @@ class Offsets:
         """How often their deletion was asked for."""
         self.commits: Counter[OffsetKey] = Counter()
         """How often their commit was answered."""
+        self.values = count(5000)
+        """Offsets that are committed once in a run."""
         self.on_end: Callable[[], object] = lambda: None
         """Called when the end of a transaction is asked for."""
 
@@ -81,9 +93,11 @@ class Offsets:
         """Whether this is a possible offset of a group."""
         if (key[0], key[1].name, key[2]) in self.blurred:
             return True
+        known = self.of(key)
         if offset == NONE and "offsets.retention.minutes" in self.story.options.settings:
-            return True
-        return offset in self.of(key).possible
+            latest_ms = max(self.story.model.wall_ms_most, self.story.world.wall_ms())
+            return NONE in known.possible or latest_ms - known.committed_ms >= RETENTION_MS
+        return offset in known.possible
 
     def in_doubt(self, key: OffsetKey, clearings: int) -> bool:
         """Whether a deletion may apply to an offset of that time, or has been asked for since there
@@ -98,7 +112,8 @@ class Offsets:
         if key in self.held:
             return False
         self.held.add(key)
-        self.pending[key] = Pending(transaction, key[0] in self.going or key in self.haunted)
+        in_doubt = key[0] in self.going or key in self.haunted
+        self.pending[key] = Pending(transaction, self.story.world.wall_ms(), in_doubt)
         return True
 
     async def delete_group(self, session: Session, group: str) -> None:
@@ -140,13 +155,24 @@ class Offsets:
             known = self.of(key)
             if pending.gone:
                 known.possible = {NONE}
-            elif transaction.fate == COMMITTED and not pending.cleared:
-                known.possible = {offset}
+            elif pending.overwritten:
+                continue
+            elif transaction.fate == COMMITTED and not (pending.cleared or pending.overwriting):
+                known.possible, known.committed_ms = {offset}, pending.asked_ms
             elif transaction.fate in (COMMITTED, UNKNOWN):
                 # A deletion was requested while the transaction was open: their order is unknown.
                 known.possible = known.possible | {offset}
                 if pending.cleared:
                     known.possible.add(NONE)
+
+    async def overwrite(self, session: Session, key: OffsetKey) -> None:
+        """Commit an offset that an open transaction holds, outside of it."""
+        pending = self.pending.get(key)
+        if pending is None or not pending.written or pending.cleared:
+            return
+        pending.overwriting = True
+        code = await commit(self.story, session, key, next(self.values), shared=True)
+        pending.overwritten = code is ErrorCode.NONE and not pending.cleared
 
     def clearing(
         self, group: str, topic: TopicModel | None, index: int | None
@@ -287,7 +313,7 @@ async def commit(
     known, clearings = offsets.of(key), offsets.clearings[key]
     haunted = offsets.in_doubt(key, clearings)
     known.possible.add(offset)
-    made = OffsetCommitRequest
+    made, asked_ms = OffsetCommitRequest, story.world.wall_ms()
     try:
         answer = await session.call(
             made(
@@ -307,6 +333,7 @@ async def commit(
             # A deletion was requested meanwhile: either may have been the last.
             haunted = haunted or offsets.in_doubt(key, clearings)
             known.possible = {offset, NONE} if haunted else {offset}
+            known.committed_ms = min(asked_ms, story.world.wall_ms())
         if topic.state != LIVE:
             offsets.blur(key)
         return code

@@ -1,5 +1,5 @@
 """Groups of several members: classic ones that join, restart, fall silent and leave, some of them
-static; and a static member of KIP-848's protocol.
+static; members of KIP-848's protocol that share partitions; and a static one.
 
 Whoever leads a generation names it in what it assigns. So a member notices an assignment that is of
 another leader, generation or member.
@@ -45,6 +45,8 @@ class Together:
     def __init__(self, group_id: str, forgotten: bool) -> None:
         """`forgotten`: the group expires while it is empty, and begins again with generation 1."""
         self.group_id, self.forgotten = group_id, forgotten
+        self.newest = -1
+        """The newest generation of which a member has got its assignment: that is recorded."""
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
 
@@ -56,12 +58,21 @@ class Together:
             raise Violation(f"{name} was assigned {assignment!r}, its ids were {sorted(ids)}")
         if self.forgotten:
             return
+        self.newest = max(self.newest, generation)
         if self.led_by.setdefault(generation, leader) != leader:
             raise Violation(
                 f"generation {generation} of {self.group_id} has assignments of two leaders"
             )
         if self.assigned.setdefault((generation, assignment), name) != name:
             raise Violation(f"{name} and another member were assigned {assignment!r}")
+
+
+    def joined(self, generation: int, newest: int, name: str) -> None:
+        """A member is in this generation; `newest` was known when it asked."""
+        if generation < newest and not self.forgotten:
+            raise Violation(
+                f"{self.group_id} was in generation {newest}, {name} joins generation {generation}"
+            )
 
 
 class ClassicMember:
@@ -87,7 +98,7 @@ class ClassicMember:
                 pass
 
     async def _join(self) -> None:
-        made = JoinGroupRequest
+        made, newest = JoinGroupRequest, self.together.newest
         answer = await self.session.call(made(
             group_id=self.together.group_id, session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS, member_id=self.id, group_instance_id=self.instance,
@@ -102,6 +113,7 @@ class ClassicMember:
         elif code is ErrorCode.NONE:
             self.id = answer.member_id
             self.ids.add(self.id)
+            self.together.joined(answer.generation_id, newest, self.name)
             await self._sync(answer.generation_id, [each.member_id for each in answer.members])
         elif code not in AGAIN and code not in STALE:
             raise Violation(f"{self.name} joins, and is answered {code.name}")
@@ -181,3 +193,99 @@ async def be_static(story: Story, name: str) -> None:
             epoch = 0
         elif code not in AGAIN and code not in GONE:
             raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")
+
+
+Owned = set[tuple[bytes, int]]
+
+
+class Sharers:
+    """A group of KIP-848's protocol: what each of its members holds, as the members know it."""
+
+    def __init__(self, story: Story, group_id: str) -> None:
+        self.story, self.group_id = story, group_id
+        self.members: list[Sharer] = []
+
+    def take(self, member: Sharer, wanted: Owned) -> None:
+        """A member was given these. Nobody else holds one of them who was heard lately: members
+        give up what they hold before another one gets it."""
+        for other in self.members:
+            both = other.held & wanted
+            if both and other is not member and self.story.is_heard(other.heard_at):
+                raise Violation(f"{member.name} is given {sorted(both)}, which {other.name} holds")
+        if len(self.members) > 1 and wanted:
+            reached("a partition of a KIP-848 group went to one of several members")
+        member.held |= wanted
+
+
+class Sharer:
+    """A member that gives partitions up some heartbeats after it is asked to."""
+
+    def __init__(self, story: Story, group: Sharers, number: int) -> None:
+        self.story, self.group, self.name = story, group, f"{group.group_id}{number}"
+        self.session: Session = story.session(self.name)
+        self.chance = Random(f"sharer {self.name} {story.world.seed}")
+        self.epoch, self.lives, self.heard_at = 0, 0, 0.0
+        self.held: Owned = set()
+        self.given: Owned = set()
+        group.members.append(self)
+
+    async def work(self) -> None:
+        """Act until the run is over."""
+        while not self.story.over:
+            await asyncio.sleep(self.chance.expovariate(0.3 / self.story.pace))
+            chosen = self.chance.random()
+            try:
+                if chosen < 0.04 and self.epoch > 0:
+                    self.held.clear()
+                    await self.beat(-1)
+                    self.leave()
+                elif chosen < 0.08:
+                    self.leave()            # a restart: the group has to notice by its session
+                else:
+                    await self.beat(self.epoch)
+            except Broken:
+                pass
+
+    def leave(self) -> None:
+        """Be another member from now on."""
+        self.lives, self.epoch = self.lives + 1, 0
+        self.held, self.given = set(), set()
+
+    async def beat(self, epoch: int) -> None:
+        """One heartbeat, and what its answer means."""
+        made, joins, asked_at = ConsumerGroupHeartbeatRequest, epoch == 0, self.story.world.now
+        if self.chance.random() < 0.7:
+            self.held &= self.given         # given up before the group hears of it
+        topics: dict[bytes, list[int]] = {}
+        for topic_id, index in sorted(self.held):
+            topics.setdefault(topic_id, []).append(index)
+        answer = await self.session.call(made(
+            group_id=self.group.group_id, member_id=f"{self.name}-{self.lives}", member_epoch=epoch,
+            rebalance_timeout_ms=300_000, subscribed_topic_names=["a", "b", "t"],
+            topic_partitions=[] if joins else [
+                made.TopicPartition(topic_id=each, partitions=of) for each, of in topics.items()
+            ],
+        ), 1)
+        code = ErrorCode(answer.error_code)
+        if epoch < 0:
+            return
+        if code is ErrorCode.NONE:
+            if answer.member_epoch < epoch:
+                raise Violation(f"{self.name} goes from epoch {epoch} to {answer.member_epoch}")
+            self.epoch, self.heard_at = answer.member_epoch, asked_at
+            if answer.assignment is not None:
+                self.given = {
+                    (part.topic_id, index)
+                    for part in answer.assignment.topic_partitions for index in part.partitions
+                }
+                self.group.take(self, self.given - self.held)
+        elif code in (*AWAY, ErrorCode.FENCED_MEMBER_EPOCH):
+            self.leave()
+        elif code not in AGAIN and code not in GONE:
+            raise Violation(f"heartbeat of {self.name}: {code.name} {answer.error_message}")
+
+
+def sharers(story: Story) -> list[Sharer]:
+    """The members of one group."""
+    group = Sharers(story, "shared")
+    return [Sharer(story, group, at) for at in range(MEMBERS)]

@@ -104,6 +104,8 @@ def identity(record: Record) -> bytes | None:
 
 
 LIVE, GOING, GONE = "live", "going", "gone"
+RETENTION_MS = 7 * 86_400_000
+"""Without a setting of the topic: longer than any run."""
 
 
 @dataclass(eq=False)
@@ -116,8 +118,8 @@ class TopicModel:
     by_value: dict[bytes, tuple[Batch, int]]        # shared by all topics
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
-    retention_ms_least: int = 7 * 86_400_000     # the least ever requested
-    retention_by_size: bool = False
+    retention_ms_least: int = RETENTION_MS       # the least ever requested
+    retention_bytes_least: int = -1              # also; -1: never
     compacted: bool = False
     tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
     append_time: bool = False                   # message.timestamp.type was LogAppendTime
@@ -141,7 +143,8 @@ class TopicModel:
         if name == "retention.ms" and value != "-1":
             self.retention_ms_least = min(self.retention_ms_least, int(value))
         if name == "retention.bytes" and value != "-1":
-            self.retention_by_size = True
+            least = self.retention_bytes_least
+            self.retention_bytes_least = int(value) if least < 0 else min(least, int(value))
         if "compact" in value:
             self.compacted = True
         if name == "delete.retention.ms":
@@ -161,6 +164,8 @@ class GroupOffset:
     """What OffsetFetch may return: -1 is none."""
 
     possible: set[int] = field(default_factory=lambda: {-1})
+    committed_ms: int = 0
+    """By the wall clock, when the oldest of the possible ones was committed, or before."""
 
 
 class Model:

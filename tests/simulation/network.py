@@ -1,7 +1,8 @@
 """Connections between clients and the simulated broker: real socket pairs, with delays.
 
 What a client sends reaches the broker's socket later, whole or in pieces; what the broker has sent
-reaches the client later. A link breaks when its process dies, or when the world says so.
+reaches the client later. A link breaks when its process dies, or when the world says so. On some
+seeds a broker's socket takes little at a time, so that it sends a reply in many turns of its loop.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ def pieces_of(data: bytes, world: World) -> Iterator[bytes]:
         yield data[at:]
 
 
+def pair(world: World) -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets: the world's, and a broker's, which on some seeds takes only some
+    thousand bytes before the world has received them."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    if world.options.narrow:
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)      # as little as the system has
+    return near, far
+
+
 class Broken(ConnectionError):
     """The link ended before the answer: whether the request was served is not known."""
 
@@ -50,11 +62,8 @@ class Link:
     def __init__(self, world: World, machine: Machine, client_id: str, host: str) -> None:
         self.world, self.machine, self.client_id = world, machine, client_id
         assert machine.server is not None
-        self.near, far = socket.socketpair()
-        self.near.setblocking(False)
-        far.setblocking(False)
-        self.far = far
-        machine.server.listeners[0].admit(far, (host, 40_000))
+        self.near, self.far = pair(world)
+        machine.server.listeners[0].admit(self.far, (host, 40_000))
         self.fd = self.near.fileno()
         self.unsent = bytearray()           # has arrived; the broker's socket was full
         self.on_way = 0.0                   # when the last piece arrives, either way

@@ -24,6 +24,8 @@ SWARM_SHARE = 0.3
 """How many short lives have few features, and much of each."""
 PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
 """How much of what is sent at once arrives in pieces, drawn for each seed."""
+NARROW_SHARE = 0.2
+"""How many short lives have brokers whose sockets take little at a time."""
 
 
 @dataclass
@@ -61,6 +63,8 @@ class Options:
     settled_seconds: float = SETTLED_SECONDS
     members: bool = False                   # groups of several members
     small: bool = False                     # whether bounds are small that `small.py` draws
+    narrow: bool = False                    # whether a broker's sockets take little at a time
+    drawn_from: int = 0                     # the seed that has given them
 
     @classmethod
     def draw(cls, seed: int, long: bool | None = None) -> Options:
@@ -70,6 +74,7 @@ class Options:
         options = cls.draw_long(seed)
         if not (drawn if long is None else long):
             options.cut_short(life)
+        options.drawn_from = seed
         return options
 
     @classmethod
@@ -145,6 +150,7 @@ class Options:
         self.members = life.random() < MEMBERS_SHARE
         if life.random() < SWARM_SHARE:
             self.swarm(life)
+        self.narrow = life.random() < NARROW_SHARE
 
     def swarm(self, life: random.Random) -> None:
         """Have few features, and much of each: one fault again and again, some kinds of clients and

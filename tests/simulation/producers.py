@@ -291,6 +291,7 @@ class Transactional(Producer):
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
         self.deletions = Random(f"deletions {story.world.seed} {name}")
+        self.later_commits = Random(f"later commits {story.world.seed} {name}")
         self.topic: TopicModel | None = None
         """The one whose partitions a wide transaction writes, one after the other."""
         self.turn = 0
@@ -440,6 +441,9 @@ class Transactional(Producer):
                 (group, _, _), _ = transaction.offsets[-1]
                 with contextlib.suppress(Broken):
                     await self.story.offsets.delete_group(self.session, group)
+            elif transaction.offsets and self.later_commits.random() < 0.3:
+                with contextlib.suppress(Broken):
+                    await self.story.offsets.overwrite(self.session, transaction.offsets[-1][0])
             commit = random.random() < 0.7
             asked = commit
             self.story.offsets.ends(transaction)

@@ -20,6 +20,12 @@ from tests.simulation.story import Story
 from tests.simulation.world import Patches, World
 
 ROOT = Path(__file__).resolve().parents[2]
+SWITCHES = (
+    "small", "narrow", "members", "wide", "directory_moves", "settings_change", "deletions",
+    "follower_reads", "snapshots",
+)
+"""Options of features that a shorter run may do without, and of shares that may be none of it."""
+SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")
 
 
 @dataclass
@@ -127,16 +133,17 @@ def without(options: Options) -> Iterator[Options]:
         less = copy.deepcopy(options)
         del less.endings[at]
         yield less
-    for name in ("groups", "transactions", "readers", "producers", "admins"):
+    for name in ("groups", "transactions", "readers", "producers", "admins", "lookers"):
         if getattr(options, name):
             less = copy.deepcopy(options)
             setattr(less, name, getattr(options, name) - 1)
             yield less
-    if getattr(options, "directory_moves", False):
-        less = copy.deepcopy(options)
-        less.directory_moves = False                # type: ignore[attr-defined]
-        yield less
-    for name in ("slow_share", "slow_network", "slow_threads", "cold_share"):
+    for name in SWITCHES:
+        if getattr(options, name, False):
+            less = copy.deepcopy(options)
+            setattr(less, name, False)
+            yield less
+    for name in SHARES:
         if getattr(options, name):
             less = copy.deepcopy(options)
             setattr(less, name, 0.0)

@@ -1,8 +1,9 @@
 """Bounds that a run makes small, so that rare branches are taken: what fits into a batch, a turn, a
-read, a request.
+read, a request. And time-outs between brokers that are over at once now and then.
 
-They are constants of modules that bound work, and promise nothing by their size. Half of the seeds
-make some of them small; which ones is drawn apart, so that other seeds are the runs that they were.
+They are constants of modules that bound work and waiting, and promise nothing by their size. Half
+of the seeds make some of them small; which ones is drawn apart, so that other seeds are the runs
+that they were.
 """
 
 from __future__ import annotations
@@ -12,8 +13,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ottla.broker.api import partitions as partitions_api
-from ottla.broker.cluster import controller, directory_reports, isr_changes
-from ottla.broker.coordination import log_coordinator, marker_sender
+from ottla.broker.api import transaction_admin
+from ottla.broker.cluster import (
+    cluster_session,
+    controller,
+    directory_reports,
+    elections,
+    hand_over,
+    isr_changes,
+    producer_id_blocks,
+)
+from ottla.broker.coordination import log_coordinator, marker_sender, transaction_verifier
+from ottla.broker.peers import envelopes, peers
 from ottla.groups import shard_runtime, sweeps
 from ottla.groups.transactions import markers, shard
 from ottla.log.partition import damage, derived_state, trust
@@ -32,6 +43,36 @@ class Bound(NamedTuple):
     owners: tuple[Any, ...]
     values: tuple[float, ...]
 
+
+class TimeOut(NamedTuple):
+    """A time-out of one broker that waits for another: its name, and the modules that have it."""
+
+    name: str
+    owners: tuple[Any, ...]
+
+
+class Hurried(float):
+    """A time that is over almost at once in some of the cases in which it is added to a moment."""
+
+    chance: random.Random
+    share: float
+
+    def __radd__(self, moment: float) -> float:
+        if self.chance.random() < self.share:
+            return moment + self.chance.choice((0.0, 0.001, 0.01))
+        return moment + float(self)
+
+
+TIME_OUTS = (
+    TimeOut("CONNECT_SECONDS", (peers,)),
+    TimeOut("ATTEMPT_SECONDS", (envelopes, isr_changes, directory_reports)),
+    TimeOut("REQUEST_SECONDS", (envelopes, transaction_verifier, marker_sender)),
+    TimeOut("REFILL_SECONDS", (producer_id_blocks,)),
+    TimeOut("HAND_OVER_ASK_SECONDS", (hand_over,)),
+    TimeOut("ASK_SECONDS", (elections,)),
+    TimeOut("CATCH_UP_SECONDS", (cluster_session,)),
+    TimeOut("COMMIT_SECONDS", (transaction_admin,)),
+)
 
 BOUNDS = (
     Bound("PARTITIONS_AT_A_TIME", (brokers, adoption, configs, controller, partitions_api), (1, 2)),
@@ -72,3 +113,16 @@ def make_small(seed: int, put: Callable[[Any, str, Any], None]) -> None:
     for bound, value in drawn(seed):
         for owner in bound.owners:
             put(owner, bound.name, value)
+    hurry(seed, put)
+
+
+def hurry(seed: int, put: Callable[[Any, str, Any], None]) -> None:
+    """Replace some of the time-outs of a seed."""
+    chance = random.Random(f"time-outs {seed}")
+    share = chance.choice((0.0, 0.02, 0.2))
+    for each in TIME_OUTS if share else ():
+        if chance.random() < 0.5:
+            for owner in each.owners:
+                hurried = Hurried(getattr(owner, each.name))
+                hurried.chance, hurried.share = chance, share
+                put(owner, each.name, hurried)

@@ -30,7 +30,7 @@ from tests.simulation.groups import (
     commit_simply,
 )
 from tests.simulation.looking import look_around
-from tests.simulation.members import be_static, classic_members
+from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import ABORTED, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.options import SETTLED_SECONDS
@@ -65,7 +65,8 @@ class Story:
         self.finished = False           # so do the consumers that read to the end
         self.followers: list[Follower] = []
         self.pace = 0.02
-        self.waters: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self.waters: dict[tuple[bytes, int], tuple[int, int, int]] = {}
+        """By partition: the incarnation of the broker, the high watermark and the log start."""
         self.on_deletion: Callable[[], object] = lambda: None
         """Called when the deletion of a topic is asked for."""
 
@@ -77,8 +78,12 @@ class Story:
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """A member was removed: that is allowed only after a silence."""
-        if self.world.now - heard_at < SESSION_SECONDS:
+        if self.is_heard(heard_at):
             raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+
+    def is_heard(self, heard_at: float) -> bool:
+        """Whether a member's session lasts certainly that was heard then."""
+        return self.world.now - heard_at < SESSION_SECONDS
 
     @property
     def calm(self) -> bool:
@@ -150,6 +155,7 @@ class Story:
         if options.members:
             made += [each.work() for each in classic_members(self)]
             made.append(be_static(self, "static"))
+            made += [each.work() for each in sharers(self)]
         made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))

@@ -333,7 +333,7 @@ class Patches:
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)
         if options.small:
-            make_small(world.seed, self.put)
+            make_small(options.drawn_from, self.put)
         world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])

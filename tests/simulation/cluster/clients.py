@@ -14,6 +14,7 @@ from ottla.wire.messages import (
     CreateTopicsRequest,
     ElectLeadersRequest,
     FetchRequest,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
@@ -402,9 +403,9 @@ class Admin(Client):
                 raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
             await self.back_off()
 
-    async def move(self, name: str, index: int) -> None:
-        """AlterPartitionReassignments to other replicas; whether that was accepted does not
-        matter, as nothing may be lost by it."""
+    async def move(self, name: str, index: int, cancels: bool = False) -> None:
+        """AlterPartitionReassignments to other replicas, or back from those; whether that was
+        accepted does not matter, as nothing may be lost by it."""
         nodes = [each.node_id for each in self.world.brokers]
         wanted = self.story.random.sample(nodes, self.story.random.randint(1, len(nodes)))
         wanted = wanted[: max(self.story.options.factor, 1)]
@@ -413,9 +414,21 @@ class Admin(Client):
         made = AlterPartitionReassignmentsRequest.Topic
         await self.ask_any(AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[made(
             name=name, partitions=[
-                made.Partition(partition_index=index, replicas=wanted)
+                made.Partition(partition_index=index, replicas=None if cancels else wanted)
             ],
         )]), 0)
+
+    async def configure(self, topic: str, name: str, value: str | None) -> None:
+        """Set, or with None remove, a setting of a topic, until that is certain."""
+        made = IncrementalAlterConfigsRequest
+        request = made(resources=[made.Resource(
+            resource_type=2, resource_name=topic, configs=[made.Resource.Config(
+                name=name, config_operation=int(value is None), value=value,
+            )],
+        )])
+        while (await self.ask_any(request, 1))[1].responses[0].error_code:
+            await self.back_off()
+        self.attempts = 0
 
     async def elect_anyone(self, name: str, index: int) -> None:
         """An unclean election: what an operator does where the last copy's disks were lost."""

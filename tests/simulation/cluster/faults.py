@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.pairs import PAIRS
 from tests.simulation.cluster.sequences import SEQUENCES
 
 if TYPE_CHECKING:
@@ -349,5 +350,5 @@ FAULTS: dict[str, Fault] = {
     "cut off one way": cut_off_one_way, "cut off": cut_off, "lose ZooKeeper": lose_zookeeper,
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
     "move": move, "cut between two": cut_between_two,
-    "end a session": end_a_session, "break links": break_links, "idle": idle, **SEQUENCES,
+    "end a session": end_a_session, "break links": break_links, "idle": idle, **SEQUENCES, **PAIRS,
 }

@@ -7,13 +7,12 @@ connection has ended by then.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.network.transport import Transport
-from tests.simulation.network import pieces_of
+from tests.simulation.network import pair, pieces_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
@@ -68,9 +67,7 @@ class End:
 
     def __init__(self, world: ClusterWorld, machine: ClusterMachine) -> None:
         self.world, self.machine = world, machine
-        self.near, self.far = socket.socketpair()
-        self.near.setblocking(False)
-        self.far.setblocking(False)
+        self.near, self.far = pair(world)
         self.sock = self.far                # the broker's
         self.fd = self.near.fileno()
         self.on_way_back = 0.0              # when the latest bytes sent arrive at the other end
@@ -102,7 +99,7 @@ class End:
 
     def _pulled(self, pieces: list[bytes]) -> None:
         data = b"".join(pieces)
-        if len(data) > FULL_BYTES:
+        if len(data) > FULL_BYTES or self.world.options.narrow:
             self.machine.poke()             # its socket may have been full
         for piece in pieces_of(data, self.world):
             self._send(partial(self.other.arrive, piece))

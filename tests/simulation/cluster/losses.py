@@ -10,7 +10,7 @@ has flushed it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.log.storage.move_record import MOVE_RECORD, decode
@@ -41,6 +41,7 @@ class Truth:
         self.zookeeper, self.image = zookeeper, MetadataImage.empty()
         self.history: dict[int, MetadataImage] = {}
         """The image after each entry."""
+        self.on_record: Callable[[MetadataImage, MetadataImage], None] = lambda old, new: None
         zookeeper.on_change = self.now
 
     def restored(self, image: MetadataImage) -> None:
@@ -55,10 +56,14 @@ class Truth:
             node = self.zookeeper.nodes.get(entry_path(number))
             if node is None:
                 return self.image
-            self.image = apply_entries(
-                self.image, [cluster_store.decode_entry(number, node.stat.czxid, node.data)]
-            )
+            entry = cluster_store.decode_entry(number, node.stat.czxid, node.data)
+            before, self.image = self.image, apply_entries(self.image, [entry])
             self.history[number] = self.image
+            if before.topics is not self.image.topics:
+                for record in entry.records:        # of several decisions, perhaps
+                    after = before.apply([record])
+                    self.on_record(before, after)
+                    before = after
 
     def states(self) -> Iterator[tuple[str, int, PartitionState]]:
         """Every partition."""

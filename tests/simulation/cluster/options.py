@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from ottla.broker.settings.broker import RACK_AWARE_SELECTOR
 from ottla.broker.settings.config import AUTHORIZERS
-from tests.simulation.options import LONG_SHARE, MEMBERS_SHARE, PIECES_SHARES, SWARM_SHARE, Options
+from tests.simulation.options import (
+    LONG_SHARE,
+    MEMBERS_SHARE,
+    NARROW_SHARE,
+    PIECES_SHARES,
+    SWARM_SHARE,
+    Options,
+)
 
 FAULTS = (
     "kill", "kill in a call", "kill the controller", "kill a leader", "kill two", "kill all",
@@ -24,7 +31,7 @@ SEQUENCES = (
 """Faults of several steps; those that `sequences.py` has."""
 OF_THREE = ("last disk lost", "successor ahead", "two leaders die")
 """Those that show something only with three replicas, two of which have to be in sync."""
-OF_TWO = ("power cut of two",)
+OF_TWO = ("power cut of two", "killed as it moves")
 """Those that show something only where one broker has no replica, and one replica acknowledges."""
 SEQUENCES_SHARE = 0.3
 """How many seeds have one of them in place of another fault."""
@@ -45,6 +52,9 @@ PAST_A_SNAPSHOT, PAST_SHARE = "deleted past a snapshot", 0.3
 """A sequence for such lives, and how many of them have it."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for such seeds, and how many of them have it."""
+PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction")
+PAIRS_SHARE = 0.2
+"""Sequences for two features at a time, and how many short lives have one of them."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
 """A sequence, and how many seeds have it, of those that change neither settings nor directories."""
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -99,6 +109,7 @@ class ClusterOptions(Options):
         options.draw_restores(random.Random(f"cluster backups {seed}"))
         if not (drawn if long is None else long):
             options.cut_short(life)
+        options.drawn_from = seed
         return options
 
     @property
@@ -233,6 +244,11 @@ class ClusterOptions(Options):
             self.snapshots = True
         if life.random() < SWARM_SHARE:
             self.swarm(life)
+        self.narrow = life.random() < NARROW_SHARE
+        if life.random() < PAIRS_SHARE and not unfit and PAST_A_SNAPSHOT not in self.faults:
+            self.have(life.choice(PAIRS), life.randrange(len(self.faults)))
+            if PAIRS[2] in self.faults:
+                self.transactions = max(self.transactions, 2)
 
     def swarm(self, life: random.Random) -> None:
         """As with one broker; faults of several steps stay."""

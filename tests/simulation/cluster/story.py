@@ -23,6 +23,7 @@ from tests.simulation.cluster.follower_reads import FollowerRouter, NearConsumer
 from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.moving import Mover, unfinished
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.cluster.pairs import Elections
 from tests.simulation.cluster.promises import Promises, check_producers
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
@@ -37,7 +38,7 @@ from tests.simulation.cluster.router import Router
 from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
-from tests.simulation.members import be_static, classic_members
+from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import Model
 from tests.simulation.producers import produce_transactions
 from tests.simulation.violation import Violation
@@ -69,6 +70,8 @@ class ClusterStory:
         self.producer_ids: set[int] = set()
         self.leaders = Leaders(world)
         self.truth = Truth(world.zookeeper)
+        self.elections = Elections(self)
+        self.truth.on_record = self.elections.follow
         self.tempo, self.damage = Tempo(world, self.truth), Damage(world, self.truth)
         self.promises = Promises(self)
         self.deleter: Deleter | None = None
@@ -128,8 +131,12 @@ class ClusterStory:
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """A member was removed: that is allowed only after a silence."""
-        if self.world.now - heard_at < MEMBER_SECONDS:
+        if self.is_heard(heard_at):
             raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+
+    def is_heard(self, heard_at: float) -> bool:
+        """Whether a member's session lasts certainly that was heard then."""
+        return self.world.now - heard_at < MEMBER_SECONDS
 
     # The run
 
@@ -212,6 +219,7 @@ class ClusterStory:
         if options.members:
             fragile += [each.work() for each in classic_members(self)]  # type: ignore[arg-type]
             fragile.append(be_static(self, "static"))       # type: ignore[arg-type]
+            fragile += [each.work() for each in sharers(self)]      # type: ignore[arg-type]
         self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:
@@ -285,6 +293,7 @@ class ClusterStory:
             machine = self.world.broker(state.leader)
             if machine is None and state.extra is not None and state.extra.lost:
                 self.world.note(f"an operator gives {name}-{index} a leader: {state}")
+                self.elections.asked.add((name, index))
                 await self.admin.elect_anyone(name, index)
             elif machine is None and (nodes := self.damage.recover(name, index)):
                 self.world.note(f"the disks of {nodes} read {name}-{index} again")

@@ -1,0 +1,170 @@
+"""Sequences for two features at a time: reassignments and kills, unclean elections, truncations
+and open transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.replication.metadata import NO_LEADER
+from ottla.wire.marks import reached
+from tests.simulation.cluster.losses import NOTHING, log_on_disk
+from tests.simulation.cluster.sequences import (
+    AT_ONCE_SECONDS,
+    PLAIN,
+    Sequence,
+    come_back,
+    led_by_all,
+    machines,
+    state_of,
+    until,
+)
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage, PartitionState
+    from tests.simulation.cluster.story import ClusterStory
+
+TRANSACTIONAL = ("t", "u")
+UNCLEAN = "unclean.leader.election.enable"
+
+
+async def killed_as_it_moves(story: ClusterStory) -> None:
+    """A partition gets other replicas. Meanwhile one of those that take part is killed, and what is
+    wanted changes again."""
+    chance = story.random
+    for _ in range(chance.choice((1, 2, 3))):
+        every = [*story.truth.states()]
+        # Of a partition that every broker has, only the order would change, or one would go.
+        some = [each for each in every if len(each[2].replicas) < len(story.world.brokers)]
+        name, index, before = chance.choice(some or every)
+        await story.admin.move(name, index)
+        await asyncio.sleep(chance.expovariate(20.0))
+        state = state_of(story, (name, index))
+        extra = state.extra or NOTHING
+        nodes = {*extra.adding, *extra.removing, before.leader, state.leader} - {NO_LEADER}
+        controller = story.controller()
+        part = [*machines(story, tuple(sorted(nodes))), *([controller] if controller else [])]
+        machine = chance.choice(part or story.world.brokers)
+        machine.kill()
+        if chance.random() < 0.5:
+            await story.wait(chance.choice((0.0, 0.1, 3.0)))
+            await story.admin.move(name, index, cancels=chance.random() < 0.5)
+        await story.restart_later(machine)
+
+
+async def nobody_in_sync(story: ClusterStory) -> None:
+    """A topic allows unclean elections, and its in-sync replicas die: one that was behind leads.
+    What it has is there from then on, also once the others are back."""
+    chance = story.random
+    found = led_by_all(story, *PLAIN)
+    if not found:
+        return
+    place = chance.choice(found)
+    state = state_of(story, place)
+    (behind,) = machines(story, (chance.choice([n for n in state.isr if n != state.leader]),))
+    await story.admin.configure(place[0], UNCLEAN, "true")
+    story.elections.unclean.add(place[0])
+    behind.kill()
+    if await until(story, lambda: behind.node_id not in state_of(story, place).isr, 10.0):
+        await story.wait(chance.choice((0.5, 3.0)))
+        gone = [each for each in story.world.brokers if each is not behind]
+        for machine in chance.sample(gone, len(gone)):
+            machine.kill()
+        await story.insist(behind)
+
+        def leads() -> bool:
+            return state_of(story, place).leader == behind.node_id
+
+        if await until(story, leads, 20.0):
+            await story.wait(chance.choice((0.05, 0.5, 3.0)))
+        await come_back(story, *gone)
+    else:
+        await come_back(story, behind)
+    await story.admin.configure(place[0], UNCLEAN, None)
+    await story.wait(1.0)
+    story.elections.unclean.discard(place[0])
+
+
+async def cut_amid_a_transaction(story: ClusterStory) -> None:
+    """The leader of a partition that transactions write is reached by clients only, and replaced.
+    It is back, has cut what nobody else has, and leads again as soon as it is in sync."""
+    chance, found = story.random, led_by_all(story, *TRANSACTIONAL)
+    if not found:
+        return
+    place = chance.choice(found)
+    (leader,) = machines(story, (state_of(story, place).leader,))
+    node = leader.node_id
+    leader.cut_off()
+    for other in story.world.brokers:
+        if other is not leader:
+            story.world.cut(leader, other)
+            story.world.cut(other, leader)
+    replaced = await until(
+        story, lambda: state_of(story, place).leader not in (node, NO_LEADER), 15.0
+    )
+    await story.wait(chance.choice((0.05, 0.5)))
+    story.world.heal()
+    leader.join_again()
+    back = replaced and await until(
+        story, lambda: node in state_of(story, place).isr, 10.0, AT_ONCE_SECONDS
+    )
+    successor = state_of(story, place).leader
+    if not back or successor in (node, NO_LEADER):
+        return
+    reached("a leader that was cut off is in sync again")
+    await asyncio.sleep(chance.expovariate(20.0))
+    (machine,) = machines(story, (successor,))
+    machine.kill()
+    await story.restart_later(machine)
+
+
+class Elections:
+    """Who was elected: a replica that is in sync or eligible, unless nobody is trusted, an operator
+    has asked for anyone, or a topic allows others. What such a leader lacks is lost, no more."""
+
+    def __init__(self, story: ClusterStory) -> None:
+        self.story, self.unclean = story, set[str]()
+        """The topics that allow it."""
+        self.asked: set[tuple[str, int]] = set()
+        """Partitions for which an operator has asked."""
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> None:
+        """A record of the log was written."""
+        if old.topics is new.topics:
+            return
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic or before is None or before.topic_id != topic.topic_id:
+                continue
+            for index, (was, state) in enumerate(
+                zip(before.partitions, topic.partitions, strict=False)
+            ):
+                if state.leader not in (was.leader, NO_LEADER):
+                    self._elected(name, index, was, state)
+
+    def _elected(
+        self, name: str, index: int, was: PartitionState, state: PartitionState
+    ) -> None:
+        extra = was.extra or NOTHING
+        if state.leader in {*was.isr, *extra.elr, *extra.awaited}:
+            return
+        if name not in self.unclean:
+            if (name, index) in self.asked or extra.doubtful or extra.lost:
+                return
+            raise Violation(f"{name}-{index}: {state.leader} was not in sync, and leads: {was}")
+        machine = self.story.world.broker(state.leader)
+        assert machine is not None
+        reached("a replica leads that was not in sync")
+        self.story.world.note(f"{name}-{index}: {state.leader} leads uncleanly")
+        left = log_on_disk(machine.disk, name, index)[2]
+        for part in self.story.parts:
+            if (part.topic, part.index) == (name, index):
+                epoch = self.story.truth.epoch(name, index)
+                part.lose(self.story.world.now, epoch, left, ())
+
+
+PAIRS: dict[str, Sequence] = {
+    "killed as it moves": killed_as_it_moves, "nobody in sync": nobody_in_sync,
+    "cut amid a transaction": cut_amid_a_transaction,
+}

@@ -127,10 +127,12 @@ frameworks: .venv/.compat
 	.venv/bin/python -m compat_tests.frameworks_tried --broker $(or $(BROKER),ottla)
 
 # The whole broker in one process, SEEDS times from other seeds; tests/simulation/README.md. BROKERS=3 is a cluster.
+# HOURS=8 goes on by itself for so long, keeps and shortens what it finds, and writes build/simulation/.../report.md.
 SEEDS ?= 1000
 BROKERS ?= 1
 simulate: .venv/.test
-	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --seeds 1-$(SEEDS) --brokers $(BROKERS)
+	PYTHONHASHSEED=0 $(PY) -W ignore -m tests.simulation --brokers $(BROKERS) \
+		$(if $(HOURS),--hours $(HOURS),--seeds 1-$(SEEDS))
 
 # Three brokers and ZooKeeper as processes, stock clients, and faults for MINUTES; compat_tests/README.md.
 MINUTES ?= 10

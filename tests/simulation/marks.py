@@ -66,11 +66,6 @@ class Reached:
         self.seeds.update(times.keys())
         self.times.update(times)
 
-    def merge(self, seeds: dict[str, int], times: dict[str, int]) -> None:
-        """Add what another process has counted."""
-        self.seeds.update(seeds)
-        self.times.update(times)
-
     def missed(self, brokers: int) -> list[str]:
         """Marks that were not reached, and have to be."""
         return [m for m in marks() if not self.seeds[m] and not excuse(m, brokers)]

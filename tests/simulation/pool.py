@@ -1,0 +1,198 @@
+"""Processes that run seeds: each is told one run at a time, and answers with its outcome."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import IO
+
+from tests.simulation.cluster.options import FAULTS as CLUSTER_FAULTS
+from tests.simulation.cluster.options import PREPARED, ClusterOptions
+from tests.simulation.options import Options
+from tests.simulation.run import outcome, shorten
+
+PROCESSOR_SECONDS_MAX = 60
+"""Many times what a run takes."""
+SHORTENING_SECONDS_MAX = 1200
+TRACE_LINES = 400
+"""The last ones of a shortened run; the whole trace is a run with --trace."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is the same for all runs of a pool."""
+
+    brokers: int = 1
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its seed, and the seed that gives its options if that is another one."""
+
+    seed: int
+    like: int = 0
+    shortened: bool = False
+    """Whether to leave out of it what its violation does not need."""
+
+    def options(self, kind: Kind) -> Options:
+        """The options of the run."""
+        options = drawn(self.like or self.seed, kind)
+        if self.like:
+            vary(options, self.seed)
+        return options
+
+    def __str__(self) -> str:
+        return f"--seed {self.seed}" + (f" --like {self.like}" if self.like else "")
+
+
+@dataclass
+class Ran:
+    """What came of a run."""
+
+    run: Run
+    violation: str = ""
+    kind: str = ""
+    """The violation without figures and names."""
+    marks: dict[str, int] = field(default_factory=dict)
+    options: str = ""
+    """Those that are left, if it was shortened."""
+    trace: list[str] = field(default_factory=list)
+
+
+def drawn(seed: int, kind: Kind) -> Options:
+    """The options that a seed gives for one broker, with a long life if that is wanted, or for a
+    cluster."""
+    if kind.brokers == 1:
+        return Options.draw(seed, kind.long or None)
+    return ClusterOptions.draw(seed, kind.long or None, kind.brokers)
+
+
+def vary(options: Options, seed: int) -> None:
+    """Change a little, by chance: one fault for another, or twice, or their order."""
+    chance, faults = Random(f"variation {seed}"), options.faults
+    at, how = chance.randrange(len(faults)), chance.random()
+    if how < 0.3:
+        fits = [each for each in CLUSTER_FAULTS if each not in PREPARED]
+        several = isinstance(options, ClusterOptions)
+        faults[at] = chance.choice(fits if several else options.possible_faults())
+    elif how < 0.5:
+        faults.insert(at, faults[at])
+    elif how < 0.7:
+        chance.shuffle(faults)
+
+
+class Pool:
+    """So many worker processes, for the time of a `with`."""
+
+    def __init__(self, kind: Kind, jobs: int) -> None:
+        self.kind, self.jobs = kind, jobs
+        self.selector = selectors.DefaultSelector()
+        self.running: dict[subprocess.Popen[str], Run] = {}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.running:
+            worker.kill()
+        for worker in [key.data for key in self.selector.get_map().values()]:
+            _stdin(worker).close()
+            worker.wait()
+            _stdout(worker).close()
+        self.selector.close()
+
+    def run(self, runs: Iterator[Run]) -> Iterator[Ran]:
+        """Run these, and give what came of each. A worker that dies is replaced; that it died is
+        what came of its run."""
+        idle = [self._worker() for _ in range(self.jobs)]
+        while True:
+            while idle and (run := next(runs, None)) is not None:
+                worker = idle.pop()
+                self.running[worker] = run
+                print(json.dumps(vars(run)), file=_stdin(worker), flush=True)
+            if not self.running:
+                return
+            for key, _ in self.selector.select():
+                worker = key.data
+                line, run = _stdout(worker).readline(), self.running.pop(worker)
+                if line:
+                    idle.append(worker)
+                    yield Ran(run, **json.loads(line))
+                else:
+                    self.selector.unregister(_stdout(worker))
+                    idle.append(self._worker())
+                    yield Ran(run, f"its process has ended with {worker.wait()}", "process ended")
+
+    def _worker(self) -> subprocess.Popen[str]:
+        worker = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--worker",
+             "--brokers", str(self.kind.brokers), *["--long"] * self.kind.long],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )  # fmt: skip
+        self.selector.register(_stdout(worker), selectors.EVENT_READ, worker)
+        return worker
+
+
+def _stdin(worker: subprocess.Popen[str]) -> IO[str]:
+    assert worker.stdin is not None
+    return worker.stdin
+
+
+def _stdout(worker: subprocess.Popen[str]) -> IO[str]:
+    assert worker.stdout is not None
+    return worker.stdout
+
+
+class TooLong(KeyboardInterrupt):
+    """A run does not end, perhaps within one call; asyncio passes a KeyboardInterrupt on."""
+
+
+def end_run(*_: object) -> None:
+    """A signal handler."""
+    raise TooLong
+
+
+def work(kind: Kind) -> None:
+    """A worker process: a line for each run that it is told."""
+    signal.signal(signal.SIGVTALRM, end_run)
+    gc.freeze()                     # a collection after each run looks at what the run has left
+    first = True
+    for line in sys.stdin:
+        run = Run(**json.loads(line))
+        seconds = SHORTENING_SECONDS_MAX if run.shortened else PROCESSOR_SECONDS_MAX
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        try:
+            told = answer(run, kind)
+        except TooLong:
+            text = f"the run has not ended after {seconds} s of processor time"
+            told = {"violation": text, "kind": "not ended"}
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if first:
+            first = False
+            gc.freeze()             # modules that were imported late, and caches
+        print(json.dumps(told), flush=True)
+
+
+def answer(run: Run, kind: Kind) -> dict[str, object]:
+    """What a worker answers about a run, without the run."""
+    options = run.options(kind)
+    found = outcome(run.seed, options)
+    told: dict[str, object] = {
+        "violation": found.violation, "kind": found.kind, "marks": found.marks
+    }
+    if run.shortened and found.violation:
+        options = shorten(run.seed, options, found)
+        shorter = outcome(run.seed, options)
+        told |= {"violation": shorter.violation, "options": str(options),
+                 "trace": shorter.trace[-TRACE_LINES:]}
+    return told

@@ -27,6 +27,7 @@ from tests.simulation.reading import (
     ask_offset,
     content,
 )
+from tests.simulation.replay import check_image, check_producers
 from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 SET_OF_TOPIC = 1
 """What DescribeConfigs calls the source of a setting that was set of the topic itself."""
+DEAR_SHARE = 0.02
+"""Of the looks at live objects at which logs are read again."""
 ABORTED_TRIES = 25
 """Looks, each 0.2 s after the one before, until every transaction has been aborted."""
 
@@ -352,6 +355,11 @@ def check_live(story: Story) -> None:
     server = story.world.server
     if server is None or not story.world.up:
         return
+    if story.dear.random() < DEAR_SHARE:
+        check_image(server)
+        every = [*server.replicas]
+        if every:
+            check_producers(story.dear.choice(every))
     for partition in server.replicas:
         log = partition.log
         if log.offline is not None:

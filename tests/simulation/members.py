@@ -8,6 +8,7 @@ another leader, generation or member.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,16 @@ STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 class Together:
     """A classic group: by generation, who has led it and what was assigned to whom."""
 
-    def __init__(self, group_id: str, forgotten: bool) -> None:
-        """`forgotten`: the group expires while it is empty, and begins again with generation 1."""
-        self.group_id, self.forgotten = group_id, forgotten
+    def __init__(self, group_id: str, forgotten: bool, stays: bool) -> None:
+        """`forgotten`: the group expires while it is empty, and begins again with generation 1.
+        `stays`: no coordinator that was replaced may answer from what it knew."""
+        self.group_id, self.forgotten, self.stays = group_id, forgotten, stays
         self.newest = -1
         """The newest generation of which a member has got its assignment: that is recorded."""
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
+        self.gone: dict[str, int] = {}
+        """Ids under which nobody asks any more: the last generation that each was in."""
 
     def note(self, generation: int, assignment: bytes, ids: set[str], name: str) -> None:
         """A member was given this. Each generation has one leader's assignments, each of them for
@@ -67,12 +71,19 @@ class Together:
             raise Violation(f"{name} and another member were assigned {assignment!r}")
 
 
-    def joined(self, generation: int, newest: int, name: str) -> None:
-        """A member is in this generation; `newest` was known when it asked."""
-        if generation < newest and not self.forgotten:
+    def joined(self, generation: int, newest: int, name: str, members: Iterable[str]) -> None:
+        """A member is in this generation; `newest` was known when it asked. Its leader is told the
+        members: those that have joined it."""
+        if generation < newest and self.stays and not self.forgotten:
             raise Violation(
                 f"{self.group_id} was in generation {newest}, {name} joins generation {generation}"
             )
+        for each in members:
+            if self.gone.get(each, generation) < generation:
+                raise Violation(
+                    f"{each} is in generation {generation} of {self.group_id}, and was gone after"
+                    f" generation {self.gone[each]}"
+                )
 
 
 class ClassicMember:
@@ -86,6 +97,9 @@ class ClassicMember:
         self.instance = f"i{number}" if static else None
         self.id, self.generation = "", -1
         self.ids: set[str] = set()
+        self.joined_in = -1
+        self.unclear = ""
+        """An id with a JoinGroup that was not answered, and may be served later."""
         self.protocols = PROTOCOLS
 
     async def work(self) -> None:
@@ -99,13 +113,14 @@ class ClassicMember:
 
     async def _join(self) -> None:
         made, newest = JoinGroupRequest, self.together.newest
+        before, self.unclear = self.unclear, self.id
         answer = await self.session.call(made(
             group_id=self.together.group_id, session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS, member_id=self.id, group_instance_id=self.instance,
             protocol_type="consumer",
             protocols=[made.Protocol(name=each, metadata=EMPTY) for each in self.protocols],
         ), 5)
-        code = ErrorCode(answer.error_code)
+        self.unclear, code = before, ErrorCode(answer.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.id = answer.member_id
         elif code in AWAY:
@@ -113,8 +128,10 @@ class ClassicMember:
         elif code is ErrorCode.NONE:
             self.id = answer.member_id
             self.ids.add(self.id)
-            self.together.joined(answer.generation_id, newest, self.name)
-            await self._sync(answer.generation_id, [each.member_id for each in answer.members])
+            self.joined_in = answer.generation_id
+            members = [each.member_id for each in answer.members]
+            self.together.joined(self.joined_in, newest, self.name, members)
+            await self._sync(self.joined_in, members)
         elif code not in AGAIN and code not in STALE:
             raise Violation(f"{self.name} joins, and is answered {code.name}")
 
@@ -139,16 +156,18 @@ class ClassicMember:
     async def _act(self) -> None:
         chosen = self.chance.random()
         if chosen < 0.05:                   # a restart: a static one comes back as itself
-            self.id, self.generation = "", -1
+            self._forget()
             self.protocols = PROTOCOLS[:: self.chance.choice((1, -1))]
         elif chosen < 0.08:
             await asyncio.sleep(SILENT_SECONDS)
         elif chosen < 0.12:
-            leaving, self.id, self.generation = self.id, "", -1
-            made = LeaveGroupRequest
+            leaving, made = self.id, LeaveGroupRequest
+            self._forget()
             await self.session.call(made(group_id=self.together.group_id, members=[
                 made.Member(member_id=leaving, group_instance_id=self.instance)
             ]), 3)
+        elif chosen < 0.16:
+            await self._sync_late()
         else:
             answer = await self.session.call(HeartbeatRequest(
                 group_id=self.together.group_id, generation_id=self.generation, member_id=self.id,
@@ -160,9 +179,31 @@ class ClassicMember:
                 self.id = "" if code in AWAY else self.id
 
 
+    def _forget(self) -> None:
+        """Nobody asks under this id any more."""
+        if self.instance is None and self.id not in ("", self.unclear):
+            self.together.gone[self.id] = self.joined_in
+        self.id, self.generation = "", -1
+
+    async def _sync_late(self) -> None:
+        """A SyncGroup that was sent generations ago: it gets no assignment."""
+        old = self.together.newest - 1
+        if old < 1 or self.together.forgotten or not self.together.stays:
+            return
+        answer = await self.session.call(SyncGroupRequest(
+            group_id=self.together.group_id, generation_id=old, member_id=self.id,
+            group_instance_id=self.instance, assignments=[],
+        ), 3)
+        if answer.error_code == 0:
+            raise Violation(
+                f"{self.name} syncs generation {old} after {old + 1}: {answer.assignment!r}"
+            )
+
+
 def classic_members(story: Story) -> list[ClassicMember]:
     """The members of one group; every second one is static."""
-    together = Together("together", RETENTION in story.options.settings)
+    forgotten = RETENTION in story.options.settings
+    together = Together("together", forgotten, story.coordinators_stay)
     return [ClassicMember(story, together, at, at % 2 == 1) for at in range(MEMBERS)]
 
 

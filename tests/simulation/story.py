@@ -58,6 +58,7 @@ class Story:
         self.world, self.options = world, world.options
         self.random = random.Random(f"story {world.seed}")
         self.apart = random.Random(f"apart {world.seed}")       # for what was added later
+        self.dear = random.Random(f"dear checks {world.seed}")
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()

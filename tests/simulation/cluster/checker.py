@@ -11,12 +11,11 @@ from ottla.replication.partition import Partition
 from ottla.wire.batch import batches
 from ottla.wire.errors import CorruptMessage, StorageFailed
 from tests.simulation.cluster.clients import Part
+from tests.simulation.replay import bytes_of
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
-
-READ_BYTES = 1 << 24
 
 
 class Leaders:
@@ -26,6 +25,8 @@ class Leaders:
         self.world = world
         self.known: dict[tuple[bytes, int, int], int] = {}
         self.waters: dict[tuple[bytes, int, int], int] = {}
+        self.committed: dict[tuple[bytes, int], int] = {}
+        """The highest high watermark of any leader that was seen."""
         self.newest: dict[tuple[str, int], tuple[int, int]] = {}
 
     def look(self) -> None:
@@ -47,6 +48,7 @@ class Leaders:
                 if water < self.waters.get(key, 0):
                     raise Violation(f"{partition!r}: the high watermark went back to {water}")
                 self.waters[key] = water
+                self.committed[key[:2]] = max(self.committed.get(key[:2], 0), water)
                 name = partition.topic, partition.index
                 self.newest[name] = max(self.newest.get(name, (-1, -1)), (key[2], machine.node_id))
 
@@ -151,19 +153,6 @@ def disagree(logs: list[dict[int, Any]]) -> bool:
     so what one of them lacks is no difference."""
     known: dict[int, Any] = {}
     return any(known.setdefault(at, record) != record for log in logs for at, record in log.items())
-
-
-def bytes_of(partition: Partition, start: int = 0) -> bytes:
-    """The whole log, or all from this offset on."""
-    log, data = partition.log, b""
-    offset = max(log.log_start_offset, start)
-    while offset < log.log_end_offset:
-        piece = bytes(log.read_bytes(offset, READ_BYTES))
-        if not piece:
-            break                           # the rest was compacted away
-        last = list(batches(piece))[-1]
-        data, offset = data + piece, last.next_offset
-    return data
 
 
 def check_contents(world: ClusterWorld, parts: list[Part]) -> None:

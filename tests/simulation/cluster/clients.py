@@ -403,7 +403,7 @@ class Admin(Client):
                 raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
             await self.back_off()
 
-    async def move(self, name: str, index: int, cancels: bool = False) -> None:
+    async def move(self, name: str, index: int, cancels: bool = False) -> ErrorCode:
         """AlterPartitionReassignments to other replicas, or back from those; whether that was
         accepted does not matter, as nothing may be lost by it."""
         nodes = [each.node_id for each in self.world.brokers]
@@ -411,12 +411,13 @@ class Admin(Client):
         wanted = wanted[: max(self.story.options.factor, 1)]
         if len(wanted) < min(self.story.options.min_isr, len(nodes)):
             wanted = nodes[: self.story.options.factor]
-        made = AlterPartitionReassignmentsRequest.Topic
-        await self.ask_any(AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[made(
-            name=name, partitions=[
-                made.Partition(partition_index=index, replicas=None if cancels else wanted)
-            ],
-        )]), 0)
+        made = AlterPartitionReassignmentsRequest
+        request = made(timeout_ms=10_000, topics=[made.Topic(name=name, partitions=[
+            made.Topic.Partition(partition_index=index, replicas=None if cancels else wanted)
+        ])])
+        _, answer = await self.ask_any(request, 0)
+        told = answer.error_code or answer.responses[0].partitions[0].error_code
+        return ErrorCode(told)
 
     async def configure(self, topic: str, name: str, value: str | None) -> None:
         """Set, or with None remove, a setting of a topic, until that is certain."""

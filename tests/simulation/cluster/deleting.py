@@ -15,9 +15,10 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.marks import reached
 from ottla.wire.messages import DeleteTopicsRequest, ProduceRequest
 from ottla.wire.records import Record, build_batch
-from tests.simulation.cluster.checker import bytes_of, partitions_of
+from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.clients import SOONER_OR_LATER, Admin
 from tests.simulation.network import Broken
+from tests.simulation.replay import bytes_of
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:

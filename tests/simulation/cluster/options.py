@@ -52,8 +52,8 @@ PAST_A_SNAPSHOT, PAST_SHARE = "deleted past a snapshot", 0.3
 """A sequence for such lives, and how many of them have it."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for such seeds, and how many of them have it."""
-PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction")
-PAIRS_SHARE = 0.2
+PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction", "other settings")
+PAIRS_SHARE = 0.25
 """Sequences for two features at a time, and how many short lives have one of them."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
 """A sequence, and how many seeds have it, of those that change neither settings nor directories."""

@@ -1,5 +1,5 @@
 """Sequences for two features at a time: reassignments and kills, unclean elections, truncations
-and open transactions."""
+and open transactions, a disk and other settings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.replication.metadata import NO_LEADER
+from ottla.wire.errors import ErrorCode
 from ottla.wire.marks import reached
 from tests.simulation.cluster.losses import NOTHING, log_on_disk
 from tests.simulation.cluster.sequences import (
     AT_ONCE_SECONDS,
     PLAIN,
+    Place,
     Sequence,
     come_back,
     led_by_all,
@@ -24,8 +26,18 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage, PartitionState
     from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.cluster.world import ClusterMachine
 
 TRANSACTIONAL = ("t", "u")
+CHANGES = {
+    "log.segment.bytes": ("1024", "16384"),
+    "log.index.interval.bytes": ("0", "256"),
+    "log.flush.offset.checkpoint.interval.ms": ("500", "60000"),
+    "compression.type": ("producer", "zstd"),
+    "num.recovery.threads.per.data.dir": ("1", "3"),
+    "replica.fetch.max.bytes": ("300", "1048576"),
+    "replica.fetch.wait.max.ms": ("100", "500"),
+}
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -49,8 +61,18 @@ async def killed_as_it_moves(story: ClusterStory) -> None:
         machine.kill()
         if chance.random() < 0.5:
             await story.wait(chance.choice((0.0, 0.1, 3.0)))
-            await story.admin.move(name, index, cancels=chance.random() < 0.5)
+            await change_again(story, (name, index), before)
         await story.restart_later(machine)
+
+
+async def change_again(story: ClusterStory, place: Place, before: PartitionState) -> None:
+    """Cancel a reassignment that has begun from this state, or want something else."""
+    cancels = story.random.random() < 0.5
+    code = await story.admin.move(*place, cancels=cancels)
+    state = state_of(story, place)
+    done = cancels and code is ErrorCode.NONE and before.extra is None
+    if done and {*state.replicas} != {*before.replicas}:
+        raise Violation(f"{place} is at {state} after a cancelled move from {before}")
 
 
 async def nobody_in_sync(story: ClusterStory) -> None:
@@ -119,9 +141,31 @@ async def cut_amid_a_transaction(story: ClusterStory) -> None:
     await story.restart_later(machine)
 
 
+async def other_settings(story: ClusterStory) -> None:
+    """One broker after the other stops or is killed, and begins again on the same disk with other
+    settings, or with its log directories in another order."""
+    chance, options = story.random, story.options
+    for name in chance.sample(sorted(CHANGES), 3):
+        options.settings[name] = chance.choice(CHANGES[name])
+    if options.settings["log.index.interval.bytes"] != "0":
+        for topic in story.model.topics:
+            topic.indexed_whole = False
+    if chance.random() < 0.3:
+        options.directories = options.directories[::-1]
+    for machine in chance.sample(story.world.brokers, len(story.world.brokers)):
+        if machine.up and chance.random() < 0.5:
+            await machine.stop_cleanly()
+        machine.kill()
+        await story.wait(chance.choice((0.0, 0.3)))
+        if machine.loop is None:
+            machine.begin_broker()
+        await story.until_up(machine)
+
+
 class Elections:
-    """Who was elected: a replica that is in sync or eligible, unless nobody is trusted, an operator
-    has asked for anyone, or a topic allows others. What such a leader lacks is lost, no more."""
+    """Who was elected: a replica that is in sync or eligible, or one that joins as a reassignment
+    is completed, and it has all that was committed. Unless nobody is trusted, an operator has asked
+    for anyone, or a topic allows others: what such a leader lacks is lost, no more."""
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.unclean = story, set[str]()
@@ -146,15 +190,16 @@ class Elections:
     def _elected(
         self, name: str, index: int, was: PartitionState, state: PartitionState
     ) -> None:
-        extra = was.extra or NOTHING
-        if state.leader in {*was.isr, *extra.elr, *extra.awaited}:
+        extra, machine = was.extra or NOTHING, self.story.world.broker(state.leader)
+        assert machine is not None
+        joins = state.leader in extra.adding and not (state.extra or NOTHING).adding
+        if joins or state.leader in {*was.isr, *extra.elr, *extra.awaited}:
+            self._has_everything(name, index, machine)
             return
         if name not in self.unclean:
             if (name, index) in self.asked or extra.doubtful or extra.lost:
                 return
             raise Violation(f"{name}-{index}: {state.leader} was not in sync, and leads: {was}")
-        machine = self.story.world.broker(state.leader)
-        assert machine is not None
         reached("a replica leads that was not in sync")
         self.story.world.note(f"{name}-{index}: {state.leader} leads uncleanly")
         left = log_on_disk(machine.disk, name, index)[2]
@@ -164,7 +209,27 @@ class Elections:
                 part.lose(self.story.world.now, epoch, left, ())
 
 
+    def _has_everything(self, name: str, index: int, machine: ClusterMachine) -> None:
+        """Check that a new leader has all that was committed, as far as nothing of it is lost."""
+        lost = any(
+            (part.topic, part.index) == (name, index) and part.lost_at >= 0
+            for part in self.story.parts
+        )
+        if lost or name not in PLAIN or self.story.promises.harmed:
+            return
+        server = machine.server
+        own = None if server is None else server.replicas.partition(name, index)
+        if own is None or not machine.up:
+            return
+        committed = self.story.leaders.committed.get((own.topic_id, index), 0)
+        if own.log.log_end_offset < committed:
+            raise Violation(
+                f"{name}-{index}: {machine.name} leads with {own.log.log_end_offset} of"
+                f" {committed} committed"
+            )
+
+
 PAIRS: dict[str, Sequence] = {
     "killed as it moves": killed_as_it_moves, "nobody in sync": nobody_in_sync,
-    "cut amid a transaction": cut_amid_a_transaction,
+    "cut amid a transaction": cut_amid_a_transaction, "other settings": other_settings,
 }

@@ -9,14 +9,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from ottla.log.files.producers import Producers
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
-from ottla.wire.batch import batches
-from ottla.wire.errors import CorruptMessage, StorageFailed
-from ottla.wire.marks import reached
-from tests.simulation.cluster.checker import bytes_of, partitions_of
+from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.losses import NOTHING
+from tests.simulation.replay import check_producers
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -71,59 +68,36 @@ class Promises:
                     )
 
     def _in_sync(self) -> None:
-        """Whoever is in the in-sync set has all that its leader calls committed."""
+        """Whoever is in the in-sync set has all that its leader calls committed, or a follower,
+        which shows it to consumers."""
         truth = self.story.truth
+        whole = {(each.topic, each.index) for each in self.story.parts if each.lost_at < 0}
         for machine in self.world.brokers:
-            for led in partitions_of(machine):
-                if not led.led_here or not led.role.replicated:
+            for own in partitions_of(machine):
+                leads = own.led_here
+                if not own.role.replicated or not (leads or (own.topic, own.index) in whole):
                     continue
-                topic = truth.image.topics.get(led.topic)
-                if topic is None or topic.topic_id != led.topic_id:
+                topic = truth.image.topics.get(own.topic)
+                if topic is None or topic.topic_id != own.topic_id:
                     continue
-                state = topic.partitions[led.index]
-                if state.partition_epoch != led.partition_epoch or state.leader != machine.node_id:
+                state = topic.partitions[own.index]
+                if state.partition_epoch != own.partition_epoch or (
+                    leads and state.leader != machine.node_id
+                ):
                     continue                # it has not heard of the newest decision
                 extra = state.extra or NOTHING
                 for node in {*state.isr} - {*extra.doubtful, *extra.lost, *extra.offline}:
-                    self._has_committed(led, node)
+                    self._has_committed(own, node, machine.node_id)
 
-    def _has_committed(self, led: Partition, node: int) -> None:
+    def _has_committed(self, shown: Partition, node: int, by: int) -> None:
         other = self.world.broker(node)
         if other is None or not other.up or other.server is None:
             return
-        own = other.server.replicas.partition(led.topic, led.index)
-        if own is None or own.topic_id != led.topic_id or own.log.offline is not None:
+        own = other.server.replicas.partition(shown.topic, shown.index)
+        if own is None or own.topic_id != shown.topic_id or own.log.offline is not None:
             return
-        if own.log.log_end_offset < led.high_watermark:
+        if own.log.log_end_offset < shown.high_watermark:
             raise Violation(
-                f"{led!r}: {led.high_watermark} is committed, broker {node} is in sync and ends at"
-                f" {own.log.log_end_offset}"
+                f"{shown!r}: {shown.high_watermark} is committed as broker {by} says, broker {node}"
+                f" is in sync and ends at {own.log.log_end_offset}"
             )
-
-
-def check_producers(partition: Partition) -> None:
-    """Check that a log's producers are those that its batches show, as far as they are known."""
-    log = partition.log
-    if log.offline is not None or log.log_start_offset > 0 or log.first_dirty_offset > 0:
-        return                              # batches that were removed count, too
-    right = Producers()
-    try:
-        for view in batches(bytes_of(partition)):
-            right.replay(bytes(view.data))
-        states = log.active_producers()
-    except (CorruptMessage, StorageFailed, OSError):
-        return
-    for state in states:
-        wanted = right.get(state.producer_id)
-        if wanted is None:
-            raise Violation(
-                f"{partition!r} knows producer {state.producer_id}, of which it has no batch"
-            )
-        for what in ("epoch", "last_sequence", "last_offset", "transaction_start"):
-            if getattr(state, what) != getattr(wanted, what):
-                raise Violation(
-                    f"{partition!r}: {what} of producer {state.producer_id} is"
-                    f" {getattr(state, what)}, its batches say {getattr(wanted, what)}"
-                )
-        if state.transaction_start >= 0:
-            reached("a log's producers were checked amid a transaction")

@@ -24,7 +24,7 @@ from tests.simulation.cluster.losses import Truth, has_good_copy, remains
 from tests.simulation.cluster.moving import Mover, unfinished
 from tests.simulation.cluster.options import ClusterOptions
 from tests.simulation.cluster.pairs import Elections
-from tests.simulation.cluster.promises import Promises, check_producers
+from tests.simulation.cluster.promises import Promises
 from tests.simulation.cluster.reckoning import (
     COMMITTERS,
     Ascending,
@@ -41,6 +41,7 @@ from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import Model
 from tests.simulation.producers import produce_transactions
+from tests.simulation.replay import check_producers
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.history.group_history import ENDS, NOT_RECORDED, GroupHistory
 from ottla.groups.shard import NO_CLUSTER, Shard
-from ottla.groups.shard_runtime import Append, Clock, Later, ShardRuntime
+from ottla.groups.shard_runtime import Clock, Later, ShardHost, ShardRuntime
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import Cluster
@@ -24,20 +24,20 @@ class Runtime(ShardRuntime[Shard]):
         self,
         settings: GroupSettings,
         clock: Clock,
-        append: Append,
+        host: ShardHost,
         new_id: Callable[[], str],
-        wake: Callable[[int], None] = lambda at_ms: None,
         cluster: Cluster = NO_CLUSTER,
         later: Later = lambda function: function(),
         replicated: bool = False,
     ) -> None:
-        super().__init__(settings.offsets_topic_num_partitions, clock, append, wake, later)
+        super().__init__(
+            settings.offsets_topic_num_partitions, clock, host, later,
+            settings.offsets_commit_timeout_ms,
+        )
         self.settings, self.replicated = settings, replicated
-        self.patience_ms = settings.offsets_commit_timeout_ms
         self._new_id = new_id
         self._cluster = cluster
         self.history = GroupHistory()
-        self.happened = self._happened
 
     def begin_load(self, partition: int) -> Shard:
         """Begins to load a partition led by this broker: replay its records, then `adopt` it."""

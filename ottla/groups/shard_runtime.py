@@ -14,8 +14,8 @@ In a cluster another broker may have taken over, and this one not know it yet. I
 then. So a refusal after which a client gives something up comes with a record that changes nothing
 (`AnyShard.confirm`), and is answered once that is committed.
 
-The log is reached through functions that the broker's coordinators pass in; there is no socket, no
-event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
+The log and the loop are reached through a `ShardHost`, the broker's coordinator; there is no
+socket, no event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
 transactional ids.
 """
 
@@ -50,11 +50,25 @@ class Clock(Protocol):
 Committed = Callable[[ProtocolError | None], None]
 """Called once when an append is committed, or with the error. In the order of the appends."""
 
-Append = Callable[[int, list[Any], Producer, Committed], None]
-"""Appends encoded records to a partition of the internal topic, in the transaction of a producer
-unless that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
-Encode = Callable[[Any], Any]
-"""Makes of a record what the log stores."""
+
+class ShardHost(Protocol):
+    """What runs the state machines of an internal topic: its log, and a timer."""
+
+    def append(
+        self, partition: int, encoded: list[Any], producer: Producer, committed: Committed, /
+    ) -> None:
+        """Appends encoded records to a partition of the internal topic, in the transaction of a
+        producer unless that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
+
+    def encode(self, record: Any, /) -> Any:
+        """Makes of a record what the log stores."""
+
+    def reload(self, partition: int, /) -> None:
+        """Called when a shard was unloaded because an append to its partition was lost."""
+
+    def wake(self, at_ms: int, /) -> None:
+        """Called with a time in ticks whenever a timer becomes due earlier than before:
+        `ShardRuntime.fire` is to be called then."""
 
 
 Later = Callable[[Callable[[], None]], object]
@@ -135,31 +149,23 @@ class Live(Generic[S]):
 class ShardRuntime(Generic[S]):
     """All shards that this broker coordinates.
 
-    `wake` is called with a time in ticks whenever a timer becomes due earlier than before;
-    `fire` is to be called then. `partitions` is the partition count of the internal topic.
+    `partitions` is the partition count of the internal topic. `patience_ms` is the longest time
+    that a request waits for the replicas, None for no limit. After it the client gets an error that
+    it retries; the record stays, and the retry waits for it, too.
     """
 
     def __init__(
         self,
         partitions: int,
         clock: Clock,
-        append: Append,
-        wake: Callable[[int], None],
+        host: ShardHost,
         later: Later = lambda function: function(),
+        patience_ms: int | None = None,
     ) -> None:
-        self.encode: Encode = lambda record: record
-        """Set by the coordinator whose log stores bytes."""
-        self.patience_ms: int | None = None
-        """The longest time that a request waits for the replicas, None for no limit. After it the
-        client gets an error that it retries; the record stays, and the retry waits for it, too."""
-        self.lost: Callable[[int], None] = lambda partition: None
-        """Called with a partition that was unloaded because an append to it was lost."""
-        self.happened: Callable[[Result, ProtocolError | None], None] = lambda result, error: None
-        """Called with a turn that has events, and with the error if the log refused its records."""
         self.partitions = partitions
+        self.patience_ms = patience_ms
         self._clock = clock
-        self._append = append
-        self._wake = wake
+        self._host = host
         self._later = later
         self._live: dict[int, Live[S]] = {}
         self._loading: dict[int, S] = {}
@@ -309,7 +315,7 @@ class ShardRuntime(Generic[S]):
             reply = error.kept()
             _confirm(live.shard, key, error, gathered)
         try:
-            gathered.encode(self.encode)
+            gathered.encode(self._host.encode)
         except Exception as error:
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
@@ -449,7 +455,7 @@ class ShardRuntime(Generic[S]):
             self._record(live, result, producer)
             return
         if result.events:
-            self.happened(result, None)
+            self._happened(result, None)
         for follow in result.after_replay:
             follow(None)
         if live.open_appends:
@@ -481,15 +487,15 @@ class ShardRuntime(Generic[S]):
         live.open_appends.append(waiting)
         live.appending = True
         try:
-            result.encode(self.encode)
-            self._append(live.shard.partition, result.encoded, producer, committed)
+            result.encode(self._host.encode)
+            self._host.append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _told(error).kept()
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
                 live.open_appends.pop().tell(told)
             if result.events:
-                self.happened(result, told)
+                self._happened(result, told)
             for follow in result.after_replay:
                 follow(told)
             self._appended(live)
@@ -499,12 +505,15 @@ class ShardRuntime(Generic[S]):
         for record in result.records:
             live.shard.replay(record, producer.producer_id)
         if result.events:
-            self.happened(result, None)
+            self._happened(result, None)
         for follow in result.after_replay:
             follow(None)
         if not outcome:
             self._give_up_after(live, waiting)
         self._appended(live)
+
+    def _happened(self, result: Result, error: ProtocolError | None) -> None:
+        """Called with a turn that has events, and with the error if the log refused its records."""
 
     def _appended(self, live: Live[S]) -> None:
         """An append has been made or refused: go on with what it has put off."""
@@ -526,12 +535,12 @@ class ShardRuntime(Generic[S]):
         if error is not None:
             # What was replayed is not in the log: the shard has to be loaded again.
             self.unload(live.shard.partition)
-            self.lost(live.shard.partition)
+            self._host.reload(live.shard.partition)
 
     def _ask_to_wake(self, at_ms: int) -> None:
         if self._woken_for is None or at_ms < self._woken_for:
             self._woken_for = at_ms
-            self._wake(at_ms)
+            self._host.wake(at_ms)
 
 
 def _confirm(shard: AnyShard, key: str, error: ProtocolError, result: Result) -> None:

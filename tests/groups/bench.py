@@ -69,6 +69,8 @@ class Workbench:
         self.refusal: Exception | None = None
         self.turn_goes_on = False
         self.due: list[Callable[[], None]] = []
+        self.encode: Callable[[Any], Any] = lambda record: record   # `append` encodes
+        self.lost: list[int] = []
         self.ids = 0
         self.start()
 
@@ -76,7 +78,7 @@ class Workbench:
         self.runtime = Runtime(
             self.settings,
             self.clock,
-            lambda *batch: self.append(*batch),  # a test may put another one in its place
+            self,
             self.new_id,
             cluster=self.cluster,
             later=self.later,
@@ -134,6 +136,12 @@ class Workbench:
             self.uncommitted.append(done)
         else:
             done(None)
+
+    def reload(self, partition: int) -> None:
+        self.lost.append(partition)
+
+    def wake(self, at_ms: int) -> None:
+        """`wait` asks for the next timer."""
 
     def end_transaction(self, group_id: str, producer_id: int, committed: bool) -> None:
         """A transaction's marker reaches the partition of this group."""

@@ -256,10 +256,8 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
     bench.hold_commits = True
     commit(bench, 5, answers)
     commit(bench, 6, answers)
-    lost: list[int] = []
-    bench.runtime.lost = lost.append
     bench.uncommitted[0](NotLeaderOrFollower("another broker leads"))
-    assert lost == [bench.partition()]
+    assert bench.lost == [bench.partition()]
     assert [answer.code for answer in answers] == [
         ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR,
     ]
@@ -338,7 +336,7 @@ def test_a_commit_that_cannot_be_encoded_does_not_touch_those_gathered_with_it()
             raise OverflowError("a number that the log's format cannot hold")
         return record
 
-    bench.runtime.encode = encode
+    bench.encode = encode
     gather(bench, 6, answers)
     gather(bench, 7, answers)
     bench.end_turn()

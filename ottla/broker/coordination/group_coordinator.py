@@ -56,11 +56,9 @@ class GroupCoordinator(LogCoordinator[Shard]):
         super().__init__(broker, loop, OFFSETS_TOPIC, encode_record)
         self.view = ImageView(MetadataImage.empty(), 0)
         self.runtime = Runtime(
-            settings_from(broker.config), broker.clock, self.append, lambda: str(uuid.uuid4()),
-            self.wake, self.view, loop.call_soon,
-            replicated=broker.role.replicated,
+            settings_from(broker.config), broker.clock, self, lambda: str(uuid.uuid4()),
+            self.view, loop.call_soon, replicated=broker.role.replicated,
         )
-        self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not, forget deleted topics."""

@@ -45,7 +45,8 @@ Encode = Callable[[Any], tuple[bytes, bytes | None]]
 
 
 class LogCoordinator(Generic[S]):
-    """Loads the shards of the partitions that this broker leads, and runs their timers.
+    """Loads the shards of the partitions that this broker leads, and runs their timers: the
+    runtime's `ShardHost`.
 
     A subclass sets `runtime` and defines how a shard is created and how it replays batches.
     """
@@ -139,7 +140,7 @@ class LogCoordinator(Generic[S]):
     def append(
         self, index: int, encoded: list[Any], producer: Producer, committed: Committed
     ) -> None:
-        """Append records as one batch (`shard_runtime.Append`)."""
+        """Append records as one batch (`ShardHost.append`)."""
         # The replicas learn of another leader before the coordinators do.
         partition = self._led_in(index, self._epochs.get(index))
         now_ms = self.broker.clock.now_ms()

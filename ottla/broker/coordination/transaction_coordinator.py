@@ -46,11 +46,10 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         super().__init__(broker, loop, TRANSACTION_TOPIC, encode_record)
         self.groups = groups
         self.runtime = TransactionRuntime(
-            settings_from(broker.config), broker.clock, self.append, self.send_marker, self.wake,
+            settings_from(broker.config), broker.clock, self, self.send_marker,
             replicated=broker.role.replicated,
         )
         self.sender = broker.role.marker_sender()
-        self.runtime.lost, self.runtime.encode = self.reload, self.encode
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not."""

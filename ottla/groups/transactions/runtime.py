@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.groups.records import NO_PRODUCER, Producer
-from ottla.groups.shard_runtime import Append, Clock, Live, ShardRuntime
+from ottla.groups.shard_runtime import Clock, Live, ShardHost, ShardRuntime
 from ottla.groups.transactions.shard import (
     MARKER_RETRY_MS,
     NEXT_SLICE_MS,
@@ -34,12 +34,11 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         self,
         settings: TransactionSettings,
         clock: Clock,
-        append: Append,
+        host: ShardHost,
         write_marker: WriteMarker,
-        wake: Callable[[int], None] = lambda at_ms: None,
         replicated: bool = False,
     ) -> None:
-        super().__init__(settings.transaction_state_log_num_partitions, clock, append, wake)
+        super().__init__(settings.transaction_state_log_num_partitions, clock, host)
         self.settings, self.replicated = settings, replicated
         self._write_marker = write_marker
 

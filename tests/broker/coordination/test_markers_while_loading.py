@@ -52,10 +52,10 @@ def loading_stands_after_one_batch(broker: RunningBroker) -> Iterator[None]:
             await goes_on.wait()
 
     def read_again() -> None:
-        runtime = broker.server.coordinators.groups.runtime
-        partition = runtime.partition_of(GROUP)
-        runtime.unload(partition)
-        runtime.lost(partition)
+        groups = broker.server.coordinators.groups
+        partition = groups.runtime.partition_of(GROUP)
+        groups.runtime.unload(partition)
+        groups.reload(partition)
 
     with (
         mock.patch.object(log_coordinator, "LOAD_BYTES", 1),

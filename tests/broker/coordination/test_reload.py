@@ -36,12 +36,12 @@ def fetched(client: WireClient) -> Any:
 
 def lose_an_append(broker: RunningBroker) -> None:
     """The runtime's reaction to an append that is not committed."""
-    runtime = broker.server.coordinators.groups.runtime
+    groups = broker.server.coordinators.groups
 
     def lose() -> None:
-        partition = runtime.partition_of(GROUP)
-        runtime.unload(partition)
-        runtime.lost(partition)
+        partition = groups.runtime.partition_of(GROUP)
+        groups.runtime.unload(partition)
+        groups.reload(partition)
 
     broker.call(lose)
 

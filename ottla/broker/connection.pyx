@@ -34,7 +34,7 @@ cdef class Connection(Channel):
         broker = listener.broker
         Channel.__init__(
             self, loop, transport, client, broker.counts, broker.quotas, broker.cold_reads,
-            broker.doubt_file, listener.frame_size_max)
+            broker.doubted.doubt_file, listener.frame_size_max)
         self.listener, self.broker, self.client, self.newest_key = listener, broker, client, -1
         self.produce_handler = listener.produce_handler
         self.fetch_handler = listener.fetch_handler

@@ -13,10 +13,7 @@ from ottla.broker.network.counts import Counts
 from ottla.broker.notes import Notes
 from ottla.broker.quotas.connection_rates import ConnectionRates
 from ottla.broker.quotas.quotas import Quotas
-from ottla.log.files.checkpoints import partition_of
-from ottla.log.files.disk import is_passing
-from ottla.log.files.names import offset_in
-from ottla.wire.errors import CorruptMessage
+from ottla.broker.telemetry.client_telemetry import ClientTelemetry
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from ottla.broker.security.secured_listeners import SecuredListeners
     from ottla.broker.security.token_secrets import TokenSecrets
     from ottla.broker.settings.config import BrokerConfig
-    from ottla.broker.telemetry.client_instances import ClientInstances
     from ottla.broker.threads.flusher import Flusher
     from ottla.broker.threads.workers import Workers
     from ottla.broker.upkeep.checkpoint_writer import Checkpoints
@@ -38,11 +34,7 @@ if TYPE_CHECKING:
     from ottla.broker.upkeep.scrubber import DoubtedSegments
     from ottla.log.files.clock import Clock
     from ottla.replication.metadata import MetadataImage
-    from ottla.replication.partition import Partition
     from ottla.replication.replicas import Replicas
-
-EVERYWHERE = -1
-"""In place of an offset: any segment of the log."""
 
 REQUEST_ELEMENTS_MIN = 50_000
 """The array elements that any request may contain, however few partitions exist."""
@@ -70,7 +62,7 @@ class BrokerContext:
     token_secrets: TokenSecrets | None
     loop: InitVar[asyncio.AbstractEventLoop]
     coordinators: Coordinators = field(init=False)
-    client_instances: ClientInstances | None = None     # set once a client offers its metrics
+    client_telemetry: ClientTelemetry = field(init=False)
     counts: Counts = field(default_factory=Counts)
     quotas: Quotas = field(init=False)
     connection_rates: ConnectionRates = field(init=False)
@@ -82,28 +74,10 @@ class BrokerContext:
     creating: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     """The internal topics that are being created."""
 
-    def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
-        """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
-        read them and another replica in sync has them, have the segment with this offset checked,
-        or all. What is damaged is repaired from that other one."""
-        refused = isinstance(error, OSError) and not is_passing(error)
-        wrong = isinstance(error, CorruptMessage) or (
-            refused and partition.log.health.replaceable
-        )
-        if wrong:
-            self.doubted.want(partition, offset)
-
-    def doubt_file(self, path: str, error: Exception) -> None:
-        """The same where a part of a segment's file was to be sent."""
-        directory, _, name = path.rpartition("/")
-        key = partition_of(directory.rpartition("/")[2])
-        partition = None if key is None else self.replicas.partition(*key)
-        if partition is not None and partition.log.directory == directory:
-            self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
-
     def __post_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.producer_ids = ProducerIds(self.node_id, self.metadata_log, self.role)
         self.notes = Notes(self.clock.monotonic)
+        self.client_telemetry = ClientTelemetry(self.clock)
         config = self.config
         self.departed = DepartedBrokers(self.clock, config.ottla_unavailable_broker_listed_ms)
         self.connection_rates = ConnectionRates(config)

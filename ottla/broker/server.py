@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.bootstrap import take_bootstrap
@@ -23,13 +24,21 @@ from ottla.broker.start.found_partitions import FoundPartitions
 from ottla.broker.start.log_directories import open_storage, refuse_logs_without_metadata
 from ottla.broker.threads.flusher import Flusher
 from ottla.broker.threads.workers import Workers
-from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints, high_watermarks
+from ottla.broker.upkeep.compactor import LogCleaner
 from ottla.broker.upkeep.directory_moves import Moving
-from ottla.broker.upkeep.housekeeping import Housekeeping, high_watermarks
+from ottla.broker.upkeep.due_flushes import DueFlushes
+from ottla.broker.upkeep.expiry import expire_producers, expire_tokens
+from ottla.broker.upkeep.file_removal import FileRemoval
+from ottla.broker.upkeep.housekeeping import Housekeeping, PeriodicWork
+from ottla.broker.upkeep.put_off_logs import reopen_logs
+from ottla.broker.upkeep.retention import Retention
 from ottla.broker.upkeep.scrubber import DoubtedSegments, Scrubber
+from ottla.broker.upkeep.space_watch import SpaceWatch
 from ottla.broker.upkeep.upkeep_thread import UpkeepThread
 from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
+from ottla.log.storage.storage import Hooks
 from ottla.replication.controller.features import finalise_features
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
@@ -78,6 +87,8 @@ class Server:
         self.disk = disk or Disk()
         self.clock = clock or Clock()
         self.ending = Failure(loop)
+        self.directory_failures: DirectoryFailures | None = None
+        self.directory_full = asyncio.Event()
         self.listener_set = ListenerSet(config, SecuredListeners(config, self.clock))
         self.session: ClusterSession | None = None
         self.member: Member | None = None
@@ -115,7 +126,7 @@ class Server:
             raise
 
     async def _open_alone(self) -> None:
-        self.storage = open_storage(self.config, self.disk, self.clock)
+        self.storage = open_storage(self.config, self.disk, self.clock, self._hooks())
         store = StandaloneStore.open(self.storage, self.clock)
         metadata = self.metadata_log = MetadataLog(store, self.loop)
         refuse_logs_without_metadata(self.storage, metadata.image)
@@ -131,9 +142,23 @@ class Server:
         )
 
     def _open_as_member(self, session: ClusterSession) -> None:
-        self.storage = open_storage(self.config, self.disk, self.clock, session.cluster_id)
+        self.storage = open_storage(
+            self.config, self.disk, self.clock, self._hooks(), session.cluster_id
+        )
         self.metadata_log = session.metadata
         refuse_logs_without_metadata(self.storage, self.metadata_log.image)
+
+    def _hooks(self) -> Hooks:
+        return Hooks(
+            self._directory_failed, self.directory_full.set, self.config.is_cordoned
+        )
+
+    def _directory_failed(self, path: str, reason: str) -> None:
+        """A log directory has failed. While the storage is opened, nothing depends on it yet."""
+        if self.directory_failures is None:
+            log.error("log directory %s failed: %s", path, reason)
+        else:
+            self.directory_failures.directory_failed(path, reason)
 
     async def _begin_epochs(self) -> None:
         """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.
@@ -161,9 +186,7 @@ class Server:
             await self.stop()
             raise
         self._coordinate()
-        self.housekeeping = Housekeeping(
-            self.broker, self.storage, self.scrubber, self.upkeep_thread.run, self.loop
-        )
+        self.housekeeping = self._keep_house()
         if self.config.ottla_http_listener:
             await self._open_http(self.config.ottla_http_listener)
 
@@ -236,9 +259,6 @@ class Server:
     def _take_up_partitions(self) -> None:
         """Recover what the image has here; no client is served yet."""
         storage, image = self.storage, self.metadata_log.image
-        # It was opened before there was anybody to be told.
-        storage.on_failure = self.directory_failures.directory_failed
-        storage.placement.is_cordoned = self.config.is_cordoned
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         if self.broker.role.replicated:
             self.found.note_missing()
@@ -283,6 +303,40 @@ class Server:
         image = self.metadata_log.image
         self.metadata_log.subscribe(self.coordinators.follow)
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
+
+    def _keep_house(self) -> Housekeeping:
+        """Begin the periodic work, each part made of what it uses."""
+        config, clock, replicas = self.config, self.clock, self.replicas
+        metadata, role, in_thread = self.metadata_log, self.broker.role, self.upkeep_thread.run
+        doubt = self.doubted.doubt
+        retention = Retention(replicas, self.storage, self.workers, doubt)
+        removal = FileRemoval(self.storage, in_thread)
+
+        async def make_room() -> None:
+            await retention.apply()
+            await removal.make_room()
+
+        work = PeriodicWork(
+            write_checkpoints=lambda: self.checkpoints.write(high_watermarks(replicas)),
+            flushes=DueFlushes(replicas, self.flusher, clock, in_thread),
+            retention=retention,
+            removal=removal,
+            space=SpaceWatch(self.storage, replicas, role, clock, in_thread, make_room),
+            cleaner=LogCleaner(
+                config, clock, replicas, self.storage, self.workers, self.checkpoints, in_thread,
+                doubt,
+            ),
+            scrubber=self.scrubber,
+            expire_producers=partial(expire_producers, replicas),
+            expire_tokens=(
+                None if self.broker.token_secrets is None
+                else partial(expire_tokens, role, metadata, clock)
+            ),
+            reopen_logs=partial(reopen_logs, replicas, metadata, self.coordinators),
+            warn_of_certificates=self.listener_set.security.warn,
+        )
+        checkpoint_seconds = role.checkpoint_ms(config) / 1000
+        return Housekeeping(work, config, checkpoint_seconds, self.directory_full, self.loop)
 
     async def _open_http(self, address: str) -> None:
         from ottla.broker.http.monitor import Monitor

@@ -120,11 +120,11 @@ async def _list_partition(
     except ProtocolError as error:
         answer.error_code = int(error.code)
         if partition is not None:
-            context.broker.doubt(partition, error)
+            context.broker.doubted.doubt(partition, error)
     except OSError as error:
         log.error("%s-%d could not be read: %s", topic, item.partition_index, error)
         if partition is not None:
-            context.broker.doubt(partition, error)
+            context.broker.doubted.doubt(partition, error)
         answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     return answer
 

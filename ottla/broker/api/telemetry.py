@@ -12,11 +12,10 @@ import logging
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
 from ottla.broker.request_context import RequestContext
 from ottla.broker.security.decisions import everybody
-from ottla.broker.telemetry.client_instances import ClientInstance, ClientInstances, check_push
+from ottla.broker.telemetry.client_instances import ClientInstance, check_push
 from ottla.broker.telemetry.otlp import BadPayload, Point, decode_points
 from ottla.wire.apis import ApiKey
 from ottla.wire.compression import Codec, decompress
@@ -45,7 +44,7 @@ def get_telemetry_subscriptions(
     instance_id = request.client_instance_id
     if instance_id == ZERO_ID:
         instance_id = uuid4().bytes
-    instances = _instances(broker)
+    instances = broker.client_telemetry.made_instances()
     instance = instances.instance(instance_id, _attributes(instance_id, context), broker.image)
     if not instance.may_ask(instances.now_ms()):
         raise ProtocolError(
@@ -77,7 +76,7 @@ async def push_telemetry(
             f"Invalid request from the client [{_text(instance_id)}],"
             " invalid client instance id"
         )
-    instances = _instances(broker)
+    instances = broker.client_telemetry.made_instances()
     instance = instances.instance(instance_id, _attributes(instance_id, context), broker.image)
     payload = bytes(request.metrics)
     try:
@@ -119,12 +118,6 @@ class Push:
             self.points, self.dropped = decode_points(data)
         except (ProtocolError, BadPayload) as error:
             self.error = f"the metrics cannot be read: {error}"
-
-
-def _instances(broker: BrokerContext) -> ClientInstances:
-    if broker.client_instances is None:
-        broker.client_instances = ClientInstances(broker.clock)
-    return broker.client_instances
 
 
 def _text(instance_id: bytes) -> str:

@@ -225,7 +225,7 @@ class LogCoordinator(Generic[S]):
                     offset = batch.next_offset
                 await slices.pause()
         except (CorruptMessage, OSError) as error:
-            self.broker.doubt(partition, error, offset)
+            self.broker.doubted.doubt(partition, error, offset)
             raise
 
     async def _committed(self, partition: Partition) -> None:

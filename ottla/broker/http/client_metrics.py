@@ -24,7 +24,7 @@ CLIENTS_PER_SLICE = 10
 
 def client_metrics(broker: BrokerContext) -> Iterator[str]:
     """The newest values of all clients, one metric at a time."""
-    instances = broker.client_instances
+    instances = broker.client_telemetry.instances
     if instances is None:
         return
     prefix = "ottla_client_telemetry_"

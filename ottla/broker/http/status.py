@@ -119,7 +119,7 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
     """The clients that offer their metrics (KIP-714), and the metrics that each is asked for."""
-    instances = monitor.broker.client_instances
+    instances = monitor.broker.client_telemetry.instances
     if instances is None:
         return []
     now_ms = instances.now_ms()

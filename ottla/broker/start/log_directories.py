@@ -7,7 +7,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from ottla.log.storage.log_directory import StorageRefused
-from ottla.log.storage.storage import Storage
+from ottla.log.storage.storage import Hooks, Storage
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MIN_OPEN_SEGMENTS = 10
 
 
 def open_storage(
-    config: BrokerConfig, disk: Disk, clock: Clock, cluster_id: str | None = None
+    config: BrokerConfig, disk: Disk, clock: Clock, hooks: Hooks, cluster_id: str | None = None
 ) -> Storage:
     """Open the directories that the settings name; `cluster_id` is that of a broker's cluster.
     Raises StorageRefused."""
@@ -35,7 +35,7 @@ def open_storage(
         clustered=cluster_id is not None,
         open_segments_max=open_segments_max(config.ottla_open_segments_max),
         forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
-        on_failure=lambda path, reason: log.error("log directory %s failed: %s", path, reason),
+        hooks=hooks,
     )
 
 

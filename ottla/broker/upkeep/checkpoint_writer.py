@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from ottla.broker.threads.slices import in_slices
 from ottla.log.files.checkpoints import Partition as PartitionKey
@@ -22,7 +23,20 @@ from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 
+if TYPE_CHECKING:
+    from ottla.replication.replicas import Replicas
+
 log = logging.getLogger("ottla.checkpoints")
+
+
+def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
+    """The content of replication-offset-checkpoint."""
+    for partition in replicas:
+        # Between two steps its topic may have been created again. A damaged log keeps the one
+        # from before: by that a start sees what it lacks.
+        found = replicas.partition(partition.topic, partition.index) is partition
+        if found and partition.log.damage is None:
+            yield (partition.topic, partition.index), partition.high_watermark
 
 
 class Checkpoints:

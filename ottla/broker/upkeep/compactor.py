@@ -11,9 +11,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import EVERYWHERE
 from ottla.broker.settings.broker import CLEANER_MEMORY_MIN
 from ottla.broker.threads.slices import InThread, Slices
+from ottla.broker.upkeep.scrubber import EVERYWHERE
 from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.log.storage.storage import Storage

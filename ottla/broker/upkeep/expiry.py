@@ -1,47 +1,35 @@
-"""Runs retention: expired segments leave their logs, and their files are deleted later."""
+"""Removes what has expired: idle producers from the logs, and delegation tokens."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ottla.broker.threads.slices import Slices
-from ottla.broker.threads.workers import Workers
-from ottla.log.partition import retention
-from ottla.log.storage.storage import Storage
-from ottla.replication.partition import Partition
-from ottla.wire.errors import ProtocolError
+from ottla.replication.controller.tokens import has_expired_tokens, remove_expired_tokens
 
-log = logging.getLogger("ottla.retention")
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.role import Role
+    from ottla.log.files.clock import Clock
+    from ottla.replication.partition import Partition
 
-
-def _apply(partition: Partition, patient: bool) -> list[str]:
-    return retention.apply_retention(partition.log, partition.high_watermark, patient)
+log = logging.getLogger("ottla.housekeeping")
 
 
-async def apply_retention(
-    partitions: Iterable[Partition], storage: Storage, workers: Workers,
-    doubt: Callable[[Partition, Exception], None],
-) -> None:
-    """Remove segments by time, size or log start, a slice of partitions in each turn of the loop.
-
-    Nothing above the high watermark is removed: a client may still be waiting for it. A log that
-    fails is reported and does not prevent the work on others; `doubt` has its bytes checked.
-    """
+async def expire_producers(partitions: Iterable[Partition]) -> None:
+    """Have each log forget the producers that have been idle for producer.id.expiration.ms."""
     slices = Slices()
     for partition in partitions:
-        before = partition.log.log_start_offset
-        try:
-            paths = await workers.patiently(partial(_apply, partition))
-        except (OSError, ProtocolError) as error:
-            log.error("retention of %r failed: %s", partition, error)
-            doubt(partition, error)
-            continue
-        if paths:
-            storage.deletions.add_files(paths, partition.log.config.file_delete_delay_ms)
-        if partition.log.log_start_offset != before:
-            log.info("%r begins at offset %d now", partition, partition.log.log_start_offset)
-            partition.start_moved()
+        partition.log.remove_expired_producers()
         if slices.over:
             await slices.pause()
+
+
+async def expire_tokens(role: Role, metadata: Metadata, clock: Clock) -> None:
+    """Remove expired delegation tokens; in a cluster, the controller does."""
+    now_ms = clock.now_ms()
+    if role.decides() and has_expired_tokens(metadata.image, now_ms):
+        removed = await metadata.decide(remove_expired_tokens, now_ms)
+        log.info("%d expired delegation tokens were removed", removed)

@@ -11,13 +11,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.context import EVERYWHERE
 from ottla.broker.threads.slices import InThread
 from ottla.log.files.checkpoints import Partition as PartitionKey
+from ottla.log.files.checkpoints import partition_of
+from ottla.log.files.disk import is_passing
+from ottla.log.files.names import offset_in
 from ottla.log.partition.damage import Damage
 from ottla.log.storage.storage import Storage
 from ottla.replication.partition import Partition
-from ottla.wire.errors import ProtocolError
+from ottla.wire.errors import CorruptMessage, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.broker.settings.config import BrokerConfig
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.scrub")
 
+EVERYWHERE = -1
+"""In place of an offset: any segment of the log."""
 START_SECONDS = 30.0
 """The scrub starts this long after the broker."""
 CHECK_BYTES_PER_SECOND = 100 << 20
@@ -112,6 +116,25 @@ class DoubtedSegments:
         self.wanted: dict[Partition, int] = {}
         self.checked: dict[Partition, tuple[int, float]] = {}
         self.task: asyncio.Task[None] | None = None
+
+    def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
+        """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
+        read them and another replica in sync has them, have the segment with this offset checked,
+        or all. What is damaged is repaired from that other one."""
+        refused = isinstance(error, OSError) and not is_passing(error)
+        wrong = isinstance(error, CorruptMessage) or (
+            refused and partition.log.health.replaceable
+        )
+        if wrong:
+            self.want(partition, offset)
+
+    def doubt_file(self, path: str, error: Exception) -> None:
+        """The same where a part of a segment's file was to be sent."""
+        directory, _, name = path.rpartition("/")
+        key = partition_of(directory.rpartition("/")[2])
+        partition = None if key is None else self.scrubber.replicas.partition(*key)
+        if partition is not None and partition.log.directory == directory:
+            self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
 
     def want(self, partition: Partition, offset: int) -> None:
         """Check the segment with an offset, or all for EVERYWHERE, unless that was done a short

@@ -29,7 +29,7 @@ InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class SpaceWatch:
-    """The watch of one broker. `retain` applies retention, and removes the files that are due."""
+    """The watch of one broker. `make_room` applies retention, and removes the files of that."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class SpaceWatch:
         role: Role,
         clock: Clock,
         in_thread: InThread,
-        retain: Callable[[], Awaitable[None]],
+        make_room: Callable[[], Awaitable[None]],
     ) -> None:
         self.storage, self.replicas, self.role, self.clock = storage, replicas, role, clock
-        self.in_thread, self.retain = in_thread, retain
+        self.in_thread, self.make_room = in_thread, make_room
         self.told: set[str] = set()
         """Full directories that were logged."""
         self.retained_at: float | None = None
@@ -54,7 +54,7 @@ class SpaceWatch:
                 self.told.discard(directory.path)
                 continue
             has_space_again = await self._measure(directory)
-            self.note_full(directory)
+            self._note_full(directory)
             short = short or directory.space.short
             changed = changed or directory.space.full or has_space_again
         if changed:
@@ -64,7 +64,7 @@ class SpaceWatch:
             self.retained_at = None
         elif self.retained_at is None or now - self.retained_at >= RETAIN_AGAIN_SECONDS:
             self.retained_at = now
-            await self.retain()
+            await self.make_room()
 
     async def _measure(self, directory: LogDirectory) -> bool:
         """Measure one directory; returns whether it was full and has space again."""
@@ -83,8 +83,12 @@ class SpaceWatch:
         )
         return True
 
-    def note_full(self, directory: LogDirectory) -> None:
-        """A write may have been refused: say so once, and let other replicas lead."""
+    async def note_full(self) -> None:
+        """A directory has become full: say so once, and let other replicas lead."""
+        for directory in self.storage.directories:
+            self._note_full(directory)
+
+    def _note_full(self, directory: LogDirectory) -> None:
         if directory.path in self.told or not directory.space.full:
             return
         self.told.add(directory.path)

@@ -13,15 +13,16 @@ from ottla.wire.wording import counted
 
 class Placement:
     """The partitions of all log directories. Raises StorageRefused for a partition that is in two
-    of them."""
+    of them. `is_cordoned` says whether a directory gets no new partitions, by its path (KIP-1066).
+    """
 
-    def __init__(self, directories: list[LogDirectory]) -> None:
-        self.directories = directories
+    def __init__(
+        self, directories: list[LogDirectory], is_cordoned: Callable[[str], bool]
+    ) -> None:
+        self.directories, self.is_cordoned = directories, is_cordoned
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
         """Further directories with a partition's name, of other topics; until its own is known."""
-        self.is_cordoned: Callable[[str], bool] = lambda path: False
-        """Whether a directory gets no new partitions, by its path (KIP-1066)."""
         self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:

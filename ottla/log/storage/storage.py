@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from errno import ENOSPC
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.files.checkpoints import Partition
 from ottla.log.files.clock import Clock
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
     from ottla.log.storage.move_transfer import Move
 
 
+class Hooks(NamedTuple):
+    """What a storage tells its broker, and asks it."""
+
+    on_failure: Callable[[str, str], object] = lambda path, reason: None
+    """Called with the path of a directory that goes offline, and the reason."""
+    on_full: Callable[[], object] = lambda: None
+    """Called when a directory becomes full."""
+    is_cordoned: Callable[[str], bool] = lambda path: False
+    """Whether a directory gets no new partitions, by its path (KIP-1066)."""
+
+
+NO_HOOKS = Hooks()
+
+
 class Storage:
     """The logs by partition, and the directories that they are in."""
 
@@ -45,24 +59,22 @@ class Storage:
         clock: Clock,
         directories: list[LogDirectory],
         open_segments_max: int,
-        on_failure: Callable[[str, str], None],
+        hooks: Hooks,
     ) -> None:
         self.disk, self.clock = disk, clock
         self.directories = directories
         self.logs: dict[Partition, PartitionLog] = {}
         self.open_files = OpenFiles(open_segments_max)
         self.open_files.rebuilds = IndexRebuilds()
-        self.on_failure = on_failure
+        self.hooks = hooks
         self.deletions = Deletions(disk, clock)
-        self.placement = Placement(directories)
+        self.placement = Placement(directories, hooks.is_cordoned)
         self.homes = self.placement.homes
         self.rivals = self.placement.rivals
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
         """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
         self.reserve: Reserve | None = None
-        self.on_full: Callable[[LogDirectory], object] = lambda directory: None
-        """Called with a directory when it becomes full."""
         self.failures = {each.path: partial(self.fail, each) for each in directories}
         self.refusals = {each.path: partial(self.refuse, each) for each in directories}
         self.started = False
@@ -81,14 +93,13 @@ class Storage:
         clustered: bool = False,
         open_segments_max: int = 300,
         forgotten: Collection[str] = (),
-        on_failure: Callable[[str, str], None] = lambda path, reason: None,
+        hooks: Hooks = NO_HOOKS,
     ) -> Storage:
         """Locks and checks every directory; new ones get their ids.
 
         A directory that cannot be read or written is offline until the next start, the others
         serve. So is one that these remember and that is missing, unless its id is in `forgotten`.
-        `on_failure(directory, reason)` is called when a directory goes offline. `clustered` says
-        that the metadata are in ZooKeeper, which knows the cluster's id.
+        `clustered` says that the metadata are in ZooKeeper, which knows the cluster's id.
         Raises StorageRefused.
         """
         if not directories:
@@ -128,7 +139,7 @@ class Storage:
         try:
             known_directories.remember(disk, opened, known, forgotten)
         except OSError as error:
-            on_failure(known_directories.DIRECTORIES, f"it could not be written: {error}")
+            hooks.on_failure(known_directories.DIRECTORIES, f"it could not be written: {error}")
         failed = [directory for directory in opened if directory.offline is not None]
         try:
             finish_moves(disk, opened)
@@ -137,8 +148,8 @@ class Storage:
         if len(failed) == len(opened):
             raise StorageRefused("; ".join(str(each.offline) for each in failed))
         for directory in failed:
-            on_failure(directory.path, str(directory.offline))
-        return cls(disk, clock, opened, open_segments_max, on_failure)
+            hooks.on_failure(directory.path, str(directory.offline))
+        return cls(disk, clock, opened, open_segments_max, hooks)
 
     def keep_reserve(self, directory: LogDirectory) -> Reserve:
         """Keep room in a directory for what makes room on a full disk."""
@@ -381,12 +392,12 @@ class Storage:
         for key, log in self.logs.items():
             if self.homes[key] is directory:
                 log.fail(directory.offline)
-        self.on_failure(directory.path, reason)
+        self.hooks.on_failure(directory.path, reason)
 
     def refuse(self, directory: LogDirectory, error: OSError) -> None:
         """Notes that a write in a directory failed with an error that may pass."""
         if directory.space.refused(error):
-            self.on_full(directory)
+            self.hooks.on_full()
 
     def begin_checkpoint(
         self, high_watermarks: Iterable[tuple[Partition, int]] = ()

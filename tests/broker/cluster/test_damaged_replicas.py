@@ -103,8 +103,7 @@ def scrub(cluster: RunningCluster, node_id: int) -> None:
     server = cluster.servers[node_id]
 
     async def begun() -> asyncio.Task[None]:
-        assert server.housekeeping is not None
-        return asyncio.create_task(server.housekeeping.scrubber.scrub_for_ever(0))
+        return asyncio.create_task(server.scrubber.scrub_for_ever(0))
 
     task = cluster.run(begun())
     cluster.until(lambda: task.done() or not server.storage.logs or _scrubbed(cluster, node_id),

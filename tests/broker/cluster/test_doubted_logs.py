@@ -101,7 +101,7 @@ def test_damage_that_compaction_meets_is_repaired_and_then_compacted(
     damage(cluster, node_id, "t", RECORDS_AT + 10)
     server = cluster.servers[node_id]
     assert server.housekeeping is not None
-    cleaner = server.housekeeping.cleaner
+    cleaner = server.housekeeping.work.cleaner
     cluster.run(cleaner.clean_due())
     assert "t-0 could not be read by compaction" in caplog.text
     repaired(cluster, node_id, "t")

@@ -141,27 +141,29 @@ def test_what_came_into_a_full_directory_is_copied_once_there_is_space(
     cluster.until(lambda: not any(counts(cluster, "new")), "its replicas do not count")
     disks[2].free = 1 << 40
     assert server.housekeeping is not None
-    cluster.run(server.housekeeping.space.look())
+    cluster.run(server.housekeeping.work.space.look())
     cluster.until(lambda: all(counts(cluster, "t") + counts(cluster, "new")), "all are in sync")
 
 
 def test_a_directory_that_is_full_before_the_broker_measures_is_noticed(
-    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker copies and serves before its periodic work begins."""
+    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # it is not measured
     server = cluster.servers[2]
     [full, _] = server.storage.directories
 
     async def refused() -> None:
-        assert server.housekeeping is not None
-        server.housekeeping.close()
-        server.storage.on_full = lambda directory: None
+        before = server.housekeeping
+        assert before is not None
+        before.close()
         server.storage.refuse(full, OSError(errno.ENOSPC, "no space left on device"))
         server.housekeeping = housekeeping.Housekeeping(
-            server.broker, server.storage, server.scrubber, server.upkeep_thread.run, cluster.loop)
+            before.work, server.config, 60.0, server.directory_full, cluster.loop)
 
     cluster.run(refused())
-    assert f"log directory {full.path} is full, writes are refused" in caplog.text
+    told = f"log directory {full.path} is full, writes are refused"
+    cluster.until(lambda: told in caplog.text, "it is noticed")
 
 
 def test_the_only_copy_stays_where_it_is_and_each_write_is_tried(
@@ -200,7 +202,7 @@ def test_nothing_is_handed_to_a_broker_that_is_shutting_down(
     cluster.until(lambda: home.space.full, "it is full")
     assert server.housekeeping is not None
     for _ in range(3):
-        cluster.run(server.housekeeping.space.look())
+        cluster.run(server.housekeeping.work.space.look())
         with cluster.client(1) as client:
             code = produce(client, "t", batch(b"x"), partition=led, acks=1).error_code
             assert code == ErrorCode.KAFKA_STORAGE_ERROR

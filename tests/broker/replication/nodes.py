@@ -246,7 +246,7 @@ class Node:
         broker: Any = SimpleNamespace(
             image=self.image, metadata_log=self, replicas=self.replicas, authorizer=None,
             role=SimpleNamespace(leader_throttle=self.leader_throttle), request_elements_max=50_000,
-            doubt=lambda *_: None, doubt_file=None, cold_reads=None,
+            doubted=SimpleNamespace(doubt=lambda *_: None, doubt_file=None), cold_reads=None,
             clock=self.loop.poller.clock, counts=Counts(), quotas=Quotas(self.loop.poller.clock),
             config=SimpleNamespace(
                 fetch_max_bytes=1 << 20, max_incremental_fetch_session_cache_slots=10,

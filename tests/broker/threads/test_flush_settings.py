@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.upkeep.housekeeping import Housekeeping
+from ottla.broker.upkeep.due_flushes import DueFlushes
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
@@ -95,7 +95,7 @@ def test_flush_messages_holds_without_ottlas_own_flush_and_for_acks_0() -> None:
 
 
 class OneLog:
-    """What Housekeeping needs of a broker: partitions, a clock, a flusher that records calls."""
+    """What DueFlushes looks at: partitions, a clock, a flusher that records calls."""
 
     def __init__(self, path: str, clock: FakeClock, **config: Any) -> None:
         self.clock = clock
@@ -103,11 +103,11 @@ class OneLog:
         self.by_name = {"t": [self], "idle": [None], "none": []}
         self.wanted: list[object] = []
         self.want = self.wanted.append
-        self.broker = self.replicas = self.flusher = self
+        self.flushes = DueFlushes(self, self, clock, in_thread=lambda work: work())  # type: ignore
 
     def round(self) -> bool:
-        """Whether housekeeping requests a flush now, which is then executed."""
-        asyncio.run(Housekeeping.flush_overdue(self))  # type: ignore[arg-type]
+        """Whether a flush is requested now, which is then executed."""
+        asyncio.run(self.flushes.flush_overdue())
         due, self.wanted[:] = bool(self.wanted), []
         if due:
             self.log.flush()

@@ -14,7 +14,7 @@ from ottla.broker.upkeep.checkpoint_writer import Checkpoints
 from ottla.log.files import checkpoints
 from ottla.log.partition.config import LogConfig
 from ottla.log.storage.log_directory import LogDirectory
-from ottla.log.storage.storage import Storage
+from ottla.log.storage.storage import Hooks, Storage
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import NODE_ID, RunningBroker, WireClient
@@ -158,7 +158,8 @@ def test_each_directory_that_fails_in_a_checkpoint_is_isolated_at_once() -> None
     disk = FaultyDisk()
     told: list[str] = []
     storage = Storage.open(
-        disk, FakeClock(), ["/a", "/b", "/c"], on_failure=lambda path, reason: told.append(path)
+        disk, FakeClock(), ["/a", "/b", "/c"],
+        hooks=Hooks(on_failure=lambda path, reason: told.append(path)),
     )
     task = storage.begin_checkpoint()
     write = disk.write_atomically

@@ -110,7 +110,7 @@ def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path:
         while len(partition.log.segments) < 3:
             assert produce(client, "table", commits(0), acks=1).error_code == 0
         assert broker.server.housekeeping is not None
-        broker.run(broker.server.housekeeping.flush_sealed())
+        broker.run(broker.server.housekeeping.work.flushes.flush_sealed())
         sealed_end = partition.log.segments[-2].end_offset
         assert partition.log.recovery_point >= sealed_end
         found = broker.call(cleanable, partition.log, partition.high_watermark, 2**40)
@@ -139,7 +139,7 @@ def test_a_sealed_segment_of_a_topic_that_was_deleted_meanwhile_is_no_error(
             answer = client.call(made(topics=[made.Topic(name="table")], timeout_ms=9000), 6)
             assert answer.responses[0].error_code == 0
         assert partition in broker.server.replicas.with_sealed
-        broker.run(housekeeping.flush_sealed())
+        broker.run(housekeeping.work.flushes.flush_sealed())
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
@@ -153,7 +153,7 @@ def test_a_sealed_segment_that_finds_no_descriptors_is_flushed_once_there_are_so
         with WireClient(broker.address) as client:
             partition, housekeeping = sealed(broker, client)
         disk.errors["open"] = errno.EMFILE
-        broker.run(housekeeping.flush_sealed())
+        broker.run(housekeeping.work.flushes.flush_sealed())
         assert "table-0" in caplog.text and "could not be flushed" in caplog.text
         assert partition.log.recovery_point == 0 and partition.log.offline is None
         disk.errors.clear()
@@ -171,5 +171,5 @@ def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
 
     settings = {**SETTINGS, "log_cleaner_io_max_bytes_per_second": 10_000}
     with RunningBroker(tmp_path, **settings) as broker:
-        cleaner = broker.server.housekeeping.cleaner
+        cleaner = broker.server.housekeeping.work.cleaner
         assert cleaner.pause(Moved()) == 0.5  # type: ignore[arg-type]

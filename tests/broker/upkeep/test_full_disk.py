@@ -159,7 +159,7 @@ def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
             delete = DeleteTopicsRequest(topic_names=[LONG], timeout_ms=10_000)
             assert client.call(delete, 5).responses[0].error_code == 0
             assert (data / RESERVE).stat().st_size < RESERVE_SIZE
-            broker.run(broker.server.housekeeping.remove_deleted())
+            broker.run(broker.server.housekeeping.work.removal.remove_deleted())
             assert (data / RESERVE).stat().st_size >= RESERVE_SIZE, "it is full again"
             made.name = "v"
             assert client.call(ask, 5).topics[0].error_code == 0

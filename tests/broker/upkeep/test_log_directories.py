@@ -203,13 +203,13 @@ def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None
         disk.errors = {}
         assert broker.server.housekeeping is not None
         broker.server.storage.deletions.clock = LeapingClock(3_600)
-        remove = broker.server.housekeeping.remove_deleted
+        remove = broker.server.housekeeping.work.removal.remove_deleted
 
         async def remove_twice() -> None:
             await asyncio.gather(remove(), remove())        # by its interval, and for room
 
         broker.run(remove_twice())
-        broker.run(broker.server.housekeeping.reopen_directories())
+        broker.run(broker.server.housekeeping.work.reopen_logs())
         assert produce(client, "t", batch(b"new")).error_code == 0
         assert values(fetch(client, "t")) == [b"new"]
         assert [name for name in disk.listdir("/a") if name.startswith("t-0")] == ["t-0"]

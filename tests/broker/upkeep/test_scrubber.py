@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.context import EVERYWHERE
-from ottla.broker.upkeep.scrubber import DoubtedSegments
+from ottla.broker.upkeep.scrubber import EVERYWHERE, DoubtedSegments
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, DescribeLogDirsRequest
 from tests.broker.produce_fetch import batch, fetch, produce, values
@@ -26,9 +25,7 @@ def start_scrub(broker: RunningBroker) -> asyncio.Task[None]:
     """Begin the scrub now, rather than half a minute after the start."""
 
     async def started() -> asyncio.Task[None]:
-        server = broker.server
-        assert server.housekeeping is not None
-        return asyncio.create_task(server.housekeeping.scrubber.scrub_for_ever(0))
+        return asyncio.create_task(broker.server.scrubber.scrub_for_ever(0))
 
     task: asyncio.Task[None] = broker.run(started())
     return task

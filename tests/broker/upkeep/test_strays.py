@@ -65,10 +65,10 @@ def test_a_kill_in_a_deletion_leaves_nothing_for_ever(caplog: pytest.LogCaptureF
     with RunningBroker(Path("/a"), killed) as broker:
         assert not [one for one in caplog.records if "belong to no topic" in one.msg], "said once"
         assert broker.server.housekeeping is not None
-        broker.run(broker.server.housekeeping.remove_deleted())
+        broker.run(broker.server.housekeeping.work.removal.remove_deleted())
         assert len(strays(killed)) == 2
         broker.server.storage.deletions.clock = LeapingClock(8 * 24 * 3600)
-        broker.run(broker.server.housekeeping.remove_deleted())
+        broker.run(broker.server.housekeeping.work.removal.remove_deleted())
         assert strays(killed) == []
         assert {"kept-0", "kept-1", "t-0"} <= set(killed.listdir("/a"))
 

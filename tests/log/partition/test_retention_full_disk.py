@@ -9,7 +9,7 @@ import pytest
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import apply_retention
-from ottla.log.storage.storage import Storage
+from ottla.log.storage.storage import Hooks, Storage
 from ottla.wire.errors import OutOfOrderSequence, StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
@@ -48,7 +48,8 @@ class Expired:
 
     def open(self) -> PartitionLog:
         self.storage = Storage.open(
-            self.disk, self.clock, ["/a"], on_failure=lambda *failure: self.told.append(failure)
+            self.disk, self.clock, ["/a"],
+            hooks=Hooks(on_failure=lambda *failure: self.told.append(failure)),
         )
         return self.storage.get_or_create("events", 0, bytes(16), CONFIG)
 

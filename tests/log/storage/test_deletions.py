@@ -8,7 +8,7 @@ import pytest
 
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
-from ottla.log.storage.storage import Storage
+from ottla.log.storage.storage import Hooks, Storage
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
@@ -52,7 +52,8 @@ def written(storage: Storage, topic_id: bytes) -> PartitionLog:
 
 def test_a_topic_deleted_on_a_full_disk_gives_its_room_back() -> None:
     disk, told = FullDisk(), list[object]()
-    storage = Storage.open(disk, FakeClock(), ["/a"], on_failure=lambda *all: told.append(all))
+    hooks = Hooks(on_failure=lambda *all: told.append(all))
+    storage = Storage.open(disk, FakeClock(), ["/a"], hooks=hooks)
     log = written(storage, OLD)
     held = log.slice(0, 100)
     disk.full = True

@@ -8,7 +8,7 @@ import pytest
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
 from ottla.log.storage.log_directory import StorageRefused
-from ottla.log.storage.storage import Storage
+from ottla.log.storage.storage import Hooks, Storage
 from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
@@ -199,7 +199,7 @@ def test_a_partition_in_two_directories_is_refused(tmp_path: Path) -> None:
 def test_a_failed_log_takes_its_directory_offline_and_no_other(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     storage = open_storage(
-        tmp_path / "a", tmp_path / "b", on_failure=lambda *reason: told.append(reason)
+        tmp_path / "a", tmp_path / "b", hooks=Hooks(on_failure=lambda *reason: told.append(reason))
     )
     logs = [storage.get_or_create("events", at, TOPIC_ID, CONFIG) for at in range(4)]
     for log in logs:

@@ -76,7 +76,7 @@ cdef class FetchHandler:
         self.any_replica, self.in_rack = AnyReplicaReader(), RackReader(broker.metadata_log)
         self.stored, self.without_zstd = RecordFormat(), WithoutZstd()
         self.message_sets = MessageSets()
-        self.writer = FetchWriter(broker.metadata_log, broker.counts, broker.doubt)
+        self.writer = FetchWriter(broker.metadata_log, broker.counts, broker.doubted.doubt)
 
     cdef Fetch read(self, Cursor request, int version):
         cdef Fetch fetch = read_fetch(request, version, self.response_size_max)
@@ -284,11 +284,11 @@ cdef class FetchHandler:
         except ProtocolError as error:
             self.refuse(fetch, item, int(error.code))
             if item.partition is not None:
-                self.broker.doubt(item.partition, error, item.fetch_offset)
+                self.broker.doubted.doubt(item.partition, error, item.fetch_offset)
         except OSError as error:
             self.refuse(fetch, item, STORAGE_ERROR)
             log.error("%r could not be read: %s", item.partition, error)
-            self.broker.doubt(item.partition, error, item.fetch_offset)
+            self.broker.doubted.doubt(item.partition, error, item.fetch_offset)
         except Exception:
             self.refuse(fetch, item, UNKNOWN_SERVER_ERROR)
             log.exception("fetch from %r failed", item.partition)

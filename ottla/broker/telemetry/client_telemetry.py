@@ -1,0 +1,27 @@
+"""What a broker keeps of its clients' metrics, from the first client on that offers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.telemetry.client_instances import ClientInstances
+    from ottla.log.files.clock import Clock
+
+
+class ClientTelemetry:
+    """The clients that offer their metrics (KIP-714). Most brokers have none, and never import what
+    decodes them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.instances: ClientInstances | None = None
+        """None until a client asks for its subscription."""
+
+    def made_instances(self) -> ClientInstances:
+        """The instances, made at the first call."""
+        if self.instances is None:
+            from ottla.broker.telemetry.client_instances import ClientInstances
+
+            self.instances = ClientInstances(self.clock)
+        return self.instances

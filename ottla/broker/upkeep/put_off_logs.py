@@ -1,0 +1,23 @@
+"""Logs that a full disk, or a lack of descriptors, kept closed at the start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.replication.metadata import MetadataImage
+from ottla.wire.marks import reached
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.coordination.coordinators import Coordinators
+    from ottla.replication.replicas import Replicas
+
+
+async def reopen_logs(
+    replicas: Replicas, metadata: Metadata, coordinators: Coordinators
+) -> None:
+    """Open those that can be opened by now; what they coordinate is loaded."""
+    image = metadata.image
+    if replicas.put_off and replicas.open_again(image):
+        reached("partitions were opened again after a lack of room")
+        coordinators.follow(MetadataImage.empty(), image, image.topics.keys())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.departed import DepartedBrokers
 from ottla.broker.cluster.producer_id_blocks import ProducerIds
+from ottla.broker.coordination.coordinator_parts import CoordinatorParts
 from ottla.broker.coordination.coordinators import Coordinators
 from ottla.broker.kept_answers import KeptAnswers
 from ottla.broker.network.counts import Counts
@@ -86,7 +87,12 @@ class BrokerContext:
             config.controller_quota_window_num, config.controller_quota_window_size_seconds,
         )
         # Last, as they use the other parts. Handlers find them here.
-        self.coordinators = Coordinators(self, loop)
+        parts = CoordinatorParts(
+            self.node_id, self.clock, self.replicas, self.flusher, self.workers, self.doubted
+        )
+        self.coordinators = Coordinators(
+            parts, config, self.role, self.metadata_log, self.authorizer is not None, loop
+        )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Follow the metadata: which brokers have departed, and the limit on array elements in one

@@ -13,6 +13,7 @@ from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
 from ottla.client.connection import Connection
 from ottla.client.transport import Security
+from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
 from tests.fakes import LeapingClock
 
@@ -41,8 +42,10 @@ def end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 class RunningBroker:
     """A Server on its own loop in a thread, on a free port of the loopback address."""
 
-    def __init__(self, data: Path, disk: Disk | None = None, **overrides: object) -> None:
-        self.disk = disk
+    def __init__(
+        self, data: Path, disk: Disk | None = None, clock: Clock | None = None, **overrides: object
+    ) -> None:
+        self.disk, self.clock = disk, clock
         settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(data),
@@ -59,7 +62,7 @@ class RunningBroker:
         self.address = ("127.0.0.1", self.port)
 
     async def _start(self) -> Server:
-        server = Server(self.config, self.disk)
+        server = Server(self.config, self.disk, self.clock)
         await server.start()
         return server
 

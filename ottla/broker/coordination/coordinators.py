@@ -14,9 +14,12 @@ from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.coordination.coordinator_parts import CoordinatorParts
     from ottla.broker.coordination.group_coordinator import GroupCoordinator
     from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
+    from ottla.broker.role import Role
+    from ottla.broker.settings.config import BrokerConfig
     from ottla.groups.records import Producer
     from ottla.groups.transactions.records import TopicIndex
 
@@ -25,19 +28,31 @@ COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_st
 
 
 class Coordinators:
-    """The coordinators, which follow the metadata image."""
+    """The coordinators, which follow the metadata image. `has_rules` says that an authorizer
+    checks what members may see."""
 
-    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
-        self.broker, self.loop = broker, loop
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        config: BrokerConfig,
+        role: Role,
+        metadata: Metadata,
+        has_rules: bool,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.parts, self.config, self.role, self.metadata = parts, config, role, metadata
+        self.has_rules, self.loop = has_rules, loop
         self.image = MetadataImage.empty()
-        self.verifier = broker.role.verifier(self)
+        self.verifier = role.verifier(self)
 
     @cached_property
     def groups(self) -> GroupCoordinator:
         """The coordinator of groups."""
         from ottla.broker.coordination.group_coordinator import GroupCoordinator
 
-        made = GroupCoordinator(self.broker, self.loop)
+        made = GroupCoordinator(
+            self.parts, self.config, self.role.replicated, self.has_rules, self.loop
+        )
         made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
         return made
 
@@ -46,7 +61,9 @@ class Coordinators:
         """The coordinator of transactions."""
         from ottla.broker.coordination.transaction_coordinator import TransactionCoordinator
 
-        made = TransactionCoordinator(self.broker, self.loop, self.groups.runtime)
+        made = TransactionCoordinator(
+            self.parts, self.config, self.role, self.metadata, self.groups.runtime, self.loop
+        )
         made.follow(MetadataImage.empty(), self.image, self.image.topics.keys())
         return made
 

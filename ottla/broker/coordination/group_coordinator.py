@@ -19,7 +19,8 @@ from ottla.wire.batch import BatchView
 from ottla.wire.records import ControlType, control_type
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.coordination.coordinator_parts import CoordinatorParts
+    from ottla.broker.settings.config import BrokerConfig
 
 
 class ImageView:
@@ -52,19 +53,25 @@ class GroupCoordinator(LogCoordinator[Shard]):
 
     runtime: Runtime
 
-    def __init__(self, broker: BrokerContext, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(broker, loop, OFFSETS_TOPIC, encode_record)
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        config: BrokerConfig,
+        replicated: bool,
+        has_rules: bool,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(parts, loop, OFFSETS_TOPIC, encode_record)
+        self.has_rules = has_rules
         self.view = ImageView(MetadataImage.empty(), 0)
         self.runtime = Runtime(
-            settings_from(broker.config), broker.clock, self, lambda: str(uuid.uuid4()),
-            self.view, loop.call_soon, replicated=broker.role.replicated,
+            settings_from(config), parts.clock, self, lambda: str(uuid.uuid4()), self.view,
+            loop.call_soon, replicated,
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not, forget deleted topics."""
-        if new.topics is old.topics and (
-            new.rules is old.rules or self.broker.authorizer is None
-        ):
+        if new.topics is old.topics and (new.rules is old.rules or not self.has_rules):
             self.view.image = new
             return
         self.view = ImageView(new, self.view.version + 1)

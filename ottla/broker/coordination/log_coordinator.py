@@ -27,7 +27,8 @@ from ottla.wire.errors import (
 from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.coordination.coordinator_parts import CoordinatorParts
+    from ottla.broker.threads.flusher import Flusher
 
 log = logging.getLogger("ottla.groups")
 
@@ -54,9 +55,11 @@ class LogCoordinator(Generic[S]):
     runtime: ShardRuntime[S]
 
     def __init__(
-        self, broker: BrokerContext, loop: asyncio.AbstractEventLoop, topic: str, encode: Encode
+        self, parts: CoordinatorParts, loop: asyncio.AbstractEventLoop, topic: str, encode: Encode
     ) -> None:
-        self.broker, self.loop, self.topic, self.encode = broker, loop, topic, encode
+        self.node_id, self.clock, self.replicas = parts.node_id, parts.clock, parts.replicas
+        self.flusher, self.workers, self.doubted = parts.flusher, parts.workers, parts.doubted
+        self.loop, self.topic, self.encode = loop, topic, encode
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._waited = False
@@ -88,8 +91,8 @@ class LogCoordinator(Generic[S]):
             index: new.leader_epoch(topic, state)
             for index, state in enumerate(topic.partitions if topic else ())
             if topic is not None
-            and state.leader == self.broker.node_id
-            and (self.topic, index) not in self.broker.replicas.offline
+            and state.leader == self.node_id
+            and (self.topic, index) not in self.replicas.offline
         }
         for index in [
             index for index in self.loads if not same or led.get(index) != self._epochs[index]
@@ -118,7 +121,7 @@ class LogCoordinator(Generic[S]):
             self._timer.cancel()
 
     def _partition(self, index: int) -> Partition:
-        partition = self.broker.replicas.partition(self.topic, index)
+        partition = self.replicas.partition(self.topic, index)
         if partition is None:
             raise NotLeaderOrFollower(f"{self.topic}-{index} is not here")
         return partition
@@ -143,7 +146,7 @@ class LogCoordinator(Generic[S]):
         """Append records as one batch (`ShardHost.append`)."""
         # The replicas learn of another leader before the coordinators do.
         partition = self._led_in(index, self._epochs.get(index))
-        now_ms = self.broker.clock.now_ms()
+        now_ms = self.clock.now_ms()
         batch = wire_records.build_batch(
             (
                 wire_records.Record(timestamp=now_ms, key=key, value=value)
@@ -153,11 +156,11 @@ class LogCoordinator(Generic[S]):
             producer_epoch=producer.epoch,
             transactional=producer.producer_id >= 0,
         )
-        append_batch(self.broker, partition, batch, committed)
+        append_batch(self.flusher, partition, batch, committed)
 
     def reload(self, index: int) -> None:
         """An append was lost, with the state that depends on it: reload the shard from its log."""
-        partition = self.broker.replicas.partition(self.topic, index)
+        partition = self.replicas.partition(self.topic, index)
         if partition is not None and index in self.loads and not self._closed:
             reached("a coordinator is loaded again after a lost append")
             self.loads.pop(index).cancel()
@@ -178,7 +181,7 @@ class LogCoordinator(Generic[S]):
                     # A power failure may still lose what a crash left unflushed. So nothing may be
                     # answered or written elsewhere because of it: a marker of a commit that is lost
                     # would leave a transaction committed in one partition alone.
-                    await self.broker.flusher.make_durable(partition)
+                    await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
                     shard.is_read = True
                 # With several replicas: the next leader may lack what is not committed. A client
@@ -205,7 +208,7 @@ class LogCoordinator(Generic[S]):
     async def read_log(self, partition: Partition, shard: S) -> None:
         """Replay a partition in a shard, and leave the loop to others in between. Raises
         CorruptMessage where the bytes are not what was written: the segment is checked then."""
-        plog, slices, workers = partition.log, Slices(), self.broker.workers
+        plog, slices, workers = partition.log, Slices(), self.workers
         await workers.patiently(plog.prepare_append)
         offset = plog.log_start_offset
         try:
@@ -225,7 +228,7 @@ class LogCoordinator(Generic[S]):
                     offset = batch.next_offset
                 await slices.pause()
         except (CorruptMessage, OSError) as error:
-            self.broker.doubted.doubt(partition, error, offset)
+            self.doubted.doubt(partition, error, offset)
             raise
 
     async def _committed(self, partition: Partition) -> None:
@@ -247,7 +250,7 @@ class LogCoordinator(Generic[S]):
         """Have the runtime's timers fire at a time in ticks."""
         if self._timer is not None:
             self._timer.cancel()
-        now = self.broker.clock.monotonic()
+        now = self.clock.monotonic()
         # Rounded up: a timer that fires too early would only be set again.
         self._fire_at(max(at_ms / 1000, now) + 0.001, now)
 
@@ -257,7 +260,7 @@ class LogCoordinator(Generic[S]):
 
     def _fire(self) -> None:
         self._timer = None
-        now = self.broker.clock.monotonic()
+        now = self.clock.monotonic()
         if now - self._due > LATE_SECONDS and not self._waited:
             # This process was stopped (a suspended machine, SIGSTOP). Heartbeats that arrived
             # meanwhile are in the sockets: read them before any session expires.
@@ -270,7 +273,7 @@ class LogCoordinator(Generic[S]):
 
 
 def append_batch(
-    broker: BrokerContext, partition: Partition, batch: bytes, committed: Committed
+    flusher: Flusher, partition: Partition, batch: bytes, committed: Committed
 ) -> None:
     """Append a coordinator's own batch with acks=all; `committed` is called once it is safe.
 
@@ -282,7 +285,7 @@ def append_batch(
     except NotEnoughReplicas as error:
         raise CoordinatorNotAvailable(str(error)) from error
     if partition.wants_flush():
-        broker.flusher.want(partition)
+        flusher.want(partition)
     when_committed(partition, committed)
 
 

@@ -32,7 +32,10 @@ from ottla.wire.marks import reached
 from ottla.wire.records import ControlType
 
 if TYPE_CHECKING:
-    from ottla.broker.context import BrokerContext
+    from ottla.broker.cluster.metadata_log import Metadata
+    from ottla.broker.coordination.coordinator_parts import CoordinatorParts
+    from ottla.broker.role import Role
+    from ottla.broker.settings.config import BrokerConfig
 
 
 class TransactionCoordinator(LogCoordinator[TransactionShard]):
@@ -41,15 +44,20 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     runtime: TransactionRuntime
 
     def __init__(
-        self, broker: BrokerContext, loop: asyncio.AbstractEventLoop, groups: Runtime
+        self,
+        parts: CoordinatorParts,
+        config: BrokerConfig,
+        role: Role,
+        metadata: Metadata,
+        groups: Runtime,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(broker, loop, TRANSACTION_TOPIC, encode_record)
-        self.groups = groups
+        super().__init__(parts, loop, TRANSACTION_TOPIC, encode_record)
+        self.metadata, self.groups = metadata, groups
         self.runtime = TransactionRuntime(
-            settings_from(broker.config), broker.clock, self, self.send_marker,
-            replicated=broker.role.replicated,
+            settings_from(config), parts.clock, self, self.send_marker, role.replicated
         )
-        self.sender = broker.role.marker_sender()
+        self.sender = role.marker_sender()
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """Load what this broker leads now, drop what it does not."""
@@ -73,10 +81,10 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     ) -> None:
         """End a producer's transaction in a partition with any leader (`markers.WriteMarker`)."""
         topic, index = where
-        known = self.broker.image.topics.get(topic)
+        known = self.metadata.image.topics.get(topic)
         if self.sender is not None and known is not None and index < len(known.partitions):
             leader = known.partitions[index].leader
-            if leader != self.broker.node_id:
+            if leader != self.node_id:
                 self.sender.send(leader, where, marker, written)
                 return
         self.write_marker(where, marker, written)
@@ -89,9 +97,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         Raises UnknownTopicOrPartition, NotLeaderOrFollower, InvalidProducerEpoch, ProtocolError.
         """
         topic, index = where
-        partition = self.broker.replicas.partition(topic, index)
+        partition = self.replicas.partition(topic, index)
         if partition is None:
-            known = self.broker.image.topics.get(topic)
+            known = self.metadata.image.topics.get(topic)
             if known is None or not 0 <= index < len(known.partitions):
                 raise UnknownTopicOrPartition(f"partition {topic}-{index} not found")
             raise NotLeaderOrFollower(f"{topic}-{index} is not here")
@@ -100,13 +108,13 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             producer_id=marker.producer_id,
             producer_epoch=marker.epoch,
             coordinator_epoch=marker.coordinator_epoch,
-            timestamp=self.broker.clock.now_ms(),
+            timestamp=self.clock.now_ms(),
         )
         partition.require_leader()
         partition.log.producers.check_marker(batch)
         refuse_late(partition, marker)
         if topic != OFFSETS_TOPIC:
-            append_batch(self.broker, partition, batch, written)
+            append_batch(self.flusher, partition, batch, written)
             return
 
         def tell_groups(error: ProtocolError | None) -> None:
@@ -117,7 +125,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
                 self.groups.ending_steps(index, marker.producer_id, marker.commits), written
             )
 
-        append_batch(self.broker, partition, batch, tell_groups)
+        append_batch(self.flusher, partition, batch, tell_groups)
 
     def _end_offsets(self, steps: Iterator[None], written: MarkerWritten) -> None:
         """Make the offsets of a transaction visible, or drop them, in slices."""
@@ -144,7 +152,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             shard.check_partition(transactional_id, producer, partition)
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
-        replica = self.broker.replicas.partition(*partition)
+        replica = self.replicas.partition(*partition)
         # Also where the batch was permitted before: a thread may have prepared it since.
         if replica is not None and (
             refusal := later_marker(replica, producer, shard.coordinator_epoch)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from ottla.broker.coordination.coordinator_parts import CoordinatorParts
 from ottla.broker.coordination.log_coordinator import LogCoordinator
 
 
@@ -23,8 +24,10 @@ class Loop:
 
 def coordinator_at(seconds: list[float], fired: list[float]) -> tuple[LogCoordinator[Any], Loop]:
     clock, loop = SimpleNamespace(monotonic=lambda: seconds[0]), Loop()
+    unused: Any = None
+    parts = CoordinatorParts(0, clock, unused, unused, unused, unused)  # type: ignore[arg-type]
     made: LogCoordinator[Any] = LogCoordinator(
-        SimpleNamespace(clock=clock), loop, "topic", lambda record: (b"", None)  # type: ignore
+        parts, loop, "topic", lambda record: (b"", None)  # type: ignore[arg-type]
     )
     made.runtime = SimpleNamespace(fire=lambda: fired.append(seconds[0]))  # type: ignore
     return made, loop

@@ -207,7 +207,7 @@ def test_a_start_opens_its_doors_first_and_reads_one_shard_after_the_other(data:
     reading: list[object] = []
 
     async def noted(coordinator: Any, partition: Any, shard: Any) -> None:
-        listening = coordinator.broker.image.brokers
+        listening = coordinator.view.image.brokers
         begun.append(bool(listening) and not reading)
         reading.append(shard)
         await coordinator.loop.run_in_executor(None, lambda: None)  # other loads may begin now

@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.broker.security.sasl.scram import HASHES, NUMBERS
 from ottla.client.sasl import client_mechanism
+from ottla.log.files.clock import Clock
 from ottla.wire.messages import (
     AlterUserScramCredentialsRequest,
     SaslAuthenticateRequest,
@@ -31,8 +32,10 @@ LISTENERS = {
 class SaslBroker(RunningBroker):
     """A broker with a listener for anybody and one, `inside`, that requires authentication."""
 
-    def __init__(self, data: Path, overrides: Mapping[str, object] | None = None) -> None:
-        super().__init__(data, **{**LISTENERS, **(overrides or {})})
+    def __init__(
+        self, data: Path, overrides: Mapping[str, object] | None = None, clock: Clock | None = None
+    ) -> None:
+        super().__init__(data, clock=clock, **{**LISTENERS, **(overrides or {})})
         self.inside = ("127.0.0.1", self.server.listeners[1].port)
 
 

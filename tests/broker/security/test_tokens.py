@@ -27,10 +27,13 @@ DAY_MS = 86_400_000
 
 
 class LaterClock(Clock):
-    """The machine's clock, advanced by two days."""
+    """The machine's clock, advanced by some days."""
+
+    def __init__(self, days: int) -> None:
+        self.days = days
 
     def now_ms(self) -> int:
-        return super().now_ms() + 2 * DAY_MS
+        return super().now_ms() + self.days * DAY_MS
 
 
 @pytest.fixture
@@ -143,7 +146,7 @@ def test_tokens_are_selected_by_whom_they_belong_to(broker: SaslBroker) -> None:
 def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker) -> None:
     with client_of(broker, "alice") as alice:
         token = make_token(alice)
-        broker.server.clock = broker.server.broker.clock = later = LaterClock()
+        broker.server.clock = broker.server.broker.clock = later = LaterClock(2)
         assert later.now_ms() > token.expiry_timestamp_ms
         with WireClient(broker.inside) as worker:
             assert log_in_with(worker, token).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -154,10 +157,11 @@ def test_an_expired_token_lets_nobody_in_and_is_not_prolonged(broker: SaslBroker
 
 def test_expired_tokens_are_removed_at_intervals(data: Path) -> None:
     settings = KEY | {"delegation.token.expiry.check.interval.ms": "60000"}
-    with SaslBroker(data, settings) as broker, client_of(broker, "alice") as alice:
+    clock = LaterClock(0)
+    with SaslBroker(data, settings, clock) as broker, client_of(broker, "alice") as alice:
         token, longer = make_token(alice), make_token(alice)
         assert renew(alice, longer, 5 * DAY_MS).error_code == 0
-        broker.server.clock = broker.server.broker.clock = LaterClock()
+        clock.days = 2
         log = broker.server.metadata_log
         pass_time(broker, 59)
         assert token.token_id in log.image.tokens

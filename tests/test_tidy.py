@@ -356,9 +356,9 @@ def test_tests_use_no_private_names_of_others(path: Path) -> None:
 
 PURE_CALLS = {
     "abs", "all", "any", "base_offset", "bool", "callable", "endswith", "exists", "frozenset",
-    "get", "hasattr", "int", "is_absolute", "isdigit", "isinstance", "issubclass", "items",
-    "keys", "len", "max", "min", "range", "set", "sorted", "startswith", "str", "sum", "tuple",
-    "type", "values",
+    "get", "hasattr", "int", "is_absolute", "isdigit", "isdisjoint", "isinstance", "issubclass",
+    "items", "keys", "last_offset_delta", "len", "max", "min", "range", "record_count", "set",
+    "sorted", "startswith", "str", "sum", "total_size", "tuple", "type", "values",
 }
 """What an assert may call: `python -O` leaves it out, and must change nothing."""
 

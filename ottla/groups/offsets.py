@@ -150,7 +150,8 @@ class Offsets:
         group_id, topic, partition = key
         holders = self._holders[group_id]
         producers = holders[topic, partition]
-        producers.discard(producer_id)
+        assert producer_id in producers, "a transaction releases what it holds"
+        producers.remove(producer_id)
         if not producers:
             del holders[topic, partition]
             if not holders:
@@ -172,6 +173,7 @@ class Offsets:
         group_id, topic, partition = key
         for producer_id in self._holders.get(group_id, {}).get((topic, partition), ()):
             pending = self._pending[producer_id][key]
+            assert pending.sequence <= self._sequence, "a commit is numbered when it is replayed"
             if pending.sequence < sequence:
                 pending.value = None
                 reached("a later commit overtook an offset of an open transaction")

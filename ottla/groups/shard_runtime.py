@@ -199,6 +199,7 @@ class ShardRuntime(Generic[S]):
         if self._loading.get(shard.partition) is not shard:
             return
         del self._loading[shard.partition]
+        assert shard.partition not in self._live, "a partition has one shard"
         live = self._live[shard.partition] = Live(shard)
         result = self._turn(live)
         shard.loaded(result)
@@ -488,6 +489,7 @@ class ShardRuntime(Generic[S]):
         live.appending = True
         try:
             result.encode(self._host.encode)
+            assert len(result.encoded) == len(result.records), "each record is encoded once"
             self._host.append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _told(error).kept()

@@ -29,6 +29,7 @@ class Timers:
         if len(self._heap) > 64 + 2 * len(self._at):
             self._heap = [(at, key) for key, at in self._at.items()]
             heapify(self._heap)
+        assert len(self._at) <= len(self._heap), "each timer that is set is in the heap"
 
     def next_ms(self) -> int | None:
         """When the earliest timer is due."""
@@ -43,5 +44,6 @@ class Timers:
         if at_ms is None or at_ms > tick_ms:
             return None
         key = heappop(self._heap)[1]
+        assert self._at[key] == at_ms, "a timer fires at its own time"
         del self._at[key]
         return key

@@ -139,6 +139,7 @@ cdef class Cursor:
 
     cdef bytes rest(self):
         """All remaining bytes."""
+        assert self.at <= self.end, "nothing is read behind the end"
         return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
 
     cdef uint32_t read_tag_count(self) except? 0xffffffff:
@@ -167,6 +168,7 @@ cdef class Writer:
 
     def getvalue(self):
         """The bytes written so far, copied."""
+        assert 0 <= self.size <= self.room, "nothing is written behind the end"
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
     cdef int grow(self, Py_ssize_t size) except -1:
@@ -197,6 +199,7 @@ cdef class Writer:
             at += 1
             value >>= 7
         at[0] = <uint8_t>value
+        assert at - start < 10, "64 bits take ten bytes"
         self.size -= 9 - (at - start)
         return 0
 

@@ -73,7 +73,9 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
     if codec == Codec.NONE:
         _check_size(len(data), size_max)
         return bytes(data)
-    return _lookup(DECOMPRESSORS, codec)(data, size_max)
+    plain = _lookup(DECOMPRESSORS, codec)(data, size_max)
+    assert len(plain) <= size_max, "no decompressor makes more than is allowed"
+    return plain
 
 
 def size_bound(codec: int, data: Data) -> int:

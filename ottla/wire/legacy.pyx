@@ -151,6 +151,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
             inner.timestamp = wrapper.timestamp
         records.append(record_of(&inner))
         at = inner.end
+    assert at == end and records, "a compressed set has whole messages"
     if wrapper.magic == 1:
         for record in records:
             record.offset += wrapper.offset - inner.offset
@@ -248,7 +249,8 @@ cdef int write_message(
     if magic:
         store_int64(at, timestamp)
         at += TIMESTAMP_SIZE
-    write_bytes(write_bytes(at, key), value)
+    at = write_bytes(write_bytes(at, key), value)
+    assert at == message + LOG_OVERHEAD + size, "a message is as long as it says"
     store_int32(message + MESSAGE_CRC_AT, <int32_t>crc32(
         message + MESSAGE_MAGIC_AT, LOG_OVERHEAD + size - MESSAGE_MAGIC_AT))
     return 0

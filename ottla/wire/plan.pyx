@@ -50,6 +50,7 @@ cdef class Plan:
         self.ops = <Op *>PyMem_Calloc(len(fields) + 1, sizeof(Op))
         if self.ops is NULL:
             raise MemoryError("out of memory for a message plan")
+        assert self.plain + self.tagged + self.absent == len(fields), "a field is one of these"
         for i, (f, place) in enumerate(plain + tagged + absent):
             self.prepare(&self.ops[i], layout, place, f, version, i < self.plain + self.tagged)
             if i < self.plain:
@@ -78,6 +79,7 @@ cdef class Plan:
             # An element without bytes would let few bytes claim any number of elements: count
             # one.
             op.element_size_min = max(1, self.element_size(op))
+        assert op.element != STRUCT or inner is not None or not present, "a struct has a plan"
         return 0
 
     cdef Py_ssize_t element_size(self, Op *op) except -1:

@@ -134,6 +134,7 @@ cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
         record.value = take_bytes(&at, end)
         record.headers = take_headers(&at, end)
         records.append(record)
+    assert at == end, "a walk without a flaw ends where the batch does"
     return records
 
 
@@ -225,6 +226,7 @@ def build_batch(
         delta = last_offset - base_offset
     elif count == 0:
         raise ValueError("a batch without records needs a last offset")
+    assert count <= delta + 1, "each record has an offset of its own"
     body = writer.getvalue()
     if codec and count:
         from ottla.wire.compression import compress
@@ -246,6 +248,7 @@ def build_batch(
     store_int32(batch + header.BASE_SEQUENCE_AT, base_sequence)
     store_int32(batch + header.RECORD_COUNT_AT, count)
     writer.write_raw(<const char *>(<bytes>body), len(body))
+    assert header.total_size(writer.data) == writer.size, "a batch says how long it is"
     header.set_crc(writer.data, crc32c(
         writer.data + header.ATTRIBUTES_AT, writer.size - header.ATTRIBUTES_AT))
     return writer.getvalue()

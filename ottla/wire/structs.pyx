@@ -97,6 +97,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         if not op.nullable:
             raise MalformedMessage("null where the protocol forbids it")
         return None
+    assert count <= cursor.end - cursor.at, "an element takes a byte at least"
     values = PyList_New(count)          # bounded: read_count compared it with the bytes left
     for i in range(count):
         if element == STRUCT:

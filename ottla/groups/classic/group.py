@@ -153,6 +153,7 @@ class ClassicGroup:
     def move(self, state: ClassicState, wall_ms: int) -> None:
         """Begin or go on to form a generation; `replay` ends that."""
         assert state in (ClassicState.PREPARING, ClassicState.COMPLETING)
+        assert self.state is not state, "a state is left before it is entered again"
         self._enter(state, wall_ms)
 
     def _enter(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
@@ -181,6 +182,7 @@ class ClassicGroup:
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Adds a member; the first one becomes leader and sets the group's protocol type."""
+        assert member.member_id not in self.members, "a member is added once"
         if not self.members:
             self.protocol_type = protocol_type
         self.leader = self.leader or member.member_id
@@ -248,6 +250,7 @@ class ClassicGroup:
     def next_generation(self, wall_ms: int) -> None:
         """Begins the next generation with the members present: chooses the protocol, awaits the
         leader."""
+        assert self.state is ClassicState.PREPARING, "a generation begins with its joins"
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol = self.choose_protocol()
@@ -288,6 +291,7 @@ class ClassicGroup:
 
     def emptied(self, wall_ms: int) -> GroupValue:
         """The record of the next generation, which nobody has joined."""
+        assert not self.members, "the record would forget them"
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,
@@ -320,6 +324,7 @@ class ClassicGroup:
 
     def value(self, wall_ms: int, assignments: dict[str, bytes]) -> GroupValue:
         """The record of this generation, with the leader's assignment."""
+        assert self.leader in self.members, "the leader has assigned"
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -364,7 +369,9 @@ class ClassicGroup:
         return [Record(GroupKey(self.group_id), None)]
 
     def replay(self, value: GroupValue, aloud: bool = True) -> None:
-        """Takes over a record; members that are present keep their pending requests."""
+        """Takes over a record; members that are present keep their pending requests. `aloud` says
+        that this broker has just written it."""
+        assert not aloud or value.generation >= self.generation, "generations never fall"
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol

@@ -71,6 +71,7 @@ def _differ(told: str | None, known: str | None) -> bool:
 
 def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) -> None:
     """Record the leader's assignment; the replay of the record makes the group stable."""
+    assert group.state is ClassicState.COMPLETING, "a generation is assigned once"
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
     note_rebalanced(group, result)

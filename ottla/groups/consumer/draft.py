@@ -90,6 +90,7 @@ class Draft:
 
     def set_target_epoch(self, epoch: int) -> None:
         """Sets the epoch of the targets."""
+        assert self.target_epoch <= epoch <= self.epoch, "epochs never fall, targets follow"
         self.target_epoch = epoch
         value = TargetEpochValue(epoch, self._result.wall_ms)
         self._record(Record(TargetEpochKey(self._id), value))

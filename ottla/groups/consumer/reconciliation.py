@@ -71,6 +71,8 @@ def _changed(
     assigned: dict[TopicPartition, int],
     revoking: dict[TopicPartition, int],
 ) -> CurrentMemberValue:
+    assert epoch >= current.epoch, "a member's epoch never falls"
+    assert assigned.keys().isdisjoint(revoking), "what is kept is not given up"
     changed = CurrentMemberValue(epoch, current.epoch, state, assigned, revoking)
     if (
         epoch == current.epoch

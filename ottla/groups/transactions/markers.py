@@ -130,6 +130,7 @@ class Ending:
     ) -> None:
         self._open -= 1
         assert self._open >= 0, "each marker is reported once"
+        assert partition in self.remaining, "a partition gets one marker"
         if error is None or error.code in _SETTLED:
             if error is not None and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 reached("a partition with a newer epoch needs no marker")

@@ -215,6 +215,7 @@ class TransactionShard:
 
     def complete(self, ending: Ending, result: Result) -> None:
         """Called when all markers of an ending are committed."""
+        assert not ending.remaining, "a transaction completes after its last marker"
         if self.endings.get(ending.transactional_id) is ending:
             value = self.transactions[ending.transactional_id]
             after = transitions.completed(value, result.wall_ms)
@@ -279,6 +280,7 @@ class TransactionShard:
             self.endings[transactional_id] = Ending(transactional_id, value, self.coordinator_epoch)
         else:
             self.endings.pop(transactional_id, None)
+        assert (transactional_id in self.endings) == (value is not None and value.is_ending)
 
     def loaded(self, result: Result) -> None:
         """After all records are read: continues endings, and starts timeouts of open

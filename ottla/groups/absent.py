@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ottla.groups.classic.requests import ServedClassicGroup
-from ottla.groups.consumer.heartbeat import JOIN, Alive, Beat, Beaten, first_group, heartbeat
+from ottla.groups.consumer.heartbeat import (
+    JOIN,
+    Heartbeat,
+    HeartbeatReply,
+    UnchangedHeartbeat,
+    first_group,
+    heartbeat,
+)
 from ottla.groups.errors import GroupIdNotFound, IllegalGeneration, UnknownMember
 
 if TYPE_CHECKING:
@@ -54,7 +61,7 @@ class AbsentGroup:
     def _refuse_member(self) -> NoReturn:
         raise UnknownMember(f"classic group {self.group_id!r} not found")
 
-    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+    def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
         """Creates a KIP-848 group. Raises GroupIdNotFound for a heartbeat that does not join."""
         if request.member_epoch != JOIN:
             raise GroupIdNotFound(f"consumer group {self.group_id!r} not found")
@@ -62,7 +69,7 @@ class AbsentGroup:
         return heartbeat(group, request, result, context.settings, context.cluster)
 
     def keep_alive(
-        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+        self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> None:
         """None: `beat` refuses it."""
 

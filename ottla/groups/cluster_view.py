@@ -14,8 +14,8 @@ class Topic(NamedTuple):
     partitions: int
 
 
-class Cluster(Protocol):
-    """A view of the newest metadata; `coordination/coordinators` makes it from the image."""
+class ClusterView(Protocol):
+    """A view of the newest metadata; `coordination/group_coordinator` makes it from the image."""
 
     @property
     def version(self) -> int:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from ottla.groups.classic.messages import Join, Leaving, Sync
-    from ottla.groups.cluster_view import Cluster
-    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.cluster_view import ClusterView
+    from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply, UnchangedHeartbeat
     from ottla.groups.offset_requests import Commit
     from ottla.groups.records import CommittedOffset, Record
     from ottla.groups.result import Answer, Result, TimerKey
@@ -26,7 +26,7 @@ class Context:
     """What groups use besides their own state; one object for all groups of a shard."""
 
     settings: GroupSettings
-    cluster: Cluster
+    cluster: ClusterView
     """The newest view of the cluster; replaced when it changes."""
     new_id: Callable[[], str]
     """Makes the unique part of a member id."""
@@ -116,11 +116,11 @@ class Group(Protocol):
 
     # Requests of KIP-848
 
-    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+    def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
         """ConsumerGroupHeartbeat, after its fields were checked."""
 
     def keep_alive(
-        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+        self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> int | None:
         """ConsumerGroupHeartbeat without changes: ms to the next; None if `beat` is needed."""
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ottla.groups.by_topic import by_topic
 from ottla.groups.records import (
     ClassicMemberValue,
     ClassicProtocols,
@@ -39,6 +38,7 @@ from ottla.groups.records import (
     TopicPartition,
 )
 from ottla.groups.routing import CACHED_CHARS_MAX
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.wire import messages as wire
 from ottla.wire.errors import MalformedMessage
 
@@ -282,7 +282,7 @@ def _encode_target(value: TargetMemberValue) -> bytes:
     message = made(
         topic_partitions=[
             made.TopicPartition(topic_id=topic_id, partitions=indexes)
-            for topic_id, indexes in by_topic(value.partitions).items()
+            for topic_id, indexes in indexes_by_topic(value.partitions).items()
         ]
     )
     return b"\0\0" + message.encode(0)
@@ -303,7 +303,7 @@ def _owned(partitions: Mapping[TopicPartition, int]) -> list[Any]:
             partitions=indexes,
             assignment_epochs=[partitions[topic_id, index] for index in indexes],
         )
-        for topic_id, indexes in by_topic(partitions).items()
+        for topic_id, indexes in indexes_by_topic(partitions).items()
     ]
 
 

@@ -11,7 +11,7 @@ from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.shard_runtime import Clock, Later, ShardHost, ShardRuntime
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.result import Result
     from ottla.groups.settings import GroupSettings
     from ottla.wire.errors import ProtocolError
@@ -26,7 +26,7 @@ class Runtime(ShardRuntime[Shard]):
         clock: Clock,
         host: ShardHost,
         new_id: Callable[[], str],
-        cluster: Cluster = NO_CLUSTER,
+        cluster: ClusterView = NO_CLUSTER,
         later: Later = lambda function: function(),
         replicated: bool = False,
     ) -> None:
@@ -70,12 +70,12 @@ class Runtime(ShardRuntime[Shard]):
         return isinstance(group, ServedClassicGroup)
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterView:
         """The newest view of the cluster."""
         return self._cluster
 
     @cluster.setter
-    def cluster(self, cluster: Cluster) -> None:
+    def cluster(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         for shard in (*self.shards(), *self._loading.values()):
             shard.context.cluster = cluster

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from ottla.groups import offset_requests, sweeps
 from ottla.groups.absent import AbsentGroup
 from ottla.groups.classic.requests import ServedClassicGroup
-from ottla.groups.cluster_view import Cluster, NoCluster
+from ottla.groups.cluster_view import ClusterView, NoCluster
 from ottla.groups.consumer import heartbeat
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import (
@@ -31,7 +31,7 @@ from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.groups.classic.messages import Join, Leaving, Sync
-    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply, UnchangedHeartbeat
     from ottla.groups.offset_requests import Commit, FetchedOffset
     from ottla.groups.result import Answer, Result, TimerKey
     from ottla.groups.settings import GroupSettings
@@ -62,7 +62,7 @@ class Shard:
         partition: int,
         settings: GroupSettings,
         new_id: Callable[[], str],
-        cluster: Cluster = NO_CLUSTER,
+        cluster: ClusterView = NO_CLUSTER,
         replicated: bool = False,
     ) -> None:
         """`replicated`: another broker may take over, and this one hear of it late."""
@@ -161,7 +161,7 @@ class Shard:
 
     # Requests of KIP-848
 
-    def beat(self, request: Beat, result: Result) -> Beaten:
+    def beat(self, request: Heartbeat, result: Result) -> HeartbeatReply:
         """ConsumerGroupHeartbeat. Raises what `heartbeat.check` and `beat` of the group do."""
         heartbeat.check(request, self.context.settings.group_consumer_assignors)
         self._require_staying(request.group_id)
@@ -170,7 +170,7 @@ class Shard:
         return self._served(request.group_id).beat(request, result, self.context)
 
     def keep_alive(
-        self, group_id: str, request: Alive, client: tuple[str, str], tick_ms: int
+        self, group_id: str, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int
     ) -> int | None:
         """ConsumerGroupHeartbeat without changes; None if `beat` has to be called."""
         return self._served(group_id).keep_alive(request, client, tick_ms, self.context)

@@ -15,7 +15,7 @@ from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.offsets import Offsets
 
 SWEEP = "sweep"
@@ -89,7 +89,7 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
             result = yield
 
 
-def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], Cluster]) -> Sweep:
+def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], ClusterView]) -> Sweep:
     """Removes the committed and pending offsets of deleted topics from all groups.
 
     More topics may be added while it runs: it ends with none left. Offsets of a topic that was
@@ -110,7 +110,7 @@ def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], Cluster
                         result.records.append(Record(OffsetKey(group_id, topic, partition), None))
 
 
-def _is_stale(topic: str, values: Iterable[CommittedOffset], cluster: Cluster) -> bool:
+def _is_stale(topic: str, values: Iterable[CommittedOffset], cluster: ClusterView) -> bool:
     """Whether none of the values belongs to the topic that has the name now."""
     known = cluster.topic(topic)
     return known is None or all(value.topic_id != known.topic_id for value in values)

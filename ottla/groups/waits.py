@@ -14,7 +14,7 @@ from ottla.groups.records import MemberState
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.group import Group
     from ottla.groups.history.group_history import Rebalance
     from ottla.groups.settings import GroupSettings
@@ -38,7 +38,7 @@ class Moment(NamedTuple):
     wall_ms: int
     tick_ms: int
     rebalance: Rebalance | None
-    cluster: Cluster
+    cluster: ClusterView
     settings: GroupSettings
 
 
@@ -50,7 +50,7 @@ def standing(group: Group, moment: Moment) -> Iterator[Finding]:
         yield from _consumer(group, moment)
 
 
-def owners(group: Group, cluster: Cluster) -> dict[TopicIndex, str]:
+def owners(group: Group, cluster: ClusterView) -> dict[TopicIndex, str]:
     """Which member each partition is assigned to, as far as that can be read."""
     found: dict[TopicIndex, str] = {}
     if isinstance(group, ClassicGroup):
@@ -200,7 +200,7 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
     )
 
 
-def _names(partitions: Any, cluster: Cluster) -> list[str]:
+def _names(partitions: Any, cluster: ClusterView) -> list[str]:
     names = []
     for topic_id, index in partitions:
         topic = cluster.topic_of_id(topic_id)

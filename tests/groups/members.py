@@ -18,7 +18,7 @@ from ottla.groups.classic.subscription import (
     write_subscription,
 )
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
@@ -104,7 +104,7 @@ class Member:
         if self.waits:
             return
         if self.modern and self.epoch > 0:
-            request = Beat(GROUP, self.member_id, -1)
+            request = Heartbeat(GROUP, self.member_id, -1)
             self.bench.ask(lambda s, r: s.beat(request, r))
         elif not self.modern and self.member_id:
             leaving = [Leaving(self.member_id)]
@@ -126,12 +126,12 @@ class Member:
             self.epoch, self.told_all = 0, False
         told = frozenset((self.bench.cluster.topics[TOPIC].topic_id, p) for p in self.positions)
         full = not self.told_all
-        request = Beat(
+        request = Heartbeat(
             GROUP, self.member_id, self.epoch, None, None, MODERN_REBALANCE_MS if full else -1,
             frozenset({TOPIC}) if full else None, None, None, told, "client", "/h",
         )
         reply = self.bench.ask(lambda s, r: s.beat(request, r))
-        if not isinstance(reply, Beaten):
+        if not isinstance(reply, HeartbeatReply):
             self.give_up()
         elif lose_reply:
             self.told_all, self.silent_ms = False, 0

@@ -21,7 +21,7 @@ from typing import Any
 from ottla.groups.classic import subscription
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.groups.history.rings import Event
 from ottla.groups.history.sentences import sentence
 from ottla.groups.offset_requests import Commit, OffsetToCommit
@@ -54,7 +54,7 @@ def told(reply: Any) -> str:
         return " ".join(words)
     if isinstance(reply, Synced):
         return _readable(reply.assignment) or "nothing"
-    if isinstance(reply, Beaten):
+    if isinstance(reply, HeartbeatReply):
         words = [f"epoch {reply.member_epoch}"]
         if reply.assignment is not None:
             words.append(_named(reply.assignment))
@@ -268,7 +268,7 @@ class Story:
         topics = options.get("topics")
         names = None if topics is None else frozenset(t for t in topics.split(",") if t)
         owned = options.get("owned", "" if joins else None)
-        request = Beat(
+        request = Heartbeat(
             group, member, epoch, options.get("instance"), None,
             milliseconds(options.get("rebalance", "60s")) if joins or "full" in options else -1,
             names, options.get("pattern"), options.get("assignor"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.classic.messages import Join
-from ottla.groups.consumer.heartbeat import Beat
+from ottla.groups.consumer.heartbeat import Heartbeat
 from ottla.groups.errors import NotCoordinator
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.record_codec import decode_record
@@ -173,13 +173,13 @@ def test_new_partitions_are_assigned_though_the_log_refused_to_record_it_at_firs
     bench = Workbench()
     bench.cluster.make("t", 1)
     topics = None if pattern else frozenset({"t"})
-    joins = Beat("g", "m", 0, None, None, 60_000, topics, pattern, owned=frozenset())
+    joins = Heartbeat("g", "m", 0, None, None, 60_000, topics, pattern, owned=frozenset())
     joined = bench.ask(lambda s, r: s.beat(joins, r))
     assert len(joined.assignment) == 1
     bench.cluster.make("t", 2)
     if pattern:
         bench.cluster.make("tt", 1)
-    beat = Beat("g", "m", joined.member_epoch, owned=joined.assignment)
+    beat = Heartbeat("g", "m", joined.member_epoch, owned=joined.assignment)
     bench.refusal = StorageFailed("full")
     assert isinstance(bench.ask(lambda s, r: s.beat(beat, r)), StorageFailed)
     bench.refusal = None

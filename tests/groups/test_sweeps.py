@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from ottla.groups.cluster_view import Topic
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.sweeps import LOOKS_MAX
 from ottla.wire.errors import ErrorCode
@@ -117,8 +117,9 @@ def test_timers_that_take_long_let_others_be_heard(bench: Workbench) -> None:
     """With a clock that advances at every reading, one call fires only a few of the due timers."""
     bench.cluster.make("t", 1)
     for number in range(100):
-        beat = Beat("g", f"m{number}", 0, None, None, 60_000, frozenset({"t"}), owned=frozenset())
-        assert isinstance(bench.ask(lambda s, r, beat=beat: s.beat(beat, r)), Beaten)
+        topics = frozenset({"t"})
+        beat = Heartbeat("g", f"m{number}", 0, None, None, 60_000, topics, owned=frozenset())
+        assert isinstance(bench.ask(lambda s, r, beat=beat: s.beat(beat, r)), HeartbeatReply)
     group, clock, calls = bench.shard().groups["g"], bench.clock, 0
     clock.elapsed_ms += 60_000
     with mock.patch.object(clock, "monotonic", lambda: next(looks)):

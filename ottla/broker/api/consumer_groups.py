@@ -15,16 +15,16 @@ from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
-from ottla.groups.by_topic import by_topic
-from ottla.groups.cluster_view import Cluster
+from ottla.groups.cluster_view import ClusterView
 from ottla.groups.consumer.draft import preferred_assignor
 from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.groups.consumer.requests import ServedConsumerGroup
 from ottla.groups.errors import GroupIdNotFound, InvalidGroupId
 from ottla.groups.group import Context
 from ottla.groups.records import TopicPartition
 from ottla.groups.routing import CACHED_CHARS_MAX
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ProtocolError, UnsupportedVersion
@@ -62,7 +62,7 @@ def consumer_group_heartbeat(
             if next_ms is not None:
                 return _nothing_new(request.member_id, request.member_epoch, next_ms)
     topics, owned = request.subscribed_topic_names, request.topic_partitions
-    beat = Beat(
+    beat = Heartbeat(
         request.group_id,
         request.member_id,
         request.member_epoch,
@@ -90,13 +90,13 @@ def consumer_group_heartbeat(
 def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
     """A cached answer to a heartbeat without changes, never modified."""
     if len(member_id) > CACHED_CHARS_MAX:
-        return _heartbeat_response(Beaten(member_id, epoch, next_ms))
+        return _heartbeat_response(HeartbeatReply(member_id, epoch, next_ms))
     return _cached_answer(member_id, epoch, next_ms)
 
 
 @lru_cache(maxsize=1 << 14)
 def _cached_answer(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
-    return _heartbeat_response(Beaten(member_id, epoch, next_ms))
+    return _heartbeat_response(HeartbeatReply(member_id, epoch, next_ms))
 
 
 def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -123,7 +123,7 @@ def _require_protocol(context: RequestContext) -> None:
         raise UnsupportedVersion("")
 
 
-def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeatResponse:
+def _heartbeat_response(reply: HeartbeatReply | ProtocolError) -> ConsumerGroupHeartbeatResponse:
     made = ConsumerGroupHeartbeatResponse
     if isinstance(reply, ProtocolError):
         return made(error_code=int(reply.code), error_message=reply.message or None)
@@ -136,7 +136,7 @@ def _heartbeat_response(reply: Beaten | ProtocolError) -> ConsumerGroupHeartbeat
         else made.Assignment(
             topic_partitions=[
                 made.Assignment.TopicPartition(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in by_topic(reply.assignment).items()
+                for topic_id, indexes in indexes_by_topic(reply.assignment).items()
             ]
         ),
     )
@@ -221,7 +221,7 @@ def _describe(
 
 
 def _member(
-    group: ConsumerGroup, member: ConsumerMember, cluster: Cluster, version: int
+    group: ConsumerGroup, member: ConsumerMember, cluster: ClusterView, version: int
 ) -> ConsumerGroupDescribeResponse.Group.Member:
     value = member.value
     described = ConsumerGroupDescribeResponse.Group.Member(
@@ -243,11 +243,11 @@ def _member(
 
 
 def _assignment(
-    partitions: Iterable[TopicPartition], cluster: Cluster
+    partitions: Iterable[TopicPartition], cluster: ClusterView
 ) -> ConsumerGroupDescribeResponse.Assignment:
     made = ConsumerGroupDescribeResponse.Assignment
     topics = []
-    for topic_id, indexes in by_topic(partitions).items():
+    for topic_id, indexes in indexes_by_topic(partitions).items():
         topic = cluster.topic_of_id(topic_id)
         if topic is not None:
             topics.append(

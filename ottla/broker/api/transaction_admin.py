@@ -19,8 +19,8 @@ from ottla.broker.security.access import (
 )
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
-from ottla.groups.by_topic import by_topic
 from ottla.groups.consumer import patterns
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.groups.transactions.markers import TransactionMarker
 from ottla.groups.transactions.records import (
     TopicIndex,
@@ -206,7 +206,7 @@ def _described(
         producer_epoch=value.epoch,
         topics=[
             made.Topic(topic=topic, partitions=indexes)
-            for topic, indexes in by_topic(value.partitions).items()
+            for topic, indexes in indexes_by_topic(value.partitions).items()
             if access.topic(Operation.DESCRIBE, topic)
         ],
     )

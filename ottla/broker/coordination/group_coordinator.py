@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ImageView:
-    """The part of the metadata that groups may read (`groups.cluster.Cluster`)."""
+    """The part of the metadata that groups may read (`groups.cluster_view.ClusterView`)."""
 
     def __init__(self, image: MetadataImage, version: int) -> None:
         self.image, self.version = image, version

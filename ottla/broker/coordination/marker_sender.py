@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.peers.peers import MARKERS, Peers, PeerUnavailable
-from ottla.groups.by_topic import by_topic
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.groups.transactions.markers import MarkerWritten, TransactionMarker
 from ottla.groups.transactions.records import TopicIndex
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError
@@ -119,7 +119,7 @@ def _marker(
         transaction_version=marker.version,
         topics=[
             made.Topic(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic(partitions).items()
+            for name, indexes in indexes_by_topic(partitions).items()
         ],
     )
 

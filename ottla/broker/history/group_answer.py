@@ -17,7 +17,7 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
     from ottla.broker.http.lag import Lag, Lags
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.group import Group
     from ottla.groups.history.rings import Event
     from ottla.groups.shard import Shard
@@ -62,7 +62,7 @@ async def lag_rows(
     return list(rows.values())
 
 
-def _whole_topics(places: Iterable[TopicIndex], cluster: Cluster) -> list[TopicIndex]:
+def _whole_topics(places: Iterable[TopicIndex], cluster: ClusterView) -> list[TopicIndex]:
     """These partitions, and the others of their topics."""
     found = sorted(places)[:PARTITIONS_MAX]
     known = map(cluster.topic, dict.fromkeys(name for name, _ in found))

@@ -21,7 +21,7 @@ from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.groups.classic.messages import Join, Leaving, Sync
-    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply, UnchangedHeartbeat
     from ottla.groups.group import Context
     from ottla.groups.offset_requests import Commit
     from ottla.groups.result import Answer, Result, TimerKey
@@ -83,7 +83,7 @@ class ServedClassicGroup(ClassicGroup):
         """LeaveGroup."""
         return session.leave(self, leaving, result, context.settings)
 
-    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+    def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
         """A KIP-848 member joins: an empty group is replaced, another one upgraded.
 
         Raises GroupIdNotFound for a heartbeat that does not join, and what `migration.upgrade` and
@@ -104,7 +104,7 @@ class ServedClassicGroup(ClassicGroup):
         return consumer_heartbeat.heartbeat(group, request, result, settings, cluster)
 
     def keep_alive(
-        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+        self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> None:
         """None: `beat` refuses it."""
 

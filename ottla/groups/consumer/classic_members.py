@@ -36,7 +36,7 @@ from ottla.groups.records import (
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
     from ottla.groups.result import Result
     from ottla.groups.settings import GroupSettings
@@ -50,7 +50,7 @@ def join(
     request: Join,
     result: Result,
     settings: GroupSettings,
-    cluster: Cluster,
+    cluster: ClusterView,
     new_id: Callable[[], str],
 ) -> Joined:
     """JoinGroup: reports subscription and ownership, takes the next step; does not wait for others.
@@ -137,7 +137,7 @@ def _enter(
     return member.current
 
 
-def _owned(subscription: Subscription, cluster: Cluster) -> frozenset[TopicPartition]:
+def _owned(subscription: Subscription, cluster: ClusterView) -> frozenset[TopicPartition]:
     return frozenset(
         (topic.topic_id, index)
         for name, indexes in subscription.owned.items()
@@ -146,7 +146,7 @@ def _owned(subscription: Subscription, cluster: Cluster) -> frozenset[TopicParti
     )
 
 
-def sync(group: ConsumerGroup, request: Sync, result: Result, cluster: Cluster) -> Synced:
+def sync(group: ConsumerGroup, request: Sync, result: Result, cluster: ClusterView) -> Synced:
     """SyncGroup: the member's assignment.
 
     Raises UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
@@ -176,7 +176,7 @@ def heartbeat(
     member_id: str,
     instance_id: str | None,
     result: Result,
-    cluster: Cluster,
+    cluster: ClusterView,
 ) -> ErrorCode:
     """Heartbeat: REBALANCE_IN_PROGRESS if joining again would change something.
 

@@ -34,7 +34,7 @@ from ottla.groups.records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster, Topic
+    from ottla.groups.cluster_view import ClusterView, Topic
     from ottla.groups.result import Result
     from ottla.wire.errors import ProtocolError
 
@@ -46,7 +46,7 @@ class Draft:
         self,
         group: ConsumerGroup,
         result: Result,
-        cluster: Cluster,
+        cluster: ClusterView,
         assignors: Sequence[str] = tuple(ASSIGNORS),
         sees: Callable[[str], bool] | None = None,
         pattern: str | None = None,
@@ -208,7 +208,7 @@ class Draft:
         self.set_target_epoch(self.epoch)
 
 
-def topics_changed(group: ConsumerGroup, cluster: Cluster) -> bool:
+def topics_changed(group: ConsumerGroup, cluster: ClusterView) -> bool:
     """Whether the group's topics have changed since the last check."""
     if group.seen_version == cluster.version:
         return False

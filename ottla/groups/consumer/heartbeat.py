@@ -32,7 +32,7 @@ from ottla.wire.errors import InvalidRequest
 from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.settings import GroupSettings
 
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
@@ -42,7 +42,7 @@ JOIN, LEAVE = 0, -1
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A ConsumerGroupHeartbeat; None means unchanged."""
 
     group_id: str
@@ -71,23 +71,23 @@ class Beat:
         )
 
 
-class Alive(Protocol):
+class UnchangedHeartbeat(Protocol):
     """The fields used from a ConsumerGroupHeartbeat of a member without changes."""
 
     @property
     def member_id(self) -> str:
-        """As in Beat."""
+        """As in Heartbeat."""
 
     @property
     def member_epoch(self) -> int:
-        """As in Beat."""
+        """As in Heartbeat."""
 
     @property
     def instance_id(self) -> str | None:
-        """As in Beat."""
+        """As in Heartbeat."""
 
 
-class Beaten(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """The reply; with an assignment only if it has changed or the heartbeat was full."""
 
     member_id: str
@@ -96,7 +96,7 @@ class Beaten(NamedTuple):
     assignment: frozenset[TopicPartition] | None = None
 
 
-def check(request: Beat, assignors: Sequence[str]) -> None:
+def check(request: Heartbeat, assignors: Sequence[str]) -> None:
     """Check a request's fields. Raises InvalidRequest, UnsupportedAssignor,
     InvalidRegularExpression."""
     _need(request.group_id.strip() != "", "GroupId can't be empty.")
@@ -153,7 +153,7 @@ def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
     return min(max(int(set_ms), least), settings.group_consumer_max_session_timeout_ms)
 
 
-def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> bool:
+def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: ClusterView) -> bool:
     """Whether the group and this member are in their target state."""
     return (
         group.has_seen(cluster.version, member.value.pattern)
@@ -164,11 +164,11 @@ def at_rest(group: ConsumerGroup, member: ConsumerMember, cluster: Cluster) -> b
 
 def keep_alive(
     group: ConsumerGroup,
-    request: Alive,
+    request: UnchangedHeartbeat,
     client: tuple[str, str],
     tick_ms: int,
     settings: GroupSettings,
-    cluster: Cluster,
+    cluster: ClusterView,
 ) -> int | None:
     """A heartbeat without changes in either direction: nearly every one.
 
@@ -194,11 +194,11 @@ def keep_alive(
 
 def heartbeat(
     group: ConsumerGroup,
-    request: Beat,
+    request: Heartbeat,
     result: Result,
     settings: GroupSettings,
-    cluster: Cluster,
-) -> Beaten:
+    cluster: ClusterView,
+) -> HeartbeatReply:
     """Joins, or keeps the session alive and takes the next step towards the target.
 
     Raises UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstance,
@@ -217,7 +217,7 @@ def heartbeat(
         member.deadline_ms = result.tick_ms + session_ms(own, settings)
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(own, settings)
-        return Beaten(member.member_id, member.epoch, interval, assignment)
+        return HeartbeatReply(member.member_id, member.epoch, interval, assignment)
     draft = Draft(
         group, result, cluster, settings.group_consumer_assignors, request.sees, value.pattern
     )
@@ -232,7 +232,7 @@ def heartbeat(
     arm_rebalance(group, request.member_id, value, current, updated, result)
     known = {} if member is None or request.member_epoch == JOIN else member.current.assigned
     tell = request.is_full or updated.assigned.keys() != known.keys()
-    return Beaten(
+    return HeartbeatReply(
         request.member_id,
         updated.epoch,
         interval_ms(own, settings),
@@ -240,7 +240,7 @@ def heartbeat(
     )
 
 
-def first_group(request: Beat) -> ConsumerGroup:
+def first_group(request: Heartbeat) -> ConsumerGroup:
     """The group before its first member, which sends this, has joined.
 
     That member gets epoch 2 in Kafka 4.4 and here; with a pattern alone 1.
@@ -268,7 +268,7 @@ def arm_rebalance(
 
 
 def _find(
-    group: ConsumerGroup, request: Beat, settings: GroupSettings
+    group: ConsumerGroup, request: Heartbeat, settings: GroupSettings
 ) -> ConsumerMember | None:
     """The member that sends this, or that it replaces; None if it is new."""
     joining = request.member_epoch == JOIN
@@ -301,7 +301,7 @@ def _find(
     return member
 
 
-def _check_epoch(member: ConsumerMember, request: Beat) -> None:
+def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     told, known = request.member_epoch, member.epoch
     if told > known:
         reached("a member is ahead of its coordinator")
@@ -316,7 +316,7 @@ def _check_epoch(member: ConsumerMember, request: Beat) -> None:
         raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
 
 
-def _told(member: ConsumerMember | None, request: Beat) -> ConsumerMemberValue:
+def _told(member: ConsumerMember | None, request: Heartbeat) -> ConsumerMemberValue:
     """The member's description, with the changes of this heartbeat."""
     before = ConsumerMemberValue("", "") if member is None else member.value
     if (
@@ -351,7 +351,7 @@ def _enter(
     draft: Draft,
     member: ConsumerMember | None,
     value: ConsumerMemberValue,
-    request: Beat,
+    request: Heartbeat,
 ) -> CurrentMemberValue:
     """Records the member's description; returns what it owns initially."""
     member_id = request.member_id
@@ -386,7 +386,9 @@ def take_place(
     return current
 
 
-def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster) -> Beaten:
+def leave(
+    group: ConsumerGroup, request: Heartbeat, result: Result, cluster: ClusterView
+) -> HeartbeatReply:
     """Removes a member for good, or a static one temporarily (epoch -2).
 
     Raises UnknownMember, FencedInstance.
@@ -406,11 +408,11 @@ def leave(group: ConsumerGroup, request: Beat, result: Result, cluster: Cluster)
         note_member(group.group_id, member.member_id, member.value, "left_for_now", result)
     else:
         remove(group, [member], result, cluster, "left")
-    return Beaten(request.member_id, request.member_epoch)
+    return HeartbeatReply(request.member_id, request.member_epoch)
 
 
 def remove(
-    group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: Cluster,
+    group: ConsumerGroup, leaving: list[ConsumerMember], result: Result, cluster: ClusterView,
     kind: str, **fields: Any,
 ) -> None:
     """Removes members; the next heartbeat of any other member assigns their partitions. `kind` and
@@ -427,7 +429,7 @@ def remove(
 
 
 def arm_all(
-    group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
+    group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: ClusterView
 ) -> None:
     """Restarts every session and rebalance timeout after a start of the broker."""
     session = session_ms(cluster.group_settings(group.group_id), settings)
@@ -445,7 +447,7 @@ def arm_all(
 
 def session_timer_fired(
     group: ConsumerGroup, member_id: str, result: Result, settings: GroupSettings,
-    cluster: Cluster,
+    cluster: ClusterView,
 ) -> None:
     """Removes a member that sent nothing for its session timeout."""
     member = group.members.get(member_id)
@@ -464,7 +466,7 @@ def session_timer_fired(
 
 
 def rebalance_timer_fired(
-    group: ConsumerGroup, member_id: str, result: Result, cluster: Cluster
+    group: ConsumerGroup, member_id: str, result: Result, cluster: ClusterView
 ) -> None:
     """Removes a member that does not give up what others wait for."""
     member = group.members.get(member_id)

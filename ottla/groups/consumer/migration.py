@@ -38,7 +38,7 @@ from ottla.groups.records import (
 )
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.result import Result
     from ottla.groups.settings import GroupSettings
 
@@ -49,7 +49,7 @@ DOWNGRADE_RETRY_MS = 100
 
 
 def upgrade(
-    group: ClassicGroup, result: Result, settings: GroupSettings, cluster: Cluster
+    group: ClassicGroup, result: Result, settings: GroupSettings, cluster: ClusterView
 ) -> None:
     """Record a classic group with members as a KIP-848 group.
 
@@ -107,7 +107,7 @@ def _modern(member: ClassicMember) -> ConsumerMemberValue:
     )
 
 
-def _owned(assignment: bytes, cluster: Cluster) -> frozenset[TopicPartition]:
+def _owned(assignment: bytes, cluster: ClusterView) -> frozenset[TopicPartition]:
     return frozenset(
         (topic.topic_id, index)
         for name, indexes in read_assignment(assignment).items()
@@ -125,7 +125,7 @@ def offer_downgrade(
 
 
 def downgrade(
-    group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: Cluster
+    group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: ClusterView
 ) -> None:
     """Record a KIP-848 group as a classic one, if possible; its members then join again.
 
@@ -170,7 +170,7 @@ def downgrade(
 
 
 def assignment_bytes(
-    assigned: Mapping[TopicPartition, int], version: int, cluster: Cluster
+    assigned: Mapping[TopicPartition, int], version: int, cluster: ClusterView
 ) -> bytes:
     """What a member owns, in the format of a SyncGroup reply."""
     partitions: dict[str, list[int]] = {}

@@ -8,12 +8,14 @@ from ottla.groups.errors import IllegalGeneration, StaleMemberEpoch
 from ottla.wire.errors import ProtocolError, UnsupportedVersion
 
 if TYPE_CHECKING:
-    from ottla.groups.cluster_view import Cluster
+    from ottla.groups.cluster_view import ClusterView
     from ottla.groups.consumer.group import ConsumerGroup, ConsumerMember
     from ottla.groups.offset_requests import Commit
 
 
-def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> ConsumerMember | None:
+def check_commit(
+    group: ConsumerGroup, request: Commit, cluster: ClusterView
+) -> ConsumerMember | None:
     """The member that commits, or None for a client that is not a member.
 
     Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
@@ -42,7 +44,7 @@ def check_commit(group: ConsumerGroup, request: Commit, cluster: Cluster) -> Con
     return member
 
 
-def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Cluster) -> None:
+def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: ClusterView) -> None:
     """Accepts an older epoch for partitions that the member has owned since without a break."""
     for commit in request.offsets:
         topic = cluster.topic(commit.topic)

@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.groups.classic.messages import Join, Leaving, Sync
-    from ottla.groups.consumer.heartbeat import Alive, Beat, Beaten
+    from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply, UnchangedHeartbeat
     from ottla.groups.group import Context
     from ottla.groups.offset_requests import Commit
 
@@ -101,14 +101,14 @@ class ServedConsumerGroup(ConsumerGroup):
             )
         return codes
 
-    def beat(self, request: Beat, result: Result, context: Context) -> Beaten:
+    def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
         """ConsumerGroupHeartbeat. Raises what `heartbeat.heartbeat` and `heartbeat.leave` do."""
         if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
             return heartbeat.leave(self, request, result, context.cluster)
         return heartbeat.heartbeat(self, request, result, context.settings, context.cluster)
 
     def keep_alive(
-        self, request: Alive, client: tuple[str, str], tick_ms: int, context: Context
+        self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> int | None:
         """ConsumerGroupHeartbeat without changes."""
         return heartbeat.keep_alive(

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.groups.by_topic import by_topic
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.groups.transactions.records import TopicIndex, TransactionValue
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.marks import reached
@@ -104,7 +104,7 @@ class Ending:
             settled(self)
 
     def _missing(self) -> list[TopicIndex]:
-        in_order = by_topic(self.remaining).items()
+        in_order = indexes_by_topic(self.remaining).items()
         return [(topic, index) for topic, indexes in in_order for index in indexes][::-1]
 
     @property

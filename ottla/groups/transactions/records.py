@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.groups.by_topic import by_topic
+from ottla.groups.topic_indexes import indexes_by_topic
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.messages import TransactionLogKey, TransactionLogValue
 
@@ -111,7 +111,7 @@ def _encode_value(value: TransactionValue) -> bytes:
         made = TransactionLogValue.TransactionPartition
         partitions = [
             made(topic=topic, partition_ids=indexes)
-            for topic, indexes in by_topic(value.partitions).items()
+            for topic, indexes in indexes_by_topic(value.partitions).items()
         ]
     message = TransactionLogValue(
         producer_id=value.producer_id,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.classic.messages import Join, Joined, Leaving, Sync
-from ottla.groups.consumer.heartbeat import Beat
+from ottla.groups.consumer.heartbeat import Heartbeat
 from ottla.wire.errors import StorageFailed
 from tests.groups.bench import Workbench
 from tests.groups.compacting import durable
@@ -100,7 +100,7 @@ def test_a_member_is_refused_where_its_group_cannot_become_classic() -> None:
     bench = Workbench(group_initial_rebalance_delay_ms=0)
     bench.cluster.make("t", 1)
     for epoch in (0, -1):
-        beat = Beat("g", "m", epoch, topics=frozenset({"t"}), owned=frozenset(),
+        beat = Heartbeat("g", "m", epoch, topics=frozenset({"t"}), owned=frozenset(),
                     rebalance_timeout_ms=1_000)
         bench.ask(lambda s, r, beat=beat: s.beat(beat, r))
     before = state(bench)

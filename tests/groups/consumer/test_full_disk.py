@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.groups.classic.group import ClassicGroup
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.wire.errors import StorageFailed
 from tests.groups.bench import Workbench
 from tests.groups.members import GROUP, TOPIC, Member
@@ -17,7 +17,7 @@ FULL = StorageFailed("disk full")
 
 def beat(bench: Workbench, name: str, epoch: int, **told: Any) -> Any:
     joins = {"rebalance_timeout_ms": 5_000, "topics": frozenset({TOPIC}), "owned": frozenset()}
-    request = Beat(GROUP, name, epoch, **((joins if epoch == 0 else {}) | told))
+    request = Heartbeat(GROUP, name, epoch, **((joins if epoch == 0 else {}) | told))
     return bench.ask(lambda s, r: s.beat(request, r))
 
 
@@ -90,7 +90,7 @@ def test_a_member_whose_removal_was_refused_does_not_stay_for_ever(how: str) -> 
         bench.refusal = None
         bench.wait(50_000)
     else:
-        assert isinstance(beat(bench, "b", 0), Beaten)
+        assert isinstance(beat(bench, "b", 0), HeartbeatReply)
         topic_id = bench.cluster.topics[TOPIC].topic_id
         owned = frozenset((topic_id, index) for index in range(2))
         told = beat(bench, "a", owner.member_epoch, owned=owned)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from tests.groups.bench import Workbench
 
 EPOCH = 3
 """Of a group of which two have become members, one after the other."""
-ME = Beat("g", "a", EPOCH, client_id="client", client_host="/h")
-STATIC = Beat("g", "s", EPOCH, "i", client_id="client", client_host="/h")
+ME = Heartbeat("g", "a", EPOCH, client_id="client", client_host="/h")
+STATIC = Heartbeat("g", "s", EPOCH, "i", client_id="client", client_host="/h")
 
 
 def group_at_rest() -> Workbench:
@@ -24,28 +24,28 @@ def group_at_rest() -> Workbench:
     for name in ("a", "s", "a", "s", "a", "s"):
         joins = epochs[name] == 0
         owned = frozenset() if joins else bench.consumers().targets[name]
-        beat = Beat(
+        beat = Heartbeat(
             "g", name, epochs[name], "i" if name == "s" else None, None, 60_000 if joins else -1,
             frozenset("t") if joins else None, owned=owned, client_id="client", client_host="/h",
         )
         reply = bench.ask(lambda s, r, beat=beat: s.beat(beat, r))
-        assert isinstance(reply, Beaten), reply
+        assert isinstance(reply, HeartbeatReply), reply
         epochs[name] = reply.member_epoch
     assert epochs == {"a": EPOCH, "s": EPOCH}
     return bench
 
 
-def alive(bench: Workbench, request: Beat) -> int | None:
+def alive(bench: Workbench, request: Heartbeat) -> int | None:
     client = (request.client_id, request.client_host)
     return bench.shard().keep_alive("g", request, client, bench.runtime.tick_ms())
 
 
 @pytest.mark.parametrize("request_", [ME, STATIC])
-def test_who_has_nothing_to_tell_and_to_hear_is_answered_at_once(request_: Beat) -> None:
+def test_who_has_nothing_to_tell_and_to_hear_is_answered_at_once(request_: Heartbeat) -> None:
     bench = group_at_rest()
     long_way = bench.ask(lambda s, r: s.beat(request_, r))
     next_ms = alive(bench, request_)
-    assert long_way == Beaten(request_.member_id, request_.member_epoch, next_ms)
+    assert long_way == HeartbeatReply(request_.member_id, request_.member_epoch, next_ms)
 
 
 def test_it_keeps_the_session_alive() -> None:
@@ -70,7 +70,7 @@ def test_it_keeps_the_session_alive() -> None:
         replace(STATIC, instance_id="j"),
     ],
 )
-def test_whoever_is_not_as_he_was_goes_the_long_way(request_: Beat) -> None:
+def test_whoever_is_not_as_he_was_goes_the_long_way(request_: Heartbeat) -> None:
     assert alive(group_at_rest(), request_) is None
 
 
@@ -78,7 +78,7 @@ def test_whoever_is_not_as_he_was_goes_the_long_way(request_: Beat) -> None:
     "change",
     [
         lambda bench: bench.cluster.make("t", 5),
-        lambda bench: bench.ask(lambda s, r: s.beat(Beat("g", "a", -1), r)),
+        lambda bench: bench.ask(lambda s, r: s.beat(Heartbeat("g", "a", -1), r)),
     ],
 )
 def test_a_group_that_has_something_to_do_goes_the_long_way(

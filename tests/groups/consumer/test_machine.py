@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ottla.groups.consumer.group import ConsumerGroup
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.groups.records import TopicPartition
 from ottla.wire.errors import StorageFailed
 from tests.groups.bench import Workbench
@@ -44,10 +44,10 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.bench.cluster.make("t", partitions)
         self.bench.cluster.make("u", 2)
 
-    def request(self, client: Client) -> Beat:
+    def request(self, client: Client) -> Heartbeat:
         joins = client.epoch == 0
         full = joins or client.told_topics != client.topics
-        return Beat(
+        return Heartbeat(
             "g", client.name, client.epoch, client.instance_id, None,
             60_000 if full else -1, client.topics if full else None, None, client.assignor,
             client.owned, "client", "/h",
@@ -58,7 +58,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         client = self.clients[who]
         reply = self.bench.ask(lambda s, r: s.beat(self.request(client), r))
         self.hear(client, reply, lose_reply)
-        if isinstance(reply, Beaten) and not lose_reply:
+        if isinstance(reply, HeartbeatReply) and not lose_reply:
             client.told_topics = client.topics
 
     @rule(who=st.integers(0, 3), ahead=st.sampled_from([-1, 0, 0, 0, 1]), stranger=st.booleans())
@@ -70,16 +70,16 @@ class ConsumerMachine(RuleBasedStateMachine):
         name, epoch, instance_id = client.name, client.epoch + ahead, client.instance_id
         host = "/elsewhere" if stranger else "/h"
         now_ms, before = self.bench.runtime.tick_ms(), len(self.bench.records)
-        beat = Beat("g", name, epoch, instance_id, client_id="client", client_host=host)
+        beat = Heartbeat("g", name, epoch, instance_id, client_id="client", client_host=host)
         short = self.bench.shard().keep_alive("g", beat, ("client", host), now_ms)
         reply = self.bench.ask(lambda s, r: s.beat(beat, r))
         if short is not None:
-            assert reply == Beaten(name, epoch, short) and len(self.bench.records) == before
+            assert reply == HeartbeatReply(name, epoch, short) and len(self.bench.records) == before
         if ahead == 0:
             self.hear(client, reply, False)
 
     def hear(self, client: Client, reply: object, lose_reply: bool) -> None:
-        if isinstance(reply, Beaten):
+        if isinstance(reply, HeartbeatReply):
             client.silent_ms = 0
             if lose_reply:
                 client.told_topics = None  # its connection broke: next time it sends everything
@@ -97,7 +97,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         client = self.clients[who]
         if client.epoch > 0:
             epoch = -1 if client.instance_id is None else -2
-            request = Beat("g", client.name, epoch, client.instance_id)
+            request = Heartbeat("g", client.name, epoch, client.instance_id)
             self.bench.ask(lambda s, r: s.beat(request, r))
         client.lost()
 

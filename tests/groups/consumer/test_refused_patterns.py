@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.groups.consumer.heartbeat import Beat, Beaten
+from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from ottla.wire.errors import CoordinatorNotAvailable
 from tests.groups.bench import Workbench
 from tests.groups.members import GROUP
@@ -12,7 +12,7 @@ from tests.groups.members import GROUP
 
 def beat(bench: Workbench, epoch: int, **told: Any) -> Any:
     """Of a member with a pattern, where there are access rules."""
-    request = Beat(GROUP, "a", epoch, sees=lambda topic: True, **told)
+    request = Heartbeat(GROUP, "a", epoch, sees=lambda topic: True, **told)
     return bench.ask(lambda s, r: s.beat(request, r))
 
 
@@ -26,5 +26,5 @@ def test_a_topic_is_found_after_too_few_replicas_were_in_sync_to_record_it() -> 
     assert isinstance(beat(bench, joined.member_epoch), CoordinatorNotAvailable)
     bench.refusal = None
     told = beat(bench, joined.member_epoch)
-    assert isinstance(told, Beaten)
+    assert isinstance(told, HeartbeatReply)
     assert told.assignment is not None and len(told.assignment) == 2

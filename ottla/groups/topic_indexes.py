@@ -9,7 +9,7 @@ Topic = TypeVar("Topic", str, bytes)
 """A name or an id."""
 
 
-def by_topic(partitions: Iterable[tuple[Topic, int]]) -> dict[Topic, list[int]]:
+def indexes_by_topic(partitions: Iterable[tuple[Topic, int]]) -> dict[Topic, list[int]]:
     """Sorted partition indexes by topic. Integers are sorted, not tuples: that takes a third."""
     topics: dict[Topic, list[int]] = {}
     for topic, index in partitions:

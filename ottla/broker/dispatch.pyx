@@ -230,7 +230,7 @@ cdef object handle(Handler handler, request, RequestContext context):
 
 cdef object task_of(coroutine, RequestContext context):
     if context.broker.quotas.timing:
-        from ottla.broker.quotas.timed import TimedCoroutine
+        from ottla.broker.quotas.timed_coroutine import TimedCoroutine
         coroutine = TimedCoroutine(coroutine, context, context.broker.clock)
     return TaskReply(coroutine)
 

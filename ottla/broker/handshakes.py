@@ -20,15 +20,15 @@ HANDSHAKES_MAX = 1000
 """When one more client connects, the oldest of this many is closed."""
 
 Address = tuple[Any, ...]
-Opened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
-Refused = Callable[[Address, Exception], None]
+OnOpened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
+OnRefused = Callable[[Address, Exception], None]
 
 
 class Handshakes:
     """Handshakes in progress. `opened` and `refused` are callbacks of the listener."""
 
     def __init__(
-        self, loop: BrokerLoop, workers: Workers, opened: Opened, refused: Refused
+        self, loop: BrokerLoop, workers: Workers, opened: OnOpened, refused: OnRefused
     ) -> None:
         self.loop, self.workers = loop, workers
         self.opened, self.refused = opened, refused

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from ottla.broker.security.sasl.exchange import AuthenticationFailed, Exchange, Identity
 from ottla.broker.security.sasl.oauthbearer import OauthExchange
 from ottla.broker.security.sasl.plain import PlainExchange, users_of
-from ottla.broker.security.sasl.scram import HASHES, Known, ScramExchange, derive
+from ottla.broker.security.sasl.scram import HASHES, KnownUser, ScramExchange, derive
 from ottla.broker.security.sasl.web_tokens import TokenRules
 from ottla.broker.settings.listener_settings import ListenerSettings
 from ottla.client.errors import ClientError
@@ -26,7 +26,7 @@ from ottla.client.sasl import ScramClient
 SEPARATOR = b"\xff\xfe"
 """Between two tokens of one exchange."""
 ALICE = {
-    mechanism: Known(derive(b"secret", b"salt", 4096, mechanism), Identity("User:alice"))
+    mechanism: KnownUser(derive(b"secret", b"salt", 4096, mechanism), Identity("User:alice"))
     for mechanism in HASHES
 }
 
@@ -44,7 +44,7 @@ def passwords(data: bytes) -> None:
         assert tokens[0] in (b"\0alice\0secret", b"alice\0alice\0secret"), data
 
 
-async def look_up(mechanism: str, name: str, by_token: bool) -> Known | None:
+async def look_up(mechanism: str, name: str, by_token: bool) -> KnownUser | None:
     """The credential of alice, the only user."""
     return ALICE[mechanism] if name == "alice" and not by_token else None
 

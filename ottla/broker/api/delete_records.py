@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
+from ottla.broker.api.requested_topics import merged_topics
 from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
 from ottla.broker.request_context import RequestContext
@@ -48,7 +48,7 @@ async def delete_records(
     )
     response, slices = DeleteRecordsResponse(topics=[]), Slices()
     moved: list[Waiting] = []
-    for name, items in merged(asked).items():
+    for name, items in merged_topics(asked).items():
         once = {item.partition_index: item for item in items}       # the last one wins
         partitions = [
             await _delete_below(name, item, context, moved)

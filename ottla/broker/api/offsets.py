@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.api.named import merged
 from ottla.broker.api.refusals import refused_topics
+from ottla.broker.api.requested_topics import merged_topics
 from ottla.broker.dispatch import handles
 from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import TOPIC_REFUSED
@@ -69,7 +69,7 @@ async def list_offsets(
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         return ListOffsetsResponse(topics=refused_topics(made, asked, code) + refusals)
     topics, slices = [], Slices()
-    for name, items in merged(asked).items():
+    for name, items in merged_topics(asked).items():
         once: dict[int, list[ListOffsetsRequest.Topic.Partition]] = {}
         for item in items:
             once.setdefault(item.partition_index, []).append(item)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import Slices, begun, in_slices, run
-from ottla.broker.threads.unattended import retrieved
+from ottla.broker.threads.unawaited import retrieve_error
 from ottla.replication.entries import EntryTooLarge
 from ottla.replication.metadata import (
     BrokerImage,
@@ -118,7 +118,7 @@ class Metadata:
             self.writer = self.loop.create_task(self._write())
         # A client that disconnects does not cancel what was decided for it; nobody asks for an
         # error then.
-        future.add_done_callback(retrieved)
+        future.add_done_callback(retrieve_error)
         return await asyncio.shield(future)
 
     async def decide_each(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.threads.unattended import retrieved
+from ottla.broker.threads.unawaited import retrieve_error
 from ottla.replication.controller.producer_ids import take_producer_ids
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 
@@ -68,7 +68,7 @@ class ProducerIds:
     def _request_ahead(self) -> None:
         if self.keeps_ahead and self.keeping is None:
             self.keeping = asyncio.create_task(self._keep_ahead())
-            self.keeping.add_done_callback(retrieved)
+            self.keeping.add_done_callback(retrieve_error)
 
     def close(self) -> None:
         """Request no more."""
@@ -92,7 +92,7 @@ class ProducerIds:
         if self.refilling is None:
             self.refilling = asyncio.create_task(self._refill())
             # Nobody asks for its error if all who waited have disconnected.
-            self.refilling.add_done_callback(retrieved)
+            self.refilling.add_done_callback(retrieve_error)
         await asyncio.shield(self.refilling)
 
     async def _refill(self) -> None:

@@ -17,7 +17,7 @@ from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
     from ottla.broker.http.monitor import Monitor
-    from ottla.broker.http.partition_metrics import Found
+    from ottla.broker.http.partition_metrics import ScrapedPartitions
     from ottla.replication.metadata import MetadataImage
 
 CLIENTS_MAX = 1000
@@ -25,7 +25,7 @@ CLIENTS_MAX = 1000
 TOPICS_PER_SLICE = CONNECTIONS_PER_SLICE = 50
 
 
-def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
+def broker_metrics(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
     """Metrics that belong to no topic, partition or group."""
     yield from _replicas(monitor, found)
     yield from _directories(monitor)
@@ -37,7 +37,7 @@ def broker_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
     yield from _process(monitor)
 
 
-def _replicas(monitor: Monitor, found: Found) -> Iterator[str]:
+def _replicas(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
     """What this broker has a copy of."""
     replicas = monitor.broker.replicas
     offline = [replicas.partition(*key) for key in replicas.offline]

@@ -16,7 +16,7 @@ from ottla.replication.coordination import SessionState
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster_session import ClusterSession
     from ottla.broker.http.monitor import Monitor
-    from ottla.broker.http.partition_metrics import Found
+    from ottla.broker.http.partition_metrics import ScrapedPartitions
 
 SESSION = {
     "disconnects": (SessionState.SUSPENDED, "Connections to ZooKeeper that broke."),
@@ -25,7 +25,7 @@ SESSION = {
 }
 
 
-def cluster_metrics(monitor: Monitor, found: Found) -> Iterator[str]:
+def cluster_metrics(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
     """What there is to say about other brokers and ZooKeeper."""
     role, followed = monitor.broker.role, found.reading.followed
     prefix = "kafka_server_replicafetchermanager_"

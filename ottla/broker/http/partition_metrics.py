@@ -69,7 +69,7 @@ PARTITION: dict[str, tuple[str, str]] = {
 READ_PER_SLICE = 50
 
 
-class Found:
+class ScrapedPartitions:
     """What a scrape has read: the figures of each partition, the traffic of each topic.
 
     All partitions are those of one moment: one that is deleted meanwhile counts once, here and not
@@ -105,7 +105,7 @@ class Found:
         return self.topics.sum(LED)
 
 
-def traffic_metrics(found: Found) -> Iterator[str]:
+def traffic_metrics(found: ScrapedPartitions) -> Iterator[str]:
     """Produce and fetch traffic, by topic and in total; deleted topics stay in the totals."""
     for name, (counted, help_text) in TRAFFIC.items():
         yield from rows_metric(
@@ -116,7 +116,7 @@ def traffic_metrics(found: Found) -> Iterator[str]:
     yield from rows_metric("kafka_topic_partitions", "Partitions of a topic.", found.topics, LED)
 
 
-def partition_metrics(found: Found) -> Iterator[str]:
+def partition_metrics(found: ScrapedPartitions) -> Iterator[str]:
     """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
     for name, (figure, help_text) in PARTITION.items():
         yield from rows_metric(name, help_text, found.rows, FIGURES.index(figure))

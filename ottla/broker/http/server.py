@@ -3,7 +3,7 @@
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
     /readyz                 200 while clients are served and can write, 503 otherwise
-    /api/v1/…               JSON: lists are in `status`, what is about one name in `named`
+    /api/v1/…               JSON: lists are in `status`, what is about one name in `details`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ottla.broker.http import named, status
+from ottla.broker.http import details, status
 from ottla.broker.http.broker_metrics import broker_metrics
 from ottla.broker.http.client_metrics import client_metrics
 from ottla.broker.http.cluster_metrics import cluster_metrics
@@ -24,7 +24,11 @@ from ottla.broker.http.exposition import CONTENT_TYPE
 from ottla.broker.http.families import CONFLUENT, confluent_connections, with_confluent_names
 from ottla.broker.http.group_metrics import group_metrics
 from ottla.broker.http.monitor import Monitor
-from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
+from ottla.broker.http.partition_metrics import (
+    ScrapedPartitions,
+    partition_metrics,
+    traffic_metrics,
+)
 from ottla.broker.http.readers import Readers
 from ottla.broker.settings.addresses import parse_http_address
 from ottla.broker.threads.slices import Slices
@@ -118,12 +122,12 @@ class HttpServer:
         elif path in JSON:
             text = json.dumps(JSON[path](self.monitor), indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
-        elif (asked := named.find(path)) is not None:
-            code, document = await named.answer(self.monitor, asked)
+        elif (asked := details.find(path)) is not None:
+            code, document = await details.answer(self.monitor, asked)
             text = json.dumps(document, indent=2)
             await self._answer(writer, code, text + "\n", "application/json")
         else:
-            about = [f"{named.PREFIX}{kind}/NAME/{word}" for kind, word in named.NAMED]
+            about = [f"{details.PREFIX}{kind}/NAME/{word}" for kind, word in details.DETAILS]
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
             await self._answer(writer, 404, f"not here; here are {known}\n")
 
@@ -191,7 +195,7 @@ def all_metrics(monitor: Monitor) -> Iterator[str]:
 
 
 def _pieces(monitor: Monitor) -> Iterator[str]:
-    found = Found(monitor.broker.replicas)
+    found = ScrapedPartitions(monitor.broker.replicas)
     yield from found.read()
     yield from broker_metrics(monitor, found)
     yield from cluster_metrics(monitor, found)

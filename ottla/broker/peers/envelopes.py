@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.notes import Notes
 from ottla.broker.peers.peers import CONTROL, FORWARD, Peers, PeerUnavailable
-from ottla.broker.peers.unanswered import unanswered
+from ottla.broker.peers.undecided_answers import undecided_answer
 from ottla.broker.quotas.throttle_field import throttle_time_of
 from ottla.broker.threads.slices import Slices
-from ottla.broker.threads.unattended import retrieved
+from ottla.broker.threads.unawaited import retrieve_error
 from ottla.wire.apis import APIS, FORWARDED
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
 from ottla.wire.headers import RequestHeader, response_header_size
@@ -74,7 +74,7 @@ class Forwarding:
         except ProtocolError as error:
             if context.api_key not in FORWARDED:
                 raise
-            return await unanswered(context, body, error.kept())
+            return await undecided_answer(context, body, error.kept())
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
         """A response that was decided here, or that of the next controller: it may have turned out
@@ -165,7 +165,7 @@ class Forwarding:
         silently, it would be waited for until the request times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
         # Nobody asks for its error once it is given up, and it may have one instead of an end.
-        asking.add_done_callback(retrieved)
+        asking.add_done_callback(retrieve_error)
         try:
             while not asking.done():
                 await asyncio.wait([asking], timeout=LOOK_SECONDS)

@@ -122,7 +122,7 @@ class Session:
             )
         before, self.mechanism = self.mechanism, chosen
         if before is not None and self.identity is not None and before.name != mechanism:
-            self.exchange = Refused(
+            self.exchange = RefusedExchange(
                 f"SASL mechanism '{mechanism}' requested by client is not supported for"
                 f" re-authentication of mechanism '{before.name}'"
             )
@@ -218,7 +218,7 @@ class Session:
         return asyncio.get_running_loop().time()
 
 
-class Refused(Exchange):
+class RefusedExchange(Exchange):
     """An exchange that cannot succeed; the client's first token is answered with the error."""
 
     def __init__(self, message: str) -> None:

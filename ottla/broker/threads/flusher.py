@@ -19,7 +19,7 @@ from os.path import dirname
 
 from ottla.broker.threads.plain_syncs import PlainSyncs
 from ottla.broker.threads.slices import InThread
-from ottla.broker.threads.unattended import retrieved
+from ottla.broker.threads.unawaited import retrieve_error
 from ottla.log.files.flush import LOGS_ONE_BY_ONE_MAX, FlushTask, run_all
 from ottla.replication.partition import Partition
 from ottla.wire.errors import StorageFailed
@@ -115,7 +115,7 @@ class Flusher:
             # While an earlier flush runs in another thread, the end of this one may not move the
             # recovery point yet.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
-            task.add_done_callback(retrieved)
+            task.add_done_callback(retrieve_error)
             await asyncio.shield(task)
 
     async def _in_thread(self, work: Callable[[], None]) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.broker.http.partition_metrics import Found, partition_metrics, traffic_metrics
+from ottla.broker.http.partition_metrics import (
+    ScrapedPartitions,
+    partition_metrics,
+    traffic_metrics,
+)
 from ottla.broker.http.partition_rows import FIGURES, LED, Reading
 from ottla.replication.counters import COUNTED, PartitionCounters
 from ottla.replication.metadata import PartitionChanged, PartitionExtra
@@ -64,8 +68,8 @@ def test_numbers_of_every_size_are_written(tmp_path: Path) -> None:
                     ask(wrong)
 
 
-def read(broker: Any) -> Found:
-    found = Found(broker.replicas)
+def read(broker: Any) -> ScrapedPartitions:
+    found = ScrapedPartitions(broker.replicas)
     assert not "".join(found.read())
     return found
 
@@ -76,7 +80,7 @@ def test_a_topic_that_is_deleted_during_a_scrape_counts_once(tmp_path: Path) -> 
         client.call(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
         for _ in range(5):
             produce(client, "gone", batch(b"x"))
-        found = broker.call(lambda: Found(broker.server.broker.replicas))
+        found = broker.call(lambda: ScrapedPartitions(broker.server.broker.replicas))
         client.call(DeleteTopicsRequest(topic_names=["gone"], timeout_ms=10_000), 5)
         broker.call(lambda: list(found.read()))
         name = "kafka_server_brokertopicmetrics_messagesin_total"

@@ -19,7 +19,7 @@ import pytest
 
 from ottla.broker.security.authorizer import Authorizer
 from ottla.broker.security.sasl.exchange import AuthenticationFailed, Identity
-from ottla.broker.security.sasl.scram import Known, ScramExchange, derive
+from ottla.broker.security.sasl.scram import KnownUser, ScramExchange, derive
 from ottla.broker.settings.declaration import SettingsError
 from ottla.client.sasl import ScramClient
 from ottla.replication.controller.access import Operation, Pattern, Permission, Resource
@@ -75,9 +75,9 @@ def allow(client: WireClient, who: str, operation: Operation, kind: Resource, na
 
 
 def exchange() -> ScramExchange:
-    async def look(name: str, by_token: bool) -> Known | None:
+    async def look(name: str, by_token: bool) -> KnownUser | None:
         credential = derive(b"secret", b"salt", 4096, "SCRAM-SHA-256")
-        return Known(credential, Identity(f"User:{name}")) if name == "bob" else None
+        return KnownUser(credential, Identity(f"User:{name}")) if name == "bob" else None
 
     return ScramExchange("SCRAM-SHA-256", look)
 
@@ -275,8 +275,8 @@ def test_cve_2024_56128_the_whole_conversation_is_proved() -> None:
         asyncio.run(server.answer(last.replace(nonce, nonce[:-1] + "!").encode()))
     assert server.identity is None
 
-    async def weak(name: str, by_token: bool) -> Known:
-        return Known(derive(b"secret", b"salt", 4095, "SCRAM-SHA-256"), Identity("User:bob"))
+    async def weak(name: str, by_token: bool) -> KnownUser:
+        return KnownUser(derive(b"secret", b"salt", 4095, "SCRAM-SHA-256"), Identity("User:bob"))
 
     with pytest.raises(AuthenticationFailed):
         asyncio.run(ScramExchange("SCRAM-SHA-256", weak).answer(client.first()))

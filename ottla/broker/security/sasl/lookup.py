@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.exchange import Identity
-from ottla.broker.security.sasl.scram import NUMBERS, Known, Lookup
+from ottla.broker.security.sasl.scram import NUMBERS, KnownUser, Lookup
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 def lookup_in(broker: BrokerContext, mechanism: str) -> Lookup:
     """A look-up that sees users and tokens as soon as they are created or deleted."""
 
-    async def look(name: str, by_token: bool) -> Known | None:
+    async def look(name: str, by_token: bool) -> KnownUser | None:
         image = broker.image
         if not by_token:
             credential = image.credentials.get((name, NUMBERS[mechanism]))
-            return None if credential is None else Known(credential, Identity(f"User:{name}"))
+            return None if credential is None else KnownUser(credential, Identity(f"User:{name}"))
         token = image.tokens.get(name)
         if token is None or broker.token_secrets is None:
             return None
         if token.expires_ms < broker.clock.now_ms():
             return None
-        return Known(
+        return KnownUser(
             await broker.token_secrets.credential(name, mechanism),
             Identity(token.owner, token.expires_ms, by_token=True),
         )

@@ -45,14 +45,14 @@ SECRET = secrets.token_bytes(32)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownUser:
     """What the server knows about a user: the credential, and the identity that it proves."""
 
     credential: ScramCredential
     identity: Identity
 
 
-Lookup = Callable[[str, bool], Awaitable[Known | None]]
+Lookup = Callable[[str, bool], Awaitable[KnownUser | None]]
 """Finds a user by name, or a delegation token by id if the second argument is true."""
 
 
@@ -63,7 +63,7 @@ class ScramExchange(Exchange):
         self.mechanism, self.lookup = mechanism, lookup
         self.algorithm = HASHES[mechanism]
         self.identity: Identity | None = None
-        self.known: Known | None = None
+        self.known: KnownUser | None = None
         self.header = self.bare = self.first = self.nonce = ""
 
     async def answer(self, token: bytes) -> bytes:

@@ -18,7 +18,7 @@ class NamedTopic(Protocol[Part]):
     def partitions(self) -> Sequence[Part]: ...
 
 
-def merged(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
+def merged_topics(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
     """The partitions by topic: duplicates are merged, topics without partitions are left out."""
     found: dict[str, list[Item]] = {}
     for topic in topics:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 
-def retrieved(future: asyncio.Future[Any]) -> None:
+def retrieve_error(future: asyncio.Future[Any]) -> None:
     """For `add_done_callback`: an error that nobody asks for is not reported by the loop."""
     if not future.cancelled():
         future.exception()

@@ -45,7 +45,7 @@ async def _why_topic(monitor: Monitor, name: str) -> Any:
     return await why_topic(monitor.broker, name)
 
 
-NAMED: dict[tuple[str, str], Answer] = {
+DETAILS: dict[tuple[str, str], Answer] = {
     ("groups", "why"): _why_group,
     ("groups", "lag"): _lag,
     ("topics", "why"): _why_topic,
@@ -55,7 +55,7 @@ NAMED: dict[tuple[str, str], Answer] = {
 def find(path: str) -> tuple[Answer, str] | None:
     """What answers a path, with the name in it; None for a path that is none of these."""
     words = path.removeprefix(PREFIX).split("/") if path.startswith(PREFIX) else []
-    answer = NAMED.get((words[0], words[2])) if len(words) == 3 else None
+    answer = DETAILS.get((words[0], words[2])) if len(words) == 3 else None
     return None if answer is None else (answer, unquote(words[1]))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage
 
 
-class Undecided:
+class UndecidedMetadata:
     """The metadata log, for a handler that is to say why nothing was decided."""
 
     def __init__(self, image: MetadataImage, error: ProtocolError) -> None:
@@ -36,7 +36,7 @@ class Undecided:
         return refused(self.error)
 
 
-class Deciding(Alone):
+class DecidingRole(Alone):
     """The role of a broker of a cluster, as if it decided."""
 
     def __init__(self, node_id: int, role: Role) -> None:
@@ -52,15 +52,15 @@ class Deciding(Alone):
         return self.role.attainable_factor(wanted, image)
 
 
-async def unanswered(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
+async def undecided_answer(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
     """Have the API's own handler make the response, with an error in place of the decision. What
     the client may not do, or what is no request at all, is refused as ever."""
     from ottla.broker.dispatch import serve_inside
     from ottla.broker.request_context import RequestContext
 
     broker = replace(
-        context.broker, role=Deciding(context.broker.node_id, context.broker.role),
-        metadata_log=Undecided(context.broker.image, error),    # type: ignore[arg-type]
+        context.broker, role=DecidingRole(context.broker.node_id, context.broker.role),
+        metadata_log=UndecidedMetadata(context.broker.image, error),    # type: ignore[arg-type]
         loop=asyncio.get_running_loop(),
     )
     inside = RequestContext(broker, context.api_key, context.version, context.client)

@@ -35,7 +35,7 @@ from ottla.replication.entries import (
     PIECE_SIZE_MAX,
     SNAPSHOT_RAW_SIZE_MAX,
     Entry,
-    Header,
+    EntryHeader,
     decode_entry,
     decode_snapshot,
     encode_snapshot,
@@ -209,7 +209,8 @@ class ClusterStore:
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:
         """Write an entry as the controller whose election left `/controller_epoch` in this version.
 
-        Raises Refused if it is no longer the controller, or `entry` is not at the log's end.
+        Raises CoordinationRefused if it is no longer the controller, or `entry` is not at the log's
+        end.
         """
         operations: list[Operation] = [Check(CONTROLLER_EPOCH, epoch_version)]
         if number > 1:
@@ -325,7 +326,7 @@ class ClusterStore:
         """Write a snapshot that takes the place of the one at entry `before`. Nobody reads it yet:
         the result is what `/metadata/newest` has to say for that."""
         records = list(snapshot_records(image))
-        header = Header(
+        header = EntryHeader(
             1, image.controller_id, image.controller_epoch, "", image.offset, len(records)
         )
         pieces = encode_snapshot(header, records)

@@ -1,7 +1,7 @@
 """What a cluster needs from ZooKeeper, as an interface that a simulated one implements too.
 
-Every call begins at once and returns an `Asked`, so that several may be under way. There is one
-implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
+Every call begins at once and returns a `PendingAnswer`, so that several may be under way. There is
+one implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
 
 What an implementation promises:
 
@@ -43,23 +43,23 @@ class CoordinationError(Exception):
     """A request to ZooKeeper has failed."""
 
 
-class Refused(CoordinationError):
+class CoordinationRefused(CoordinationError):
     """The server has refused the request: no part of it was done."""
 
 
-class NoNode(Refused):
+class NoNode(CoordinationRefused):
     """The node does not exist."""
 
 
-class NodeExists(Refused):
+class NodeExists(CoordinationRefused):
     """The path has a node already."""
 
 
-class BadVersion(Refused):
+class BadVersion(CoordinationRefused):
     """The node does not have the expected version."""
 
 
-class NotEmpty(Refused):
+class NotEmpty(CoordinationRefused):
     """The node has children."""
 
 
@@ -141,7 +141,7 @@ class Latencies:
         self.buckets[min(int(seconds * 1e6).bit_length(), len(self.buckets) - 1)] += 1
 
 
-class Asked(Awaitable[Answer], Protocol[Answer]):
+class PendingAnswer(Awaitable[Answer], Protocol[Answer]):
     """A request under way: what is needed here of asyncio's Future."""
 
     def cancel(self) -> bool:
@@ -196,29 +196,29 @@ class Coordination(Protocol):
         """Call `listener` with each further state of the session."""
         ...
 
-    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
+    def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
         """A node's data. Raises NoNode."""
         ...
 
-    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
         """A node or None; `watch` is called when it is created, changed or deleted."""
         ...
 
-    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:
         """The names of a node's children, sorted; `watch` is called when one is created or deleted.
 
         Raises NoNode, in which case no watch is set.
         """
         ...
 
-    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
+    def multi(self, operations: Sequence[Operation]) -> PendingAnswer[None]:
         """Execute all of these operations or none.
 
         Raises the error of the first one that fails: NoNode, NodeExists, BadVersion, NotEmpty.
         """
         ...
 
-    def sync(self) -> Asked[None]:
+    def sync(self) -> PendingAnswer[None]:
         """Later reads return everything that was written before this call, by any client."""
         ...
 
@@ -232,7 +232,7 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
     return True
 
 
-async def each(requests: Iterable[Asked[Any]]) -> list[Any]:
+async def each(requests: Iterable[PendingAnswer[Any]]) -> list[Any]:
     """All the answers, with errors in their places, once the last one has arrived.
 
     If that is given up, so are the requests: none of their errors is reported as one that nobody

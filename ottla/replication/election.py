@@ -15,11 +15,11 @@ from ottla.replication.cluster_store import CONTROLLER_EPOCH
 from ottla.replication.coordination import (
     Check,
     Coordination,
+    CoordinationRefused,
     Create,
     Delete,
     NoNode,
     Operation,
-    Refused,
     Set,
     Watch,
 )
@@ -92,7 +92,7 @@ class Election:
             await self.coordination.multi([
                 *operations, Create(CONTROLLER, json.dumps(body).encode(), ephemeral=True)
             ])
-        except Refused:
+        except CoordinationRefused:
             return None
         return Term(epoch, stat.version + 1)
 
@@ -102,7 +102,7 @@ class Election:
         holder = await self.holder()
         if holder is None or holder.session_id != self.coordination.session_id:
             return
-        with suppress(Refused):             # another broker ended it, and may be controller
+        with suppress(CoordinationRefused):     # another broker ended it, and may be controller
             await self.coordination.multi([
                 Check(CONTROLLER_EPOCH, stat.version), Delete(CONTROLLER)
             ])

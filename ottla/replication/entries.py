@@ -44,7 +44,7 @@ class EntryTooLarge(ProtocolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class EntryHeader:
     """Who wrote an entry, and its place in the log. `batch` is random: a controller that does not
     know whether its write succeeded recognises the entry by it."""
 
@@ -62,11 +62,11 @@ class Entry:
 
     number: int
     czxid: int
-    header: Header
+    header: EntryHeader
     records: tuple[MetadataRecord, ...]
 
 
-def encode_entry(header: Header, encoded: Iterable[bytes]) -> bytes:
+def encode_entry(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
     """The bytes of an entry with these encoded records. Raises EntryTooLarge."""
     raw = _lines(header, encoded)
     packed = compress(Codec.ZSTD, raw)
@@ -84,7 +84,7 @@ def decode_entry(number: int, czxid: int, data: bytes) -> Entry:
     return Entry(number, czxid, header, records)
 
 
-def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[bytes]:
+def encode_snapshot(header: EntryHeader, records: Iterable[MetadataRecord]) -> list[bytes]:
     """A snapshot as pieces, each small enough for a node."""
     packed = compress(Codec.ZSTD, _lines(header, map(encode_record, records)))
     return [packed[at : at + PIECE_SIZE_MAX] for at in range(0, len(packed), PIECE_SIZE_MAX)]
@@ -92,23 +92,23 @@ def encode_snapshot(header: Header, records: Iterable[MetadataRecord]) -> list[b
 
 def decode_snapshot(
     entry: int, pieces: Sequence[bytes]
-) -> tuple[Header, tuple[MetadataRecord, ...]]:
+) -> tuple[EntryHeader, tuple[MetadataRecord, ...]]:
     """Decode what `encode_snapshot` wrote. Raises UnreadableMetadata."""
     name = f"the snapshot at entry {entry} of the metadata log"
     return _read(name, b"".join(pieces), SNAPSHOT_RAW_SIZE_MAX)
 
 
-def _lines(header: Header, encoded: Iterable[bytes]) -> bytes:
+def _lines(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
     first = json.dumps(asdict(header), separators=(",", ":")).encode()
     return b"\n".join([first, *encoded])
 
 
 def _read(
     name: str, data: bytes, size_max: int
-) -> tuple[Header, tuple[MetadataRecord, ...]]:
+) -> tuple[EntryHeader, tuple[MetadataRecord, ...]]:
     try:
         first, *lines = decompress(Codec.ZSTD, data, size_max).split(b"\n")
-        header = Header(**json.loads(first))
+        header = EntryHeader(**json.loads(first))
         numbers = (header.format, header.controller, header.epoch, header.offset, header.records)
         if any(type(each) is not int for each in numbers) or type(header.batch) is not str:
             raise TypeError(f"its header is {header}")

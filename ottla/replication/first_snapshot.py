@@ -24,7 +24,7 @@ from ottla.replication.cluster_store import (
 )
 from ottla.replication.controller.elections import MIN_ISR
 from ottla.replication.coordination import Check, Create, NoNode, Set
-from ottla.replication.entries import FORMAT, Header, encode_entry
+from ottla.replication.entries import FORMAT, EntryHeader, encode_entry
 from ottla.replication.metadata import (
     NO_LEADER,
     BrokerImage,
@@ -127,11 +127,11 @@ class FirstSnapshot:
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)
         self.newest = await self.store.write_pieces(image, 0, self.fence)
-        self.entry = encode_entry(Header(FORMAT, -1, 0, "", image.offset, 0), ())
+        self.entry = encode_entry(EntryHeader(FORMAT, -1, 0, "", image.offset, 0), ())
 
     async def commit(self) -> None:
-        """Make it the cluster's. Raises Refused if it certainly is not; after ConnectionLost
-        another `look` tells."""
+        """Make it the cluster's. Raises CoordinationRefused if it certainly is not; after
+        ConnectionLost another `look` tells."""
         await self.coordination.multi([
             self.fence,
             Create(entry_path(FIRST), self.entry),

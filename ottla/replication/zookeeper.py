@@ -39,7 +39,6 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from ottla.replication.coordination import (
-    Asked,
     BadVersion,
     Check,
     ConnectionLost,
@@ -53,6 +52,7 @@ from ottla.replication.coordination import (
     NotConnected,
     NotEmpty,
     Operation,
+    PendingAnswer,
     SessionState,
     Set,
     Stat,
@@ -160,7 +160,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return ready
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
+class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     """A connection of kazoo that calls `granted` with the session timeout of the server's answer,
     in milliseconds. The server's tickTime bounds what a client asks for; kazoo only logs it."""
 
@@ -180,7 +180,7 @@ class Client(KazooClient):  # type: ignore[misc]
 
     def __init__(self, granted: Callable[[int], None], hosts: str, **settings: Any) -> None:
         super().__init__(hosts, **settings)
-        self._connection = Connection(self, self._conn_retry.copy(), logger=self.logger)
+        self._connection = ZooKeeperConnection(self, self._conn_retry.copy(), logger=self.logger)
         self._connection.granted = granted
 
 
@@ -278,21 +278,21 @@ class ZooKeeper:
         """Call `listener` with each further state, on the loop."""
         self.listeners.append(listener)
 
-    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
+    def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
         """A node's data."""
         return self._ask(self.client.get_async, _data, self.root + path)
 
-    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
         """A node, or None."""
         return self._ask(self.client.exists_async, _stat, self.root + path, self._watch(watch))
 
-    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:
         """The names of a node's children, sorted."""
         return self._ask(
             self.client.get_children_async, sorted, self.root + path, self._watch(watch)
         )
 
-    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
+    def multi(self, operations: Sequence[Operation]) -> PendingAnswer[None]:
         """Execute all of these operations or none."""
         transaction = self.client.transaction()
         for each in operations:
@@ -307,7 +307,7 @@ class ZooKeeper:
                 transaction.delete(path, each.version)
         return self._ask(transaction.commit_async, _outcome)
 
-    def sync(self) -> Asked[None]:
+    def sync(self) -> PendingAnswer[None]:
         """Later reads return everything that was written before this call."""
         return self._ask(self.client.sync_async, lambda path: None, self.root or "/")
 

@@ -19,7 +19,7 @@ from ottla.replication.cluster_store import (
 )
 from ottla.replication.coordination import BadVersion, Create, NoNode, Set, Stat, make
 from ottla.replication.election import Election, Term
-from ottla.replication.entries import EntryTooLarge, Header, decode_entry, encode_entry
+from ottla.replication.entries import EntryHeader, EntryTooLarge, decode_entry, encode_entry
 from ottla.replication.metadata import ConfigSet, MetadataImage, MetadataRecord
 from ottla.replication.records import UnreadableMetadata, encode_record
 from ottla.replication.standalone import snapshot_records
@@ -45,7 +45,7 @@ class Cluster:
         self.term: Term = term
 
     async def write(self, *records: MetadataRecord) -> None:
-        header = Header(1, 1, self.term.epoch, "b", self.image.offset, len(records))
+        header = EntryHeader(1, 1, self.term.epoch, "b", self.image.offset, len(records))
         number = self.image.entry + 1
         data = encode_entry(header, map(encode_record, records))
         await self.store.append(number, data, self.term.version)
@@ -227,7 +227,7 @@ async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
 
 @given(histories())
 def test_entries_and_snapshots_say_what_they_were_made_of(records: list[MetadataRecord]) -> None:
-    header = Header(1, 3, 7, "batch", 0, len(records))
+    header = EntryHeader(1, 3, 7, "batch", 0, len(records))
     entry = decode_entry(1, 99, encode_entry(header, map(encode_record, records)))
     assert (entry.header, list(entry.records), entry.czxid) == (header, records, 99)
     image = apply_entries(MetadataImage.empty("c"), [entry])
@@ -238,7 +238,8 @@ def test_entries_and_snapshots_say_what_they_were_made_of(records: list[Metadata
 
 def test_entries_that_do_not_follow_are_of_a_restored_backup() -> None:
     records = (setting("1"),)
-    entry = decode_entry(1, 9, encode_entry(Header(1, 1, 1, "", 5, 1), map(encode_record, records)))
+    header = EntryHeader(1, 1, 1, "", 5, 1)
+    entry = decode_entry(1, 9, encode_entry(header, map(encode_record, records)))
     with pytest.raises(UnreadableMetadata, match="backup"):
         apply_entries(MetadataImage.empty("c"), [entry])
 
@@ -246,12 +247,12 @@ def test_entries_that_do_not_follow_are_of_a_restored_backup() -> None:
 def test_an_entry_has_a_bound() -> None:
     many = [setting(str(n) * 1000) for n in range(10_000)]
     with pytest.raises(EntryTooLarge):
-        encode_entry(Header(1, 1, 1, "", 0, len(many)), map(encode_record, many))
+        encode_entry(EntryHeader(1, 1, 1, "", 0, len(many)), map(encode_record, many))
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"records": 5}])
 def test_an_entry_of_another_form_is_refused(change: dict[str, int]) -> None:
-    header = Header(**({"format": 1, "controller": 1, "epoch": 1, "batch": "", "offset": 0,
+    header = EntryHeader(**({"format": 1, "controller": 1, "epoch": 1, "batch": "", "offset": 0,
                         "records": 1} | change))  # type: ignore[arg-type]
     with pytest.raises(UnreadableMetadata):
         decode_entry(1, 1, encode_entry(header, [encode_record(setting("1"))]))

@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any
 
 from ottla.replication.coordination import (
-    Asked,
     BadVersion,
     Check,
     ConnectionLost,
@@ -28,6 +27,7 @@ from ottla.replication.coordination import (
     NotConnected,
     NotEmpty,
     Operation,
+    PendingAnswer,
     SessionState,
     Set,
     Stat,
@@ -240,24 +240,24 @@ class MemoryCoordination:
         """Call `listener` with each further state."""
         self.listeners.append(listener)
 
-    def get(self, path: str) -> Asked[tuple[bytes, Stat]]:
+    def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
         """A node's data."""
         return self._ask(lambda session: self.server.get(session, path))
 
-    def exists(self, path: str, watch: Watch | None = None) -> Asked[Stat | None]:
+    def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
         """A node or None."""
         return self._ask(lambda session: self.server.exists(session, path, watch))
 
-    def children(self, path: str, watch: Watch | None = None) -> Asked[list[str]]:
+    def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:
         """A node's children."""
         return self._ask(lambda session: self.server.children(session, path, watch))
 
-    def multi(self, operations: Sequence[Operation]) -> Asked[None]:
+    def multi(self, operations: Sequence[Operation]) -> PendingAnswer[None]:
         """Execute all operations or none."""
         asked = list(operations)
         return self._ask(lambda session: self.server.multi(session, asked))
 
-    def sync(self) -> Asked[None]:
+    def sync(self) -> PendingAnswer[None]:
         """There is one server, which is always current."""
         return self._ask(lambda session: None)
 

@@ -22,9 +22,9 @@ from ottla.broker.cluster.metadata_log import (
     Results,
 )
 from ottla.replication.cluster_store import Behind, ClusterStore, GoneBack, apply_entries
-from ottla.replication.coordination import ConnectionLost, CoordinationError, Refused
+from ottla.replication.coordination import ConnectionLost, CoordinationError, CoordinationRefused
 from ottla.replication.election import Term
-from ottla.replication.entries import FORMAT, Entry, Header, encode_entry
+from ottla.replication.entries import FORMAT, Entry, EntryHeader, encode_entry
 from ottla.replication.metadata import MetadataImage, MetadataRecord, topics_of
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.store import Encoded
@@ -108,7 +108,7 @@ class ClusterLog(Metadata):
         if self.term is None:
             raise self._not_controller()
         batch, offset = self.new_id(), image.offset - len(records)
-        header = Header(FORMAT, self.node_id, self.term.epoch, batch, offset, len(records))
+        header = EntryHeader(FORMAT, self.node_id, self.term.epoch, batch, offset, len(records))
         return Write(self.decided.entry + 1, batch, encode_entry(header, encoded.records))
 
     async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
@@ -127,7 +127,7 @@ class ClusterLog(Metadata):
                 self.deposed()
                 raise unknown from error
             except CoordinationError as error:
-                if isinstance(error, Refused):
+                if isinstance(error, CoordinationRefused):
                     reached("a deposed controller's write was refused")
                     log.warning("entry %d: another broker is the controller", write.number)
                 else:

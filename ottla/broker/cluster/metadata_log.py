@@ -54,7 +54,7 @@ class OutcomeUnknown(Exception):
 
 
 Decide = Callable[..., Decision[Result] | Steps[Decision[Result]]]
-Asked = tuple[Decide[Any], asyncio.Future[Any]]
+QueuedDecision = tuple[Decide[Any], asyncio.Future[Any]]
 Results = list[tuple[asyncio.Future[Any], Any]]
 
 
@@ -73,7 +73,7 @@ class Metadata:
         self.loop = loop
         self.image = self.decided = image
         self.followers: list[Follower] = []
-        self.asked: list[Asked] = []
+        self.asked: list[QueuedDecision] = []
         self.writer: asyncio.Task[None] | None = None
         self.unseen: list[tuple[MetadataImage, Collection[str], Results]] = []
         self.shower: asyncio.Task[None] | None = None
@@ -142,7 +142,7 @@ class Metadata:
         finally:
             self.writer = None
 
-    async def _write_group(self, group: list[Asked]) -> None:
+    async def _write_group(self, group: list[QueuedDecision]) -> None:
         image = base = self.decided
         slices = Slices()
         records: list[MetadataRecord] = []

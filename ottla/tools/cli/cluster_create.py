@@ -33,8 +33,8 @@ from ottla.replication.coordination import (
     ConnectionLost,
     Coordination,
     CoordinationError,
+    CoordinationRefused,
     NotConnected,
-    Refused,
 )
 from ottla.replication.first_snapshot import (
     FIRST,
@@ -254,7 +254,7 @@ class Creation:
         self.begun = self.config.zookeeper_connect
         try:
             await first.commit()
-        except Refused as error:
+        except CoordinationRefused as error:
             # Somebody else was faster: perhaps an earlier run of this command.
             await self._look(first)
             if self.image is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.http.server import all_metrics
-from ottla.replication.coordination import Asked, Create, Operation, Set
+from ottla.replication.coordination import Create, Operation, PendingAnswer, Set
 from ottla.replication.metadata import ConfigSet, Decision, MetadataImage
 from ottla.replication.steps import Steps
 from ottla.wire.errors import ErrorCode
@@ -345,7 +345,7 @@ def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_agai
     known = decided.image.brokers[node_id].epoch
     earlier = ConfigSet("group", "g", "consumer.heartbeat.interval.ms", "5000")
 
-    def registers_unheard(operations: Sequence[Operation]) -> Asked[None]:
+    def registers_unheard(operations: Sequence[Operation]) -> PendingAnswer[None]:
         asked = send(operations)
         if any(isinstance(each, Create) for each in operations):
             cluster.loop.create_task(decided.decide(lambda image: Decision([earlier], None)))

@@ -15,7 +15,7 @@ from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import CONTROLLER_EPOCH, NEWEST, entry_path
 from ottla.replication.coordination import Create, Delete, Operation, Set
 from ottla.replication.election import CONTROLLER
-from ottla.replication.entries import Header, decode_entry
+from ottla.replication.entries import EntryHeader, decode_entry
 from ottla.replication.registration import path_of
 from ottla.wire.compression import Codec, compress
 from tests.broker.cluster.backups import (
@@ -272,7 +272,7 @@ def test_a_restored_zookeeper_that_has_gone_on_is_not_taken_for_the_former_one(
     offset = copied[-1][1] + copied[-1][2]
     copied += [(entry_path(here + 1 + n), offset + n, 1) for n in range(more)]
     for path, at, count in copied:
-        header = Header(1, 1, 9, f"other {path}", at, count)
+        header = EntryHeader(1, 1, 9, f"other {path}", at, count)
         lines = [json.dumps(vars_of(header)).encode(), *[SETTING] * count]
         write(cluster, Create(path, compress(Codec.ZSTD, b"\n".join(lines))))
     joined(cluster, [1, 2, 3])
@@ -284,7 +284,7 @@ def test_a_restored_zookeeper_that_has_gone_on_is_not_taken_for_the_former_one(
             cluster.start(node)
 
 
-def vars_of(header: Header) -> dict[str, Any]:
+def vars_of(header: EntryHeader) -> dict[str, Any]:
     return {name: getattr(header, name) for name in header.__match_args__}
 
 

@@ -77,7 +77,7 @@ class Shard:
         self._deleted_topics: set[str] = set()
         self._ended = ""
         """The group of the last record of any group, if that ended one of KIP-848."""
-        self._going: set[str] = set()
+        self._deleting: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
 
     def group(self, group_id: str) -> Group:
@@ -112,7 +112,7 @@ class Shard:
         does."""
         settings = self.context.settings
         _need_group_id(request.group_id)
-        self._require_staying(request.group_id)
+        self._refuse_while_deleted(request.group_id)
         smallest, largest = (
             settings.group_min_session_timeout_ms,
             settings.group_max_session_timeout_ms,
@@ -164,7 +164,7 @@ class Shard:
     def beat(self, request: Heartbeat, result: Result) -> HeartbeatReply:
         """ConsumerGroupHeartbeat. Raises what `heartbeat.check` and `beat` of the group do."""
         heartbeat.check(request, self.context.settings.group_consumer_assignors)
-        self._require_staying(request.group_id)
+        self._refuse_while_deleted(request.group_id)
         if request.member_epoch == heartbeat.JOIN and not request.member_id:
             request = replace(request, member_id=self.context.new_id())
         return self._served(request.group_id).beat(request, result, self.context)
@@ -183,8 +183,8 @@ class Shard:
         Raises what `check_commit` of the group does.
         """
         group_id = request.group_id
-        if self._going:
-            self._require_staying(group_id)
+        if self._deleting:
+            self._refuse_while_deleted(group_id)
         group = self.groups.get(group_id) or AbsentGroup(group_id)
         group.check_commit(request, result, self.context)
         return offset_requests.commit_records(request, result, self.context.settings)
@@ -262,18 +262,18 @@ class Shard:
         tombstones = self.offsets.tombstones(group_id, OFFSETS_AT_ONCE)
         result.records.extend(tombstones)
         if len(tombstones) == OFFSETS_AT_ONCE:
-            self._going.add(group_id)
+            self._deleting.add(group_id)
             return True
-        self._going.discard(group_id)
+        self._deleting.discard(group_id)
         result.records.extend(group.tombstones())
         return False
 
     def keep_group(self, group_id: str) -> None:
         """Stop a deletion that has begun: the log has refused its records."""
-        self._going.discard(group_id)
+        self._deleting.discard(group_id)
 
-    def _require_staying(self, group_id: str) -> None:
-        if group_id in self._going:
+    def _refuse_while_deleted(self, group_id: str) -> None:
+        if group_id in self._deleting:
             raise CoordinatorLoadInProgress(f"group {group_id!r} is being deleted; retry")
 
     # Time and the log
@@ -284,7 +284,7 @@ class Shard:
             self.expire(result)
             return
         if key.kind == sweeps.SWEEP:
-            self._sweeps.go_on(result)
+            self._sweeps.do_slice(result)
             return
         group = self.groups.get(key.owner)
         if group is not None:

@@ -123,7 +123,7 @@ class OpenAppend:
     def __init__(self, replies: list[tuple[Answer, Any]], since_ms: int) -> None:
         self.replies, self.since_ms = replies, since_ms
 
-    def tell(self, error: ProtocolError) -> None:
+    def answer_all(self, error: ProtocolError) -> None:
         """Answers all of them with an error."""
         replies, self.replies = self.replies, []
         for answer, _ in replies:
@@ -218,7 +218,7 @@ class ShardRuntime(Generic[S]):
         error = NotCoordinator("the coordinator has moved to another broker")
         for each in live.open_appends:
             reached("a coordinator moved with records that are not committed")
-            each.tell(error)
+            each.answer_all(error)
         live.open_appends.clear()
         if live.gathered is not None:
             reached("a coordinator moved with gathered commits that were not appended")
@@ -320,7 +320,7 @@ class ShardRuntime(Generic[S]):
         except Exception as error:
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
-            reply = _told(error).kept()
+            reply = _error_for_clients(error).kept()
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -419,7 +419,9 @@ class ShardRuntime(Generic[S]):
         for each in list(live.open_appends):
             if each.since_ms <= late_ms:
                 reached("a coordinator gave up waiting for its replicas")
-                each.tell(CoordinatorNotAvailable("the replicas have not taken it in time; retry"))
+                each.answer_all(
+                    CoordinatorNotAvailable("the replicas have not taken it in time; retry")
+                )
         for each in sorted(live.open_appends, key=lambda each: each.since_ms):
             self._give_up_after(live, each)
 
@@ -492,10 +494,10 @@ class ShardRuntime(Generic[S]):
             assert len(result.encoded) == len(result.records), "each record is encoded once"
             self._host.append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
-            told = _told(error).kept()
+            told = _error_for_clients(error).kept()
             # A failing log directory unloads its shards at once, which answers everybody.
             if live.open_appends:
-                live.open_appends.pop().tell(told)
+                live.open_appends.pop().answer_all(told)
             if result.events:
                 self._happened(result, told)
             for follow in result.after_replay:
@@ -531,7 +533,7 @@ class ShardRuntime(Generic[S]):
             return  # unloaded meanwhile, everybody was answered
         first = live.open_appends.popleft()
         assert first is waiting, "appends are committed in their order"
-        told = None if error is None else _told(error)
+        told = None if error is None else _error_for_clients(error)
         for answer, reply in waiting.replies:
             answer(reply if told is None else told)
         if error is not None:
@@ -550,7 +552,7 @@ def _confirm(shard: AnyShard, key: str, error: ProtocolError, result: Result) ->
         shard.confirm(key, result)
 
 
-def _told(error: Exception) -> ProtocolError:
+def _error_for_clients(error: Exception) -> ProtocolError:
     """The error sent to clients for a refused append."""
     reached("an append of a coordinator was refused, or lost after its replay")
     if not isinstance(error, ProtocolError):

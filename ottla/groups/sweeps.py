@@ -41,9 +41,9 @@ class Sweeps:
         begun = self._waiting[kind] = sweep()
         next(begun)
         if len(self._waiting) == 1:
-            self.go_on(result)
+            self.do_slice(result)
 
-    def go_on(self, result: Result) -> None:
+    def do_slice(self, result: Result) -> None:
         """Do the next slice."""
         for kind, sweep in [*self._waiting.items()][:1]:
             try:

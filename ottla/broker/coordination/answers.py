@@ -56,7 +56,7 @@ def answer_later(
 
     def answer(reply: Any) -> None:
         try:
-            late.deliver(respond(_told(reply)))
+            late.deliver(respond(_for_clients(reply)))
         except Exception as error:
             late.deliver(error)
 
@@ -74,14 +74,14 @@ def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
         if future.done():
             return
         if isinstance(reply, ProtocolError):
-            future.set_exception(_told(reply))
+            future.set_exception(_for_clients(reply))
         else:
             future.set_result(reply)
 
     return deliver
 
 
-def _told(reply: Any) -> Any:
+def _for_clients(reply: Any) -> Any:
     """A reply as clients of coordinators understand it. Where the disk refuses a record they have
     to look for the coordinator again, as with Apache Kafka: another code ends a consumer."""
     if isinstance(reply, ProtocolError) and reply.code is ErrorCode.KAFKA_STORAGE_ERROR:

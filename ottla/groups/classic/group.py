@@ -107,8 +107,8 @@ class ClassicGroup:
     """Ids assigned with MEMBER_ID_REQUIRED whose second JoinGroup has not arrived yet."""
     pending_syncs: set[str] = field(default_factory=set)
     must_rejoin: bool = False
-    """Whether its record made it classic: what the last KIP-848 member had is nobody's until the
-    members, who may not have been told, have joined again."""
+    """Whether the group was converted from KIP-848: its members may not know that, and nobody owns
+    the partitions of the last KIP-848 member until they have joined again."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     last_joined: str = ""

@@ -205,7 +205,7 @@ def heartbeat(
     GroupMaxSizeReached.
     """
     member = _find(group, request, settings)
-    value = _told(member, request)
+    value = _changed_description(member, request)
     own = cluster.group_settings(group.group_id)
     if (
         member is not None
@@ -316,7 +316,7 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
 
 
-def _told(member: ConsumerMember | None, request: Heartbeat) -> ConsumerMemberValue:
+def _changed_description(member: ConsumerMember | None, request: Heartbeat) -> ConsumerMemberValue:
     """The member's description, with the changes of this heartbeat."""
     before = ConsumerMemberValue("", "") if member is None else member.value
     if (

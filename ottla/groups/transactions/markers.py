@@ -91,14 +91,14 @@ class Ending:
             try:
                 write(partition, self.marker, self._report(partition, settled))
             except ProtocolError as error:
-                self._told(partition, error, settled)
+                self._settle(partition, error, settled)
             except Exception:
                 # Such as a log that turns out to be cut. Without an end of the attempt there would
                 # be no other one, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
                     log.exception("a marker for %s-%d: writing it failed", *partition)
-                self._told(partition, ProtocolError("the broker failed"), settled)
+                self._settle(partition, ProtocolError("the broker failed"), settled)
         self._driving = False
         if not self._open:
             settled(self)
@@ -108,7 +108,7 @@ class Ending:
         return [(topic, index) for topic, indexes in in_order for index in indexes][::-1]
 
     @property
-    def goes_on(self) -> bool:
+    def has_untried(self) -> bool:
         """Whether this attempt has markers that were not tried yet: then `drive` again at once."""
         return bool(self._untried)
 
@@ -120,9 +120,9 @@ class Ending:
             answer(reply)
 
     def _report(self, partition: TopicIndex, settled: Callable[[Ending], None]) -> MarkerWritten:
-        return lambda error: self._told(partition, error, settled)
+        return lambda error: self._settle(partition, error, settled)
 
-    def _told(
+    def _settle(
         self,
         partition: TopicIndex,
         error: ProtocolError | None,

@@ -80,7 +80,7 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         return recorded
 
     def _settled(self, shard: TransactionShard, ending: Ending) -> None:
-        if ending.goes_on:
+        if ending.has_untried:
             self._try_again(shard, ending, NEXT_SLICE_MS)
             return
         # The decision is durable. The client waits neither for markers that could not be written

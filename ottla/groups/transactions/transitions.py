@@ -112,6 +112,8 @@ def check_owner(value: TransactionValue | None, producer: Producer) -> Transacti
     if value.epoch != producer.epoch:
         reached("a fenced producer asked for its transaction")
         raise ProducerFenced(f"epoch {producer.epoch} is not the current epoch {value.epoch}")
+    if value.epoch == EPOCH_MAX:
+        raise ProducerFenced(f"epoch {EPOCH_MAX} belongs to no client")
     return value
 
 

@@ -73,6 +73,21 @@ def test_used_up_epochs_are_followed_by_another_producer_id(bench: TransactionBe
     assert bench.add(last, A) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_epoch_that_only_fences_belongs_to_no_client(
+    bench: TransactionBench, version: int
+) -> None:
+    """The next one would not fit into the log's format."""
+    last = at_epoch(bench, EPOCH_MAX - 1)
+    assert bench.add(last, A, v=version) is OK
+    bench.wait(120_000)
+    assert {m.epoch for _, m in bench.markers} == {EPOCH_MAX}, "it was aborted for its age"
+    guessed = Producer(last.producer_id, EPOCH_MAX)
+    assert bench.end(guessed, commit=False, v=version) is ErrorCode.PRODUCER_FENCED
+    assert bench.add(guessed, A, v=version) is ErrorCode.PRODUCER_FENCED
+    assert bench.init().epoch == 0, "whoever initialises the id gets another producer id"
+
+
 @pytest.mark.parametrize("recovers", [True, False])
 def test_an_open_transaction_of_the_last_epoch_is_aborted_and_another_id_takes_over(
     bench: TransactionBench, recovers: bool

@@ -71,7 +71,7 @@ def commit_all(port: int, layout: Layout) -> None:
                     for partition in topic.partitions:
                         check(partition.error_code)
 
-            cluster.patiently(commit)
+            cluster.with_retries(commit)
 
 
 def scrape(port: int) -> bytes:

@@ -225,7 +225,7 @@ class Cluster:
     def coordinator_id(self, key: str, kind: int = GROUP) -> int:
         """The id of that broker."""
         if (kind, key) not in self._coordinators:
-            self._coordinators[kind, key] = self.patiently(
+            self._coordinators[kind, key] = self.with_retries(
                 lambda: self._find(key, kind), again=True
             )
         return self._coordinators[kind, key]
@@ -243,7 +243,7 @@ class Cluster:
         self.brokers.setdefault(answer.node_id, (answer.host, answer.port))
         return int(answer.node_id)
 
-    def patiently(
+    def with_retries(
         self, ask: Callable[[], Any], also: Container[ErrorCode] = (), *, again: bool = False
     ) -> Any:
         """Calls `ask`, and retries while it raises Refused with a code that passes, or with one of

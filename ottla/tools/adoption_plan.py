@@ -155,9 +155,10 @@ def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
 
 def topic_id_of(path: str) -> bytes | None:
     """The id in a partition's directory."""
-    from ottla.tools.check_partition import Known, PartitionCheck
+    from ottla.tools.check_partition import PartitionCheck, RememberedPartition
 
-    return PartitionCheck(path, [], [], Known(), False, Report(quiet=True)).read_topic_id()
+    nothing = RememberedPartition()
+    return PartitionCheck(path, [], [], nothing, False, Report(quiet=True)).read_topic_id()
 
 
 def adopt_topic(

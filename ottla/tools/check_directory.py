@@ -20,7 +20,7 @@ from ottla.log.files.checkpoints import (
 )
 from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog
 from ottla.log.storage.log_directory import CLEAN_MARKER
-from ottla.tools.check_partition import Checked, Known, check_partition
+from ottla.tools.check_partition import Checked, RememberedPartition, check_partition
 from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report
 from ottla.wire.wording import counted
@@ -144,9 +144,9 @@ def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
         }
 
 
-def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> Known:
+def known_of(directory: LogDirectoryCheck, key: Partition, online: bool) -> RememberedPartition:
     """The checkpoints' entries for a partition."""
-    return Known(
+    return RememberedPartition(
         directory.offsets[RECOVERY_POINTS].get(key),
         directory.offsets[LOG_STARTS].get(key),
         key in directory.offsets[CLEANED] or key[0] in COMPACTED,

@@ -23,7 +23,7 @@ CHANGES = (".cleaned", ".swap", ".tmp")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RememberedPartition:
     """What the log directory's files say about a partition; None where they say nothing."""
 
     recovery_point: int | None = None
@@ -57,7 +57,7 @@ class Checked:
     """The highest producer id in the batches and snapshots, -1 without any."""
 
 
-def check_partition(path: str, known: Known, deep: bool, report: Report) -> Checked:
+def check_partition(path: str, known: RememberedPartition, deep: bool, report: Report) -> Checked:
     """Check everything in a partition's directory. Raises OSError."""
     errors = report.errors
     names = sorted(os.listdir(path))
@@ -90,7 +90,7 @@ class PartitionCheck:
         path: str,
         names: list[str],
         bases: list[int],
-        known: Known,
+        known: RememberedPartition,
         deep: bool,
         report: Report,
     ) -> None:

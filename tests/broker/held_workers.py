@@ -32,7 +32,7 @@ class HeldWorkers:
         self.broker, self.arrived = broker, threading.Semaphore(0)
         self.held: list[tuple[threading.Event, asyncio.Future[None]]] = []
         self.workers, broker.server.broker.workers = broker.server.broker.workers, self
-        self.patiently, self.renew = self.workers.patiently, self.workers.renew
+        self.after_rebuilds, self.renew = self.workers.after_rebuilds, self.workers.renew
 
     def run(self, work: Callable[[], None]) -> asyncio.Future[None]:
         gate = threading.Event()

@@ -59,7 +59,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
     with RunningBroker(tmp_path, **settings) as broker:
         with Cluster(f"127.0.0.1:{broker.port}") as cluster:
             topics.create(cluster, "t", partitions=1)
-            cluster.patiently(lambda: classic_life(cluster))
+            cluster.with_retries(lambda: classic_life(cluster))
             modern_life(cluster)
     said = lines(caplog)
     assert [line.partition(":")[2].partition(",")[0] for line in said if "classic" in line] == [
@@ -75,7 +75,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
     with RunningBroker(tmp_path, **settings) as broker:
         with Cluster(f"127.0.0.1:{broker.port}") as cluster:
             with pytest.raises(Refused):
-                cluster.patiently(lambda: modern_life_of_nobody(cluster))
+                cluster.with_retries(lambda: modern_life_of_nobody(cluster))
     assert lines(caplog) == []
 
 

@@ -126,13 +126,13 @@ def test_what_time_mends_is_asked_again(cluster: Cluster) -> None:
         check(answers.pop(0))
         return "found"
 
-    assert cluster.patiently(ask) == "found"
+    assert cluster.with_retries(ask) == "found"
 
 
 def test_what_time_does_not_mend_is_raised_at_once(cluster: Cluster) -> None:
     answers = [3, 0]
     with pytest.raises(Refused, match="unknown topic or partition"):
-        cluster.patiently(lambda: check(answers.pop(0)))
+        cluster.with_retries(lambda: check(answers.pop(0)))
     assert answers == [0]
 
 
@@ -241,9 +241,9 @@ def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> 
     with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
         lost = running.drop("Metadata", after=True)
         with pytest.raises(Unreachable):
-            cluster.patiently(lambda: cluster.metadata([]))
+            cluster.with_retries(lambda: cluster.metadata([]))
         running.drop("Metadata", after=True)
-        assert cluster.patiently(lambda: cluster.metadata([]), again=True).brokers
+        assert cluster.with_retries(lambda: cluster.metadata([]), again=True).brokers
         assert lost.hits == 1
 
 
@@ -262,7 +262,7 @@ def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster, silent
         def ask() -> object:
             return cluster.node(leaders.pop(0)).call(MetadataRequest(topics=[])).brokers
 
-        assert cluster.patiently(ask)
+        assert cluster.with_retries(ask)
     assert not leaders
 
 

@@ -166,7 +166,7 @@ async def _move_start(topic: str, index: int, offset: int, context: RequestConte
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(f"{partition!r} can be deleted up to {end}, not up to {offset}")
     if offset > partition.log.log_start_offset:
-        await broker.workers.patiently(partition.log.wake)
+        await broker.workers.after_rebuilds(partition.log.wake)
         partition.require_leader()
         partition.log.delete_before(offset)
         partition.wake()

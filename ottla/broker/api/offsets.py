@@ -108,7 +108,7 @@ async def _list_partition(
         _require_known_end(partition, item.timestamp, request, context.version)
         end = _end(partition, request)
         if context.version == 0:
-            answer.old_style_offsets = await context.broker.workers.patiently(
+            answer.old_style_offsets = await context.broker.workers.after_rebuilds(
                 partial(_segment_starts, partition, item, end)
             )
         else:
@@ -158,7 +158,7 @@ async def _look_up(
         return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        epoch = await context.broker.workers.patiently(
+        epoch = await context.broker.workers.after_rebuilds(
             partial(log.leader_epoch_for_offset, start)
         )
         return start, -1, epoch
@@ -180,7 +180,7 @@ async def _searched(
 
     begin = partial(log.newest_steps, end) if timestamp == MAX_TIMESTAMP else (
         partial(log.timestamp_steps, timestamp))
-    steps = await workers.patiently(begin)
+    steps = await workers.after_rebuilds(begin)
     while True:
         try:
             search = next(steps)
@@ -191,7 +191,7 @@ async def _searched(
             needed.rebuild.check_new(rebuilt)
             rebuilt = needed.rebuild
             await workers.renew(rebuilt)
-            steps = await workers.patiently(begin)
+            steps = await workers.after_rebuilds(begin)
             continue
         if search.takes_long:
             await workers.run(search.run)
@@ -272,7 +272,7 @@ async def _epoch_end(
         # Not bounded by the high watermark, which a new leader does not know yet: a client that has
         # read further would take the log for truncated, and read again.
         log = partition.log
-        answer.leader_epoch, answer.end_offset = await context.broker.workers.patiently(
+        answer.leader_epoch, answer.end_offset = await context.broker.workers.after_rebuilds(
             partial(log.end_offset_for_epoch, item.leader_epoch)
         )
     except ProtocolError as error:

@@ -292,7 +292,7 @@ async def _producers(
         if partition is None:
             raise context.broker.replicas.absent(topic, index)
         partition.require_leader()
-        producers = await context.broker.workers.patiently(partition.log.active_producers)
+        producers = await context.broker.workers.after_rebuilds(partition.log.active_producers)
     except ProtocolError as error:
         return made(
             partition_index=index, error_code=int(error.code), error_message=error.message

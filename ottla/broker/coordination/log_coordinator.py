@@ -209,11 +209,11 @@ class LogCoordinator(Generic[S]):
         """Replay a partition in a shard, and leave the loop to others in between. Raises
         CorruptMessage where the bytes are not what was written: the segment is checked then."""
         plog, slices, workers = partition.log, Slices(), self.workers
-        await workers.patiently(plog.prepare_append)
+        await workers.after_rebuilds(plog.prepare_append)
         offset = plog.log_start_offset
         try:
             while offset < plog.log_end_offset:
-                data = await workers.patiently(partial(plog.read_bytes, offset, LOAD_BYTES))
+                data = await workers.after_rebuilds(partial(plog.read_bytes, offset, LOAD_BYTES))
                 if not data:
                     if not plog.segments[-1].size:
                         break   # Kafka's compaction may remove the end of the segment before

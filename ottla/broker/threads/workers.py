@@ -65,7 +65,7 @@ class Workers:
             if not over.done():
                 over.set_result(None)
 
-    async def patiently(self, ask: Callable[..., Result]) -> Result:
+    async def after_rebuilds(self, ask: Callable[..., Result]) -> Result:
         """The result of `ask(patient=True)`, a method of a log; if an index has to be rebuilt
         first, it is called again afterwards. Raises OSError, ProtocolError."""
         before: Rebuild | None = None

@@ -77,7 +77,7 @@ class LogCleaner:
             if not plog.config.compacts or plog.directory in tried or self._stays_unreadable(plog):
                 continue
             try:
-                found = await self.workers.patiently(
+                found = await self.workers.after_rebuilds(
                     partial(cleanable, plog, partition.high_watermark, now_ms)
                 )
             except (OSError, CorruptMessage) as error:

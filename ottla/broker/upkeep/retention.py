@@ -53,7 +53,7 @@ class Retention:
     async def _apply_to(self, partition: Partition) -> None:
         before = partition.log.log_start_offset
         try:
-            paths = await self.workers.patiently(partial(_apply, partition))
+            paths = await self.workers.after_rebuilds(partial(_apply, partition))
         except (OSError, ProtocolError) as error:
             log.error("retention of %r failed: %s", partition, error)
             self.doubt(partition, error)

@@ -44,7 +44,7 @@ def committed_batches(
     with Cluster(bootstrap, client_id="ottla-in-place") as cluster:
         while start < end:
             ask = partial(_fetch, cluster, topic, partition, start)
-            answer = cluster.patiently(ask, again=True)
+            answer = cluster.with_retries(ask, again=True)
             begun = [(t.first_offset, t.producer_id) for t in answer.aborted_transactions or ()]
             heapq.heapify(begun)
             before = start
@@ -69,7 +69,7 @@ def committed_batches(
 
 
 def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Answer:
-    """One answer; raises Refused with a code that `patiently` knows."""
+    """One answer; raises Refused with a code that `with_retries` knows."""
     described = cluster.metadata([topic]).topics[0]
     check(described.error_code, what=topic)
     leaders = {each.partition_index: each.leader_id for each in described.partitions}

@@ -107,7 +107,7 @@ def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what="the metadata quorum")
         return part, list(getattr(response, "nodes", None) or [])
 
-    found: tuple[Any, list[Any]] = cluster.patiently(ask, again=asked is None)
+    found: tuple[Any, list[Any]] = cluster.with_retries(ask, again=asked is None)
     return found
 
 

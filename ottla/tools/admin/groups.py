@@ -90,7 +90,7 @@ def list_groups(
                 )
         return found
 
-    found: dict[str, Listed] = cluster.patiently(ask, again=True)
+    found: dict[str, Listed] = cluster.with_retries(ask, again=True)
     return [found[name] for name in sorted(found)]
 
 
@@ -105,14 +105,14 @@ def describe(cluster: Cluster, group_id: str) -> Group:
     first: Refused | None = None
     if cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
         try:
-            found: Group = cluster.patiently(partial(_modern, cluster, group_id), again=True)
+            found: Group = cluster.with_retries(partial(_modern, cluster, group_id), again=True)
             return found
         except Refused as refused:
             if refused.code not in GONE:
                 raise
             first = refused  # it may be a classic group
     try:
-        found = cluster.patiently(partial(_classic, cluster, group_id), again=True)
+        found = cluster.with_retries(partial(_classic, cluster, group_id), again=True)
         return found
     except Refused as refused:
         if refused.code == ErrorCode.GROUP_ID_NOT_FOUND and first is not None:
@@ -219,7 +219,7 @@ def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
 
     return {
         (topic.name, part.partition_index): part
-        for topic in cluster.patiently(ask, again=True).topics
+        for topic in cluster.with_retries(ask, again=True).topics
         for part in topic.partitions
         if part.committed_offset >= 0
     }
@@ -283,7 +283,7 @@ def commit(
                 check(part.error_code, what=f"{group_id}: {topic.name}-{part.partition_index}")
 
     also = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if created else ()
-    cluster.patiently(ask, also, again=True)
+    cluster.with_retries(ask, also, again=True)
 
 
 def delete_offsets(
@@ -306,7 +306,7 @@ def delete_offsets(
             check(answer.error_code, what=f"group {group_id!r}")
         return answer
 
-    response = cluster.patiently(ask, again=True)
+    response = cluster.with_retries(ask, again=True)
     return response.error_code, {
         (topic.name, part.partition_index): part.error_code
         for topic in response.topics
@@ -323,4 +323,4 @@ def delete(cluster: Cluster, group_id: str) -> None:
         # `error_message` came with version 3.
         check(result.error_code, getattr(result, "error_message", None))
 
-    cluster.patiently(ask)
+    cluster.with_retries(ask)

@@ -28,7 +28,7 @@ Place = tuple[str, int]
 """A topic's name and the index of a partition."""
 
 
-class Found(NamedTuple):
+class ListedOffset(NamedTuple):
     """The ListOffsets result of a partition: -1 if there is none; `error` is a code."""
 
     offset: int
@@ -44,30 +44,30 @@ class Found(NamedTuple):
 
 def at(
     cluster: Cluster, wanted: Mapping[Place, int], *, committed: bool = False
-) -> dict[Place, Found]:
+) -> dict[Place, ListedOffset]:
     """The offset at a timestamp (ms, or one of the constants) of each partition."""
     led = leaders(cluster, sorted({topic for topic, _ in wanted})) if wanted else {}
     by_leader: dict[int, dict[Place, int]] = defaultdict(dict)
-    found: dict[Place, Found] = {}
+    found: dict[Place, ListedOffset] = {}
     for place, timestamp in wanted.items():
         leader = led.get(place)
         if leader is None:
-            found[place] = Found(-1, -1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            found[place] = ListedOffset(-1, -1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif leader < 0:
-            found[place] = Found(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
+            found[place] = ListedOffset(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE)
         else:
             by_leader[leader][place] = timestamp
     for leader, places in by_leader.items():
         try:
             found.update(_ask(cluster, leader, places, committed))
         except NotConnected:            # it has failed a moment ago: there will be another leader
-            found |= dict.fromkeys(places, Found(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE))
+            found |= dict.fromkeys(places, ListedOffset(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE))
     return {place: found[place] for place in wanted}
 
 
 def _ask(
     cluster: Cluster, leader: int, places: Mapping[Place, int], committed: bool
-) -> dict[Place, Found]:
+) -> dict[Place, ListedOffset]:
     by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for (topic, index), timestamp in places.items():
         by_topic[topic].append((index, timestamp))
@@ -88,7 +88,7 @@ def _ask(
         timeout_ms=TIMEOUT_MS,
     )
     return {
-        (topic.name, part.partition_index): Found(
+        (topic.name, part.partition_index): ListedOffset(
             part.offset, part.timestamp, part.leader_epoch, part.error_code
         )
         for topic in cluster.node(leader).call(request).topics
@@ -96,14 +96,14 @@ def _ask(
     }
 
 
-def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Found]:
+def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, ListedOffset]:
     """The end of each partition."""
     return at(cluster, dict.fromkeys(places, LATEST))
 
 
-def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, Found]:
+def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, ListedOffset]:
     """As `at`, but waits for leaders that are being elected; the rest have an `error`."""
-    found: dict[Place, Found] = {}
+    found: dict[Place, ListedOffset] = {}
 
     def ask() -> None:
         missing = {
@@ -114,7 +114,7 @@ def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, Found]
         _wait(one.error for one in found.values())
 
     try:
-        cluster.patiently(ask, again=True)
+        cluster.with_retries(ask, again=True)
     except Refused:
         if not found:
             raise
@@ -122,7 +122,7 @@ def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, Found]
 
 
 def _wait(codes: Iterable[int]) -> None:
-    """Raises Refused if one of these codes is of a kind that `patiently` waits for."""
+    """Raises Refused if one of these codes is of a kind that `with_retries` waits for."""
     for code in codes:
         if code in MOVED | EARLY:
             check(code)
@@ -149,7 +149,7 @@ def required(
         return {place: one.offset for place, one in found.items()}
 
     also = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if created else ()
-    found: dict[Place, int] = cluster.patiently(ask, also, again=True)
+    found: dict[Place, int] = cluster.with_retries(ask, also, again=True)
     return found
 
 
@@ -163,7 +163,7 @@ def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, 
         _wait(code for code, _ in results.values())
 
     try:
-        cluster.patiently(ask)
+        cluster.with_retries(ask)
     except Refused:
         if not results:
             raise

@@ -174,7 +174,7 @@ def of_all_coordinators(cluster: Cluster, name: str, ask: Callable[[], Result]) 
             raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators have changed")
         return found
 
-    found: Result = cluster.patiently(answer)
+    found: Result = cluster.with_retries(answer)
     return found
 
 
@@ -233,7 +233,7 @@ def create(
         check(made.error_code, made.error_message, f"topic {name!r}")
         return made
 
-    return cluster.patiently(ask)
+    return cluster.with_retries(ask)
 
 
 def grow(
@@ -257,7 +257,7 @@ def grow(
         [done] = cluster.controller().call(request).results
         check(done.error_code, done.error_message, f"topic {name!r}")
 
-    cluster.patiently(ask)
+    cluster.with_retries(ask)
 
 
 def delete(cluster: Cluster, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:

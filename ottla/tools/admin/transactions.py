@@ -70,7 +70,7 @@ def list_transactions(
             ]
         return found
 
-    found: list[Listed] = cluster.patiently(ask, again=True)
+    found: list[Listed] = cluster.with_retries(ask, again=True)
     return sorted(found)
 
 
@@ -85,14 +85,14 @@ def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
         at = connection.address
         return next(one for one, address in cluster.brokers.items() if address == at), state
 
-    found: tuple[int, Any] = cluster.patiently(ask, again=True)
+    found: tuple[int, Any] = cluster.with_retries(ask, again=True)
     return found
 
 
 def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any]]:
     """The producers known to each partition's leader."""
     wanted = list(places)
-    found: dict[Place, list[Any]] = cluster.patiently(
+    found: dict[Place, list[Any]] = cluster.with_retries(
         partial(_producers, cluster, wanted), again=True
     )
     return found
@@ -181,7 +181,7 @@ def abort(
                 for part in topic.partitions:
                     check(part.error_code, what=f"{topic.name}-{part.partition_index}")
 
-    cluster.patiently(ask)
+    cluster.with_retries(ask)
 
 
 def terminate(cluster: Cluster, transactional_id: str) -> None:
@@ -194,4 +194,4 @@ def terminate(cluster: Cluster, transactional_id: str) -> None:
         response = cluster.coordinator(transactional_id, TRANSACTION).call(request)
         check(response.error_code, what=f"transactional id {transactional_id!r}")
 
-    cluster.patiently(ask, again=True)
+    cluster.with_retries(ask, again=True)

@@ -445,7 +445,7 @@ class Mirror:
 
     def report(self) -> None:
         """One line per topic: records copied, and how far the target lags."""
-        ends = self.source.patiently(
+        ends = self.source.with_retries(
             lambda: offsets.ends(self.source, self.progress), again=True
         )
         for topic in sorted(self.names):

@@ -104,7 +104,7 @@ def measure(options: Options, cluster: Cluster, acks: int) -> list[float]:
     """Milliseconds of each record, from sending it to having fetched it."""
     topic = options.one("topic")
     at = offsets.required(cluster, {(topic, 0): offsets.LATEST}, created=True)[topic, 0]
-    leader = cluster.patiently(lambda: topics.leader(cluster, (topic, 0)))
+    leader = cluster.with_retries(lambda: topics.leader(cluster, (topic, 0)))
     sender = cluster.node(leader)
     address = cluster.brokers[leader]
     times: list[float] = []

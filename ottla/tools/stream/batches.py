@@ -94,7 +94,7 @@ class SingleSender:
         """Send one record; returns its offset once every in-sync replica has it."""
         place = (topic, partition or 0)
         if self._producer is None:
-            self._producer = self.cluster.patiently(self._new_producer, again=True)
+            self._producer = self.cluster.with_retries(self._new_producer, again=True)
             self._sequences.clear()
         producer_id, epoch = self._producer
         batch = build_batch(
@@ -108,7 +108,7 @@ class SingleSender:
             return check_produced(node.call(request, at_most=PRODUCE_MAX))
 
         try:
-            offset = int(self.cluster.patiently(ask, REPLICATION, again=True))
+            offset = int(self.cluster.with_retries(ask, REPLICATION, again=True))
         except ClientError:
             self._producer = None       # it is not known what the sequence is now
             raise

@@ -162,7 +162,7 @@ class _Sender:
         self, cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
     ) -> None:
         self.cluster, self.load, self.on_batch = cluster, load, on_batch
-        self.led: dict[Place, int] = cluster.patiently(lambda: _leaders_of(cluster, load))
+        self.led: dict[Place, int] = cluster.with_retries(lambda: _leaders_of(cluster, load))
         self.places = sorted(self.led)
         self.waiting: deque[_Waiting] = deque()
         self.transactions: Transactions | None = None
@@ -238,7 +238,7 @@ class _Sender:
             if self.load.acks:
                 check_produced(connection.answer(sent))
 
-        self.cluster.patiently(ask, REPLICATION, again=True)
+        self.cluster.with_retries(ask, REPLICATION, again=True)
 
 
 def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
@@ -361,7 +361,7 @@ def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool
     got, since = 0, time.monotonic()
     while got < load.records:
         records, size = 0, 0
-        cluster.patiently(fetch_from_all, again=True)
+        cluster.with_retries(fetch_from_all, again=True)
         if records:
             since = time.monotonic()
             got += records

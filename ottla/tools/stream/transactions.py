@@ -46,7 +46,7 @@ class Transactions:
             check(answer.error_code, what=f"transactional id {self.id!r}")
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
-        self.cluster.patiently(ask)
+        self.cluster.with_retries(ask)
 
     def sequence(self, place: Place, count: int) -> int:
         """The sequence of the next batch, with `count` records, of a partition, which becomes part
@@ -74,7 +74,7 @@ class Transactions:
             [part] = topic.results_by_partition
             check(part.partition_error_code, what=f"{place[0]}-{place[1]}")
 
-        self.cluster.patiently(ask)
+        self.cluster.with_retries(ask)
 
     @property
     def due(self) -> bool:
@@ -94,5 +94,5 @@ class Transactions:
             answer = self.cluster.coordinator(self.id, TRANSACTION).call(request, END)
             check(answer.error_code, what=f"transactional id {self.id!r}")
 
-        self.cluster.patiently(ask)
+        self.cluster.with_retries(ask)
         self.places.clear()

@@ -92,7 +92,7 @@ def used(broker: RunningBroker, topic: str) -> str:
             done = cluster.coordinator(request.group_id).call(request, 2)
             check(done.topics[0].partitions[0].error_code)
 
-        cluster.patiently(committed)
+        cluster.with_retries(committed)
     return topic
 
 

@@ -217,9 +217,10 @@ class Elections:
         )
         if lost or name not in PLAIN or self.story.promises.harmed:
             return
-        server = machine.server
-        own = None if server is None else server.replicas.partition(name, index)
-        if own is None or not machine.up:
+        if machine.server is None or not machine.up:
+            return                          # it starts: its partitions are not made yet
+        own = machine.server.replicas.partition(name, index)
+        if own is None:
             return
         committed = self.story.leaders.committed.get((own.topic_id, index), 0)
         if own.log.log_end_offset < committed:

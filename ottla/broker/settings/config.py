@@ -294,7 +294,8 @@ class BrokerConfig(BrokerSettings):
         return {each.host or socket.gethostname() for each in addresses}
 
     def log_directories(self) -> list[Path]:
-        """The directories of the data; the first is the metadata's."""
+        """The directories of the data. The first start of a lone broker puts its metadata into the
+        first one that is not cordoned."""
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
 
     def is_cordoned(self, path: str) -> bool:

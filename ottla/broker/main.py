@@ -74,7 +74,11 @@ def main(arguments: list[str] | None = None) -> int:
     root = parser()
     chosen, unknown = root.parse_known_args(arguments)
     if unknown:
-        getattr(chosen, "parser", root).error(f"unrecognized arguments: {' '.join(unknown)}")
+        from ottla.client.similar_names import similar
+
+        refusing = getattr(chosen, "parser", root)
+        near = similar(unknown[0].partition("=")[0], refusing._option_string_actions)
+        refusing.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
     if chosen.version:
         from ottla import __version__
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ottla.broker.settings.config import why_unknown
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import is_secret
 from ottla.broker.threads.slices import in_slices
@@ -41,7 +42,8 @@ async def reload(
             continue
         log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
     for name in found.refused:
-        log.warning("reload: %s has changed and needs a restart", name)
+        [unknown] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
+        log.warning("reload: %s", unknown)
     renewed = listeners.renew_security(image)       # the same files may hold new certificates
     if not (found.changed or found.refused or renewed):
         log.info("reload: nothing has changed")

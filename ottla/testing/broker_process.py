@@ -19,6 +19,7 @@ from ottla.broker.log_output import TextLines
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.threads.garbage import Garbage
 from ottla.broker.threads.heap import keep_freed_memory
 from ottla.log.files.clock import Clock
@@ -92,9 +93,14 @@ def main() -> int:
     output = logging.StreamHandler()
     output.setFormatter(TextLines())
     logging.basicConfig(level=level.upper(), handlers=[output])
-    config = BrokerConfig.load(None, settings)
+    log = logging.getLogger("ottla.server")
+    try:
+        config = BrokerConfig.load(None, settings)
+    except SettingsError as error:
+        log.error("%s", error)
+        return 1
     for warning in config.warnings:
-        logging.getLogger("ottla.server").warning("%s", warning)
+        log.warning("%s", warning)
     keep_freed_memory()
     clock = MovedClock()
 

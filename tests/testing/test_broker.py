@@ -271,8 +271,9 @@ def test_nonsense_is_refused_with_a_hint(broker: Broker) -> None:
         broker.advance(hours=-1)
     with pytest.raises(Refused, match="invalid/name"):
         broker.create_topic("invalid/name")
-    with pytest.raises(BrokerFailed, match=r"no\.such\.thing|num\.partitions"):
+    with pytest.raises(BrokerFailed, match=r"num\.partitions: 'many' is not allowed") as failed:
         Broker({"num.partitions": "many"}).__enter__()
+    assert "Traceback" not in str(failed.value)
     with pytest.raises(BrokerFailed, match="with Broker"):
         _ = Broker().bootstrap_servers
 

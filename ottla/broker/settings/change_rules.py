@@ -170,9 +170,14 @@ def without_effect(names: Iterable[str]) -> str | None:
         name for name in names
         if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name)
     ]
-    if not idle:
-        return None
-    return "; ".join([f"without effect in Ottla: {', '.join(sorted(idle))}", *why_unknown(idle)])
+    of_start = sorted(name for name in idle if name in BrokerSettings.declared)
+    others = sorted(set(idle).difference(of_start))
+    notes = why_unknown(idle)
+    if others:
+        notes.insert(0, f"without effect in Ottla: {', '.join(others)}")
+    if of_start:
+        notes.insert(0, f"a start reads it from the properties only: {', '.join(of_start)}")
+    return "; ".join(notes) or None
 
 
 def _parse_known(

@@ -166,7 +166,8 @@ class BrokerConfig(BrokerSettings):
 
     def _check_others(self) -> None:
         """Check the properties that are not declared here."""
-        unused = []
+        unused: list[str] = []
+        unknown: list[str] = []
         served = self._served_protocols()
         unused += idle(self.static, served)
         for name, text in self.static.items():
@@ -192,7 +193,14 @@ class BrokerConfig(BrokerSettings):
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:
-                self.warnings += why_unknown([name])
+                unknown += why_unknown([name])
+        if unknown and len(unknown) == len(self.static):
+            raise SettingsError(
+                shown(next(iter(self.static))),
+                "neither this nor another name of the properties is a setting that Kafka or Ottla"
+                " know: is it the right file?",
+            )
+        self.warnings += unknown
         if unused:
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")
 

@@ -40,14 +40,14 @@ def main(arguments: list[str]) -> int:
 def whole(text: str) -> int:
     """A number from 0 on."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 0 on")
     return int(text)
 
 
 def count(text: str) -> int:
     """A number from 1 on."""
-    if whole(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
     return int(text)
 
 

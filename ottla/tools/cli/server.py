@@ -41,16 +41,19 @@ def holder_of(directory: Path) -> int:
     return 0
 
 
-def running_in(directory: Path) -> int:
-    """The process of the broker that uses a data directory. Raises ClientError if none does."""
+def running_in(named: str | None) -> int:
+    """The process of the broker that uses a data directory, `data` if none is named. Raises
+    ClientError if none does."""
+    directory = Path(named or "data")
     pid = holder_of(directory)
     if not pid:
-        raise ClientError(f"no broker uses {directory}")
+        hint = "" if named else "; name another directory with --data-dir"
+        raise ClientError(f"no broker uses {directory}{hint}")
     return pid
 
 
 def stop(options: Namespace) -> None:
-    pid = running_in(Path(options.data_dir or "data"))
+    pid = running_in(options.data_dir)
     if options.dry_run:
         done(options, f"stopped process {pid}")
         return
@@ -73,7 +76,7 @@ def end(pid: int, wait: float) -> None:
 
 def status(options: Namespace) -> None:
     if options.data_dir:
-        pid = running_in(Path(options.data_dir))
+        pid = running_in(options.data_dir)
         show(options, ("directory", "process"), [{"directory": options.data_dir, "process": pid}])
         return
     begun = time.monotonic()

@@ -102,6 +102,15 @@ def test_properties_without_effect_share_one_warning() -> None:
     ]
 
 
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("# Ottla\n\nA broker.\n\nnode.ids=1\n")
+    with pytest.raises(SettingsError, match=r"A: neither this .* is it the right file\?"):
+        BrokerConfig.load(page)
+    page.write_text("A broker.\nnode.id=1\n")
+    assert BrokerConfig.load(page).warnings
+
+
 def test_a_member_of_a_cluster_needs_a_number() -> None:
     with pytest.raises(SettingsError, match=r"node\.id"):
         BrokerConfig({"zookeeper.connect": "z:2181"})

@@ -129,6 +129,9 @@ def test_a_brokers_setting_that_nobody_knows_is_taken_as_kafka_does_and_said(ott
         assert done.status == 0 and done.err.splitlines()[-2:] == [
             f"set num.io.threadz=2 of broker/{name}", note]
         ottla.ok(f"config reset broker/{name} num.io.threadz")
+    done = ottla(f"config set broker/{known['broker']} listeners=PLAINTEXT://localhost:9093")
+    assert done.status == 0
+    assert done.err.splitlines()[-1] == "a start reads it from the properties only: listeners"
     done = ottla(f"kafka-configs --bootstrap-server {ottla.address} --alter --entity-type brokers"
                  f" --entity-name {known['broker']} --add-config num.io.threadz=2")
     assert done.out == f"Completed updating config for broker {known['broker']}.\n"

@@ -18,9 +18,9 @@ from tests.tools.command_lines import CREATES_NOTHING
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("topic create t -p 0", "expected 1 or more"), ("topic create t -p x", "whole number"),
-    ("topic create t -r 0", "expected 1 or more"), ("topic create t -c retention", "NAME=VALUE"),
-    ("topic grow t", "--partitions is needed"), ("topic grow t -p 0", "expected 1 or more"),
+    ("topic create t -p 0", "number, 1 or more"), ("topic create t -p x", "whole number"),
+    ("topic create t -r 0", "number, 1 or more"), ("topic create t -c retention", "NAME=VALUE"),
+    ("topic grow t", "--partitions is needed"), ("topic grow t -p 0", "number, 1 or more"),
     ("topic trim t", "--before is needed"), ("topic trim t --before x", "expected an offset"),
     ("topic list (", "no regular expression"), ("topic offsets t --at noon", "is not a time"),
     ("consume t -p x", "whole number"), ("consume t -n -1", "whole number"),
@@ -35,13 +35,14 @@ from tests.tools.command_lines import CREATES_NOTHING
     ("quota set user/alice producer_byte_rate=fast", "expected a number"),
     ("acl add alice read topic/t", "User:NAME"), ("acl add User:alice juggle topic/t", "juggle"),
     ("acl add User:alice read t", "topic/NAME"), ("feature set group.version", "NAME=LEVEL"),
-    ("perf produce t -n 0", "expected 1 or more"), ("perf produce t -s big", "is not a size"),
+    ("perf produce t -n 0", "number, 1 or more"), ("perf produce t -s big", "is not a size"),
     ("reassign plan", "--without is needed"), ("elect t:x", "expected topic:0"),
     ("mirror --topics x", "--from and --to"), ("mirror --topics ( --from a:1 --to b:1", "regular"),
-    ("cluster start --brokers 0", "expected 1 or more"), ("cluster create", "--from is needed"),
+    ("cluster start --brokers 0", "number, 1 or more"), ("cluster create", "--from is needed"),
     ("server dev --topic t:x", "NAME:PARTITIONS"), ("server dev --topic :3", "NAME:PARTITIONS"),
     ("server dev --topic t:0", "NAME:PARTITIONS"), ("server start --log-level loud", "loud"),
-    ("server start --overide x=1", "ottla server start: unrecognized arguments: --overide"),
+    ("server start --overide x=1", "unrecognized arguments: --overide; similar: --override;"),
+    ("topic create t -p -1", "number, 1 or more"),
     ("topics list", "similar: topic"), ("topic create t --partition 3", "similar: --partitions"),
     ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
 ])

@@ -181,7 +181,7 @@ def test_a_record_is_shown_whole_and_cannot_harm_the_terminal(ottla: Ottla) -> N
         screen.press(RIGHT)
         screen.wait(r"value +\(null\)")
         screen.press(RIGHT)
-        screen.wait("5000 bytes")
+        screen.wait("5,000 bytes")
         screen.press(END)
         screen.wait(r"\nx{50}\n")  # 5000 is 55 lines of 90 and 50 more
         screen.press("\x7f")

@@ -87,9 +87,9 @@ class FoundPartitions:
         if strays:
             kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
             log.warning(
-                "%s of a partition without a topic kept %s (ottla.stray.retention.ms): %s%s",
-                counted(len(strays), "directory", "directories"), kept, ", ".join(strays[:10]),
-                ", ..." * (len(strays) > 10),
+                "%s to no topic, kept %s (ottla.stray.retention.ms): %s%s",
+                counted(len(strays), "directory belongs", "directories belong"), kept,
+                ", ".join(strays[:10]), ", ..." * (len(strays) > 10),
             )
 
     # What a member of a cluster registers with

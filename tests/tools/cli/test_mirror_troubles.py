@@ -182,7 +182,7 @@ def test_topics_and_partitions_that_the_source_gets_later_are_copied_too(
         ottla.ok(f"topic create {new} --partitions 1")
         ottla.ok(f"produce {new}", b"4\n")
         wait_for(process.stderr, f"{grown}: 3 records copied, lag 0")
-        wait_for(process.stderr, f"{new}: 1 records copied, lag 0")
+        wait_for(process.stderr, f"{new}: 1 record copied, lag 0")
     finally:
         process.kill()
         process.wait()

@@ -54,11 +54,14 @@ class Together:
         self.gone: dict[str, int] = {}
         """Ids under which nobody asks any more: the last generation that each was in."""
 
-    def note(self, generation: int, assignment: bytes, ids: set[str], name: str) -> None:
+    def note(self, generation: int, assignment: bytes, member: ClassicMember) -> None:
         """A member was given this. Each generation has one leader's assignments, each of them for
-        one member."""
-        leader, _, member = assignment.partition(b" ")
-        if member.decode() not in ids:
+        one member. A static one keeps what an id got of which it was not told: that answer was
+        lost, and its instance came back to a stable group."""
+        leader, _, assigned = assignment.partition(b" ")
+        name, ids = member.name, member.ids
+        same = member.instance is not None and assigned.startswith(f"{member.instance}-".encode())
+        if assigned.decode() not in ids and not same:
             raise Violation(f"{name} was assigned {assignment!r}, its ids were {sorted(ids)}")
         if self.forgotten:
             return
@@ -148,7 +151,7 @@ class ClassicMember:
         if code is ErrorCode.NONE:
             if len(members) > 1:
                 reached("a leader assigned for several members")
-            self.together.note(generation, answer.assignment, self.ids, self.name)
+            self.together.note(generation, answer.assignment, self)
             self.generation = generation
         elif code in AWAY:
             self.id = ""

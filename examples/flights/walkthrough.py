@@ -18,7 +18,7 @@
 # is compared with what pandas computes from the source. This page is an executed notebook: `make
 # walkthrough` runs it again, a minute or two on two cores.
 #
-# It needs `make spark` in a clone of Ottla, and Java 17.
+# It needs `make spark` in a clone of Ottla, and Java 17. Its blocks run in `examples/flights`.
 
 # %%
 import json

@@ -195,6 +195,10 @@ def described(
     }
     if body:
         fields = {name: KINDS.get(name, {"type": "string"}) for name in body}
-        found["requestBody"] = {"content": {"application/json": {
-            "schema": {"type": "object", "properties": fields}}}}
+        schema: dict[str, Any] = {
+            "type": "object", "properties": fields, "additionalProperties": False,
+        }
+        if "confirm" in body and "dry_run" not in body:
+            schema["required"] = ["confirm"]
+        found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     return found

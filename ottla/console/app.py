@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from ottla import __version__
 from ottla.client.errors import ClientError
 from ottla.console import streams
-from ottla.console.api import PREFIX, TABLE, openapi
+from ottla.console.api import PREFIX, TABLE, Entry, openapi
 from ottla.console.documents import encoded
 from ottla.console.guard import Guard
 from ottla.console.reads import one_record
@@ -44,7 +44,7 @@ Ask = Callable[[Asked], Awaitable[Any]]
 def application(service: Service) -> Starlette:
     """The console as an ASGI application."""
     routes: list[Any] = [
-        Route(PREFIX + entry.path, endpoint(service, entry.handler, entry.method),
+        Route(PREFIX + entry.path, endpoint(service, of_entry(entry), entry.method),
               methods=[entry.method])
         for entry in TABLE
     ]
@@ -122,6 +122,18 @@ def endpoint(
             await encoded(found), media_type="application/json", headers=NO_STORE)
 
     return answered
+
+
+def of_entry(entry: Entry) -> Ask:
+    """The handler of a path. It ignores no name that somebody has mistyped."""
+
+    async def handled(asked: Asked) -> Any:
+        asked.check_names(asked.request.query_params, entry.query, "parameter")
+        if entry.body:
+            asked.check_names(await asked.body(), entry.body, "field")
+        return await entry.handler(asked)
+
+    return handled
 
 
 async def live(asked: Asked) -> Response:

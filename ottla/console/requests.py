@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect
 
 from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable
+from ottla.client.similar_names import similar
 from ottla.console.sessions import LoginRefused
 from ottla.wire.errors import ErrorCode
 
@@ -82,6 +83,14 @@ class Asked:
         if self.waits:
             return await self.visitor.views.get(read, *arguments)
         return await self.visitor.views.part(read, *arguments)
+
+    @staticmethod
+    def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
+        """Raises BadRequest for a parameter or a field that there is not."""
+        for name in given:
+            if name not in known:
+                near = similar(name, known) or f"; there are {', '.join(known) or 'none'}"
+                raise BadRequest(f"there is no {what} {name[:200]!r} here{near}")
 
     async def body(self) -> dict[str, Any]:
         """The JSON object that was sent. Raises BadRequest."""

@@ -165,6 +165,8 @@ def _run(
     for number, (step, given) in enumerate(todo, 1):
         where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
         if spark is None and not (step.name == "check-history" and given.get("small")):
+            if not options.quiet and sys.stderr.isatty():
+                print("Spark starts: up to a minute without a line", file=sys.stderr)
             spark = _session(options)
         if step.name not in ("compact", "verify", "replay", "check-history"):
             given = given | {"progress": False if options.quiet else None}

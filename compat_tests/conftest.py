@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "one_broker: not for a cluster, which answers otherwise")
-    config.addinivalue_line("markers", "long: minutes of Spark or of a compiler; not in CI")
+    config.addinivalue_line("markers", "long: minutes, of no stock client; not in CI")
     config.addinivalue_line(
         "filterwarnings", "ignore:(read|open)_text is deprecated"
     )  # kafka-python

@@ -14,7 +14,9 @@ from compat_tests.tool_chaos.__main__ import run
 SEEDS = 6
 
 
-@pytest.mark.parametrize(("brokers", "first"), [(1, 378), (3, 1435)])
+@pytest.mark.parametrize(
+    ("brokers", "first"), [(1, 378), pytest.param(3, 1435, marks=pytest.mark.long)]
+)
 def test_commands_and_clients_keep_their_promises_amid_kills(
     brokers: int, first: int, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ lint: .venv/.lint .venv/.test
 
 # The stock clients; `compat_tests/setup` gets everything that they need. They wait as much as they compute, so three
 # files run at a time on two cores, each process with a broker of its own; compat_tests/scheduling.py has the order.
-# WITHOUT_LONG=yes leaves out what is marked `long`: pipelines killed and between two runs, a compiled source archive.
+# WITHOUT_LONG=yes leaves out what is marked `long`: pipelines killed and between two runs, chaos of three brokers, a compiled source archive.
 compat: .venv/.compat
 	.venv/bin/pytest -q compat_tests -n 3 --durations=10 --broker $(or $(BROKER),ottla) \
 		$(if $(WITHOUT_LONG),-m "not long")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from compat_tests.chaos.__main__ import run
 from compat_tests.requirements import zookeeper
 
@@ -13,6 +15,7 @@ SECONDS = 120
 FIRST = ["kill a leader", "kill the controller", "kill ZooKeeper", "kill all"]
 
 
+@pytest.mark.long
 def test_no_promise_is_broken_amid_faults(tmp_path: Path) -> None:
     zookeeper()
     report = run(tmp_path, SECONDS, 18, first=FIRST)

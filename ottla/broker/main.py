@@ -74,11 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
     root = parser()
     chosen, unknown = root.parse_known_args(arguments)
     if unknown:
-        from ottla.client.similar_names import similar
+        from ottla.client.similar_names import unrecognized
 
         refusing = getattr(chosen, "parser", root)
-        near = similar(unknown[0].partition("=")[0], refusing._option_string_actions)
-        refusing.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        refusing.error(unrecognized(unknown, refusing._option_string_actions))
     if chosen.version:
         from ottla import __version__
 

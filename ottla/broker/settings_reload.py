@@ -42,8 +42,8 @@ async def reload(
             continue
         log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
     for name in found.refused:
-        [unknown] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
-        log.warning("reload: %s", unknown)
+        [reason] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
+        log.warning("reload: %s", reason)
     renewed = listeners.renew_security(image)       # the same files may hold new certificates
     if not (found.changed or found.refused or renewed):
         log.info("reload: nothing has changed")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from ottla.client.errors import ClientError
-from ottla.client.similar_names import similar
+from ottla.client.similar_names import unrecognized
 
 
 class WrongUsage(ClientError):
@@ -21,8 +21,7 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         chosen, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            near = similar(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+            self.error(unrecognized(unknown, self._option_string_actions))
         return chosen
 
     def error(self, message: str) -> None:  # type: ignore[override]

@@ -61,7 +61,7 @@ class HttpServer:
         self.ready = True
         self.open = 0
         self.port = 0
-        self.readers = Readers(monitor.broker.config, "")
+        self.readers: Readers      # of the address, once it listens
         self.server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:

@@ -101,9 +101,10 @@ def _check_function(name: str, where: str) -> None:
         return
     from pyspark.sql import functions
 
-    known = [each for each in dir(functions) if each.islower()]
-    near = get_close_matches(name, known, 1, NEAR)
-    if near and name not in {each.lower() for each in dir(functions)}:
+    known = dir(functions)
+    if name in map(str.lower, known):
+        return
+    if near := get_close_matches(name, filter(str.islower, known), 1, NEAR):
         raise PipelineError(f"{where}: there is no function {name}; did you mean {near[0]}?")
 
 

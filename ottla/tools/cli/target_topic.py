@@ -36,7 +36,11 @@ class TargetTopic:
     def look(self, partition: int | None) -> None:
         """Raises ClientError if records cannot be sent there. Creates nothing if it can be left to
         the first record."""
-        if not absent(self.cluster, self.name) or not creates_topics(self.cluster):
+        [found] = self.cluster.metadata([self.name]).topics
+        if not found.error_code:
+            self.partitions = len(found.partitions)
+        is_new = found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not is_new or not creates_topics(self.cluster):
             self.check(partition)
         elif partition:
             count = topics.create(self.cluster, self.name, dry_run=True).num_partitions
@@ -77,12 +81,6 @@ class TargetTopic:
                 f"{origin} has {counted(count, 'partition')}, {self.name} has {self.partitions}:"
                 f" grow {self.name}, or let keys choose the partitions with --any-partition"
             )
-
-
-def absent(cluster: Cluster, name: str) -> bool:
-    """Whether the topic does not exist, as far as the broker that is asked knows."""
-    [found] = cluster.metadata([name]).topics
-    return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def creates_topics(cluster: Cluster) -> bool:

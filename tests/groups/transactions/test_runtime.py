@@ -15,10 +15,8 @@ from ottla.groups.transactions.records import (
     TransactionRecord,
     TransactionState,
     TransactionValue,
-    decode_record,
-    encode_record,
 )
-from ottla.wire.errors import ErrorCode, MalformedMessage, ProtocolError, StorageFailed
+from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from tests.groups.transactions.bench import COORDINATOR_EPOCH, TransactionBench
 
 A, B, C = ("a", 0), ("b", 1), ("__consumer_offsets", 7)
@@ -533,44 +531,6 @@ def test_a_coordinator_that_moves_answers_the_ends_that_are_decided(
     assert [(a.producer_id, a.epoch) for a in answers] == [producer]
     bench.write_held_markers()
     assert len(answers) == 1
-
-
-# Records
-
-
-def test_records_are_kafkas_bytes() -> None:
-    value = TransactionValue(
-        1, 2, 3, S.ONGOING, frozenset({("t", 1), ("t", 0), ("u", 5)}), 4, 5, 6, 7, 2
-    )
-    key, data = encode_record(TransactionRecord("id", value))
-    assert key == b"\0\0\0\2id"
-    # version | producer id | epoch | timeout | state | 2 topics | updated | started | 3 tags
-    assert data is not None and data.hex(" ") == (
-        "00 01 00 00 00 00 00 00 00 01 00 02 00 00 00 03 01 03 02 74 03 00 00 00 00 00 00 00 01 00"
-        " 02 75 02 00 00 00 05 00 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00 05 03 00 08 00 00 00"
-        " 00 00 00 00 06 01 08 00 00 00 00 00 00 00 07 02 02 00 02"
-    )
-    assert decode_record(key, data) == TransactionRecord("id", value)
-    assert decode_record(key, None) == TransactionRecord("id", None)
-
-
-def test_values_of_kafka_2_are_read() -> None:
-    data = bytes.fromhex("0000 0000000000000009 0001 0000ea60 00 ffffffff")
-    data += bytes.fromhex("0000018bcfe56800 ffffffffffffffff")
-    record = decode_record(b"\0\0\0\1x", data)
-    assert record is not None and record.value is not None
-    assert (record.value.producer_id, record.value.epoch, record.value.state) == (9, 1, S.EMPTY)
-
-
-def test_foreign_records_are_skipped_and_broken_ones_refused() -> None:
-    assert decode_record(b"\0\7rest", b"") is None
-    for key, value in [(b"", None), (b"\0\0\0\1x", b""), (b"\0\0\0\1x", b"\0\5rest")]:
-        with pytest.raises(MalformedMessage):
-            decode_record(key, value)
-    good = encode_record(TransactionRecord("x", TransactionValue(1, 2, 3)))[1] or b""
-    state = good[:16] + b"\x63" + good[17:]
-    with pytest.raises(MalformedMessage, match="state 99"):
-        decode_record(b"\0\0\0\1x", state)
 
 
 def test_every_moment_is_its_own_tick(bench: TransactionBench) -> None:

@@ -38,8 +38,6 @@ QUESTIONS = (
     PRODUCE, FETCH, LATENCY, "groups-cpu", COMPACTION, LARGE, "client-rates", "start-time",
     "restart-time", "many-groups",
 )  # fmt: skip
-UNNAMED_PEER = "Kafka 4.3.1"
-"""The peer of results from before they named it."""
 WAITING = "1,000 consumers of 4 partitions, acks=1, 100 B every 100 ms"
 ONE = "1 consumer, acks=all, 100 B every ms"
 WEAKER = load.KAFKAS_FLUSH
@@ -98,7 +96,7 @@ def last(question: str) -> Results | None:
     if not files:
         return None
     found = json.loads(files[-1].read_text())
-    return Results(found["measured"], found["machine"].get("peer", UNNAMED_PEER))
+    return Results(found["measured"], found["machine"]["peer"])
 
 
 def newest(question: str) -> Measured | None:

@@ -46,7 +46,8 @@ class Running:
         (folder / "command").write_text(" ".join(self.program) + "\n")
         self.free, self.reader_ends = threading.Event(), threading.Event()
         self.fed = 0
-        environment = {"OTTLA_BOOTSTRAP_SERVERS": bootstrap, "HOME": "/nonexistent"}
+        environment = {"OTTLA_BOOTSTRAP_SERVERS": bootstrap, "HOME": "/nonexistent",
+                       "PYTHONFAULTHANDLER": "1"}    # fmt: skip
         with self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 self.program, stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
@@ -111,12 +112,16 @@ class Running:
                 self.process.send_signal(number)
 
     def wait(self, seconds: float) -> Outcome:
-        """The end. One that takes longer is an error, and is killed."""
+        """The end. One that takes longer is an error, and is killed; its threads are told."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self.send(signal.SIGABRT)   # Python's fault handler writes where each thread is
+            time.sleep(1)
             self.kill()
-            raise AssertionError(f"still running after {seconds:.0f} s: {self.words}") from None
+            raise AssertionError(
+                f"still running after {seconds:.0f} s: {self.words}, {len(self.out)} bytes written:"
+                f" {self.err.read_text(errors='replace')[-3000:]}") from None
         left = self._group_lives()
         self.kill()
         for thread in self.threads:

@@ -157,6 +157,7 @@ class Replicas:
     def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
         partitions, takes_part = self.by_name.setdefault(topic.name, []), self.takes_part(image)
         self.by_id[topic.topic_id] = partitions
+        config = self.log_config(image, topic.name)
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
                 partitions.append(None)
@@ -168,7 +169,7 @@ class Replicas:
                     yield
                 continue
             if partition is None:
-                partition = partitions[index] = self._open(topic, index, image)
+                partition = partitions[index] = self._open(topic, index, config)
             assert partition.topic_id == topic.topic_id, "the topic before was not dropped"
             if takes_part:
                 self._assign(partition, state, image.leader_epoch(topic, state))
@@ -223,9 +224,9 @@ class Replicas:
         except StorageFailed as error:
             log.error("%s-%d: %s", topic, index, error)
 
-    def _open(self, topic: TopicImage, index: int, image: MetadataImage) -> Partition:
+    def _open(self, topic: TopicImage, index: int, config: LogConfig) -> Partition:
         """A partition with its log, or with one that refuses everything if opening failed."""
-        config, key = self.log_config(image, topic.name), (topic.name, index)
+        key = topic.name, index
         copies = self.cluster is not None and len(topic.partitions[index].replicas) > 1
         self._forget(key)
         try:
@@ -265,7 +266,8 @@ class Replicas:
         if topic is None or before is None or before.topic_id != topic.topic_id:
             return False                # it is of an image that is being followed: later
         self.offline -= {key}
-        partition = self.by_name[name][index] = self._open(topic, index, image)
+        config = self.log_config(image, name)
+        partition = self.by_name[name][index] = self._open(topic, index, config)
         with suppress(OSError):
             forget_cuts(partition.log)      # it was offline, and counts as others have decided
         state = topic.partitions[index]

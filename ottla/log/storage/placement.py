@@ -70,9 +70,9 @@ class Placement:
         is not there."""
         return [] if not self.complete else [
             each for each in self.directories
-            if key not in each.partitions and each.offline is None
-            and each.topic_ids.get(key[0]) == topic_id
-            and each.recovery_points.get(key, 0) > each.log_starts.get(key, 0)
+            if key in each.recovery_points and key not in each.partitions
+            and each.offline is None and each.topic_ids.get(key[0]) == topic_id
+            and each.recovery_points[key] > each.log_starts.get(key, 0)
         ]
 
     def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
@@ -103,6 +103,8 @@ class Placement:
         for a log whose files a power cut removed, the one whose checkpoint has its start: its
         offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
+        if len(online) == 1:
+            return online[0]
         if not online:
             raise StorageFailed("every log directory is offline; see the log for the reasons")
         for directory in online:

@@ -205,7 +205,7 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
     change = page.get_by_label("What will change").locator("tbody tr.row")
     change.wait_for()
     assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
-    act(page, "Reset", "1 offsets are set.", "resting")
+    act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Forget a topic").click()
     fill(page, topic="clicks")
     act(page, "Delete the offsets", "The offsets for clicks are deleted.", "resting")
@@ -280,7 +280,7 @@ def replicas_moved(page: Page, served: Console) -> None:
     shown(page, f"{served.url}/topics/clicks")
     page.get_by_role("button", name="Move", exact=True).click()
     fill(page, brokers="3, 1", partition="0")
-    act(page, "Move", "1 partitions are being moved.")
+    act(page, "Move", "1 partition is being moved.")
     page.locator("tbody tr.row").nth(0).get_by_text("3, 1", exact=True).first.wait_for()
 
 

@@ -99,7 +99,7 @@ function Hanging() {
   const minutes = param("minutes", "15"), found = useLive(`/transactions-hanging?minutes=${encodeURIComponent(minutes)}`);
   return html`<${Problem} of=${found} /><div class="bar"><label>Open for at least <input type="number" min="0" value=${minutes}
       onChange=${(event) => setParams({ minutes: event.target.value })} /> minutes, and unknown to every coordinator</label></div>
-    <${Left} of=${found} what="topics" />
+    <${Left} of=${found} what="topic" />
     <${Table} rows=${found?.rows} columns=${HANGING} id="id" label="Hanging transactions" tools=${html`<${Export} rows=${found?.rows} name="hanging" />`} />`;
 }
 

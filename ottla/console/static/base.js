@@ -145,6 +145,8 @@ export function bytes(count) {
 }
 const plain = new Intl.NumberFormat("en");
 export const count = (value) => (value === null || value === undefined ? "–" : plain.format(value));
+// 1 record, 2 records; two nouns where the verb or the whole ending differs.
+export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 export function short(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) < 10000) return plain.format(Math.round(value * 10) / 10);

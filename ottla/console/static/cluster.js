@@ -1,5 +1,5 @@
 // Overview and brokers.
-import { html, bytes, count, duration, param, part, setParams, short, useLive, visible, ask } from "./base.js";
+import { html, bytes, count, counted, duration, param, part, setParams, short, useLive, visible, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const BROKERS = [
@@ -33,7 +33,7 @@ export function Overview() {
     <${Problem} of=${found} />
     <${Tiles} values=${[
       ["Brokers", all.brokers ? `${all.brokers.filter((one) => one.state === "up").length} of ${all.brokers.length}` : "–"],
-      told("topics", count, () => `and ${all.internal_topics} internal ones`), told("partitions", short),
+      told("topics", count, () => `and ${counted(all.internal_topics, "internal one")}`), told("partitions", short),
       told("records", short, count), told("bytes", bytes, () => "one replica of each partition"),
       told("records_per_second", short), told("groups", count), told("lag", short, count),
     ]} />
@@ -65,7 +65,7 @@ const MOVES = [
   { key: "topic", label: "Topic", href: (row) => `/topics/${part(row.topic)}` }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "adding", label: "To brokers", show: (row) => row.adding.join(", ") }, { key: "removing", label: "From brokers", show: (row) => row.removing.join(", ") },
   { key: "bytes_copied", label: "Copied", number: true, width: "190px", show: (row) => `${bytes(row.bytes_copied)} of ${bytes(row.bytes)}`,
-    title: (row) => `${count(row.bytes_copied)} of ${count(row.bytes)} bytes` },
+    title: (row) => `${count(row.bytes_copied)} of ${counted(row.bytes, "byte")}` },
   { key: "share", label: "Done", number: true, width: "80px", show: (row) => `${row.share} %` },
   { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="cancel" title=${`Stop moving ${row.topic}-${row.partition}`} verb="Stop"
     text="The partition stays on the brokers where it was." send=${async () => { await ask("/reassignments", "DELETE", { topic: row.topic, partition: row.partition }); return "The move is stopped."; }} />` },
@@ -78,7 +78,7 @@ export function Brokers({ tab }) {
     "/reassignments": [MOVES, "Reassignments", "id"] }[path];
   return html`<${Page} title="Brokers" actions=${html`<${Act} label="Elect preferred leaders" title="Elect preferred leaders"
       text="The first replica of each partition becomes its leader again, where it is in sync." verb="Elect"
-      send=${async () => `${(await ask("/elect", "POST", {})).rows.length} partitions have another leader.`} />`}>
+      send=${async () => `${counted((await ask("/elect", "POST", {})).rows.length, "partition has", "partitions have")} another leader.`} />`}>
     <${Tabs} tabs=${[["Brokers", "/brokers"], ["Log directories", "/brokers/log-directories"], ["Reassignments", "/brokers/reassignments"]]} />
     <${Problem} of=${found} />
     <${Table} key=${path} rows=${tab === "reassignments" ? found?.rows?.map((row) => ({ ...row, share: row.bytes ? Math.min(Math.floor(100 * row.bytes_copied / row.bytes), 100) : 100 })) : found?.rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;

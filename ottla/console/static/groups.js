@@ -1,5 +1,5 @@
 // Groups, one group, and what could be cleaned up.
-import { html, bytes, count, duration, go, param, part, setParams, short, time, useLive, visible, ask } from "./base.js";
+import { html, bytes, count, counted, duration, go, param, part, setParams, short, time, useLive, visible, ask } from "./base.js";
 import { Act, Export, Graph, Left, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const STATE = { good: ["Stable"], bad: ["Dead"] };
@@ -98,7 +98,7 @@ const Actions = ({ name, base, one }) => html`
       const found = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: true });
       return html`<${Table} rows=${found.rows} columns=${CHANGES} id="id" label="What will change" search=${false} name="preview-" />`;
     }}
-    send=${async (values) => { const done = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: false, confirm: name }); return `${done.rows.length} offsets are set.`; }} />
+    send=${async (values) => { const done = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: false, confirm: name }); return `${counted(done.rows.length, "offset is", "offsets are")} set.`; }} />
   <${Act} label="Forget a topic" danger title=${`Delete offsets of ${name} for one topic`} verb="Delete the offsets" confirm=${name}
     fields=${[{ name: "topic", label: "Topic", choices: [...new Set(one?.rows.map((row) => row.topic))], value: one?.rows[0]?.topic ?? "" }]}
     send=${async ({ topic }) => { await ask(`${base}/topics/${part(topic)}`, "DELETE", { confirm: name }); return `The offsets for ${topic} are deleted.`; }} />
@@ -125,6 +125,6 @@ function Clean({ row }) {
 export function CleanUp() {
   const found = useLive("/clean-up");
   return html`<${Page} title="Clean up"><p class="soft">Dead groups, offsets of topics that are gone or that nobody reads, members without partitions.</p>
-    <${Problem} of=${found} /><${Left} of=${found} what="groups" />
+    <${Problem} of=${found} /><${Left} of=${found} what="group" />
     <${Table} rows=${found?.rows} columns=${CANDIDATES} id="id" label="What could be removed" tools=${html`<${Export} rows=${found?.rows} name="clean-up" />`} /><//>`;
 }

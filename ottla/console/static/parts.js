@@ -1,5 +1,5 @@
 // Components that pages share: a table of any length, graphs, dialogs, tiles.
-import { Component, html, useEffect, useMemo, useRef, useState, address, ask, go, param, setParams, session, signal, toast, useLive,
+import { Component, html, useEffect, useMemo, useRef, useState, address, ask, counted, go, param, setParams, session, signal, toast, useLive,
   refresh, visible, Failed } from "./base.js";
 import uPlot from "./vendor/uplot.mjs";
 
@@ -290,7 +290,7 @@ const quoted = (value) => {
 export const csv = (rows, columns) => [columns.join(","), ...rows.map((row) => columns.map((name) => quoted(row[name])).join(","))].join("\r\n") + "\r\n";
 
 // Of a list that is looked through a part at a time: how much is left.
-export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">Looked at ${of.of - of.left} of ${of.of} ${what} so far; the others follow.</p>` : null);
+export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">Looked at ${of.of - of.left} of ${counted(of.of, what)} so far; the others follow.</p>` : null);
 
 export const Export = ({ rows, name }) => (rows?.length ? html`
   <button class="plain push" onClick=${() => save(`${name}.csv`, csv(rows, Object.keys(rows[0])), "text/csv")}>CSV</button>

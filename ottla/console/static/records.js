@@ -1,5 +1,5 @@
 // Records of a topic: searched on the server within a budget that the page shows, or live.
-import { html, address, bytes, count, param, part, session, setParams, time, useEffect, useRef, useState, visible, ask } from "./base.js";
+import { html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useRef, useState, visible, ask } from "./base.js";
 import { Act, Table, copy, save, csv, say } from "./parts.js";
 
 const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "exactly"], ["header", "Header", "name or name=value"]];
@@ -14,7 +14,7 @@ const COLUMNS = [
   { key: "partition", label: "Part.", width: "56px", number: true }, { key: "offset", label: "Offset", width: "96px", number: true },
   { key: "key", label: "Key", width: "18%", mono: true, sort: false, show: (row) => line(row.key), title: () => "" },
   { key: "value", label: "Value", mono: true, sort: false, show: (row) => line(row.value), title: () => "" },
-  { key: "size", label: "Size", width: "76px", number: true, show: (row) => bytes(row.value?.bytes ?? 0), title: (row) => `${count(row.value?.bytes ?? 0)} bytes` },
+  { key: "size", label: "Size", width: "76px", number: true, show: (row) => bytes(row.value?.bytes ?? 0), title: (row) => counted(row.value?.bytes ?? 0, "byte") },
 ];
 
 const line = (data) => (data ? visible(data.text.slice(0, 300)) : html`<span class="soft">null</span>`);
@@ -74,11 +74,11 @@ function useTail(live, path, setFound) {
 }
 
 function status(found, busy, live) {
-  if (live) return `Live: ${count(found?.live?.found ?? 0)} of ${count(found?.live?.scanned ?? 0)} new records pass, the newest ${LIVE_ROWS} are kept here`;
+  if (live) return `Live: looked at ${counted(found?.live?.scanned ?? 0, "new record")}, found ${count(found?.live?.found ?? 0)}; the newest ${count(LIVE_ROWS)} of them are kept here`;
   if (busy) return "Searching …";
   if (!found?.scanned) return "";
   const { scanned, budget } = found;
-  return `${count(found.rows.length)} records; ${ENDED[found.ended] ?? found.ended}. Looked at ${count(scanned.records)} of at most ${count(budget.records)} records, `
+  return `${counted(found.rows.length, "record")}; ${ENDED[found.ended] ?? found.ended}. Looked at ${count(scanned.records)} of at most ${counted(budget.records, "record")}, `
     + `${bytes(scanned.bytes)} of ${bytes(budget.bytes)}, ${scanned.seconds} of ${budget.seconds} s.`;
 }
 

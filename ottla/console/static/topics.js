@@ -1,5 +1,5 @@
 // Topics, and one topic with its partitions, settings, groups, producers.
-import { html, bytes, count, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
+import { html, bytes, count, counted, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, Reading, State, Table, Tabs, Tiles } from "./parts.js";
 import { TopicClients } from "./access.js";
 import { Settings } from "./cluster.js";
@@ -14,7 +14,7 @@ const TOPICS = [
     ? html`<span class="state bad">${row.leaderless ? `${row.leaderless} without leader` : row.out_of_sync}</span>` : "0") },
   { key: "records", label: "Records", width: "110px", number: true, show: (row) => count(row.records) },
   { key: "records_per_second", label: "Records/s", width: "90px", number: true, show: (row) => short(row.records_per_second) },
-  { key: "bytes", label: "Size", width: "90px", number: true, show: (row) => bytes(row.bytes), title: (row) => `${count(row.bytes)} bytes` },
+  { key: "bytes", label: "Size", width: "90px", number: true, show: (row) => bytes(row.bytes), title: (row) => counted(row.bytes, "byte") },
   { key: "lag", label: "Slowest group", width: "190px", number: true, title: (row) => row.slowest_group ?? "",
     show: (row) => (row.lag === null ? "–" : html`<a href=${`/groups/${part(row.slowest_group)}`}>${row.slowest_group}</a> ${count(row.lag)}`) },
 ];
@@ -113,7 +113,7 @@ const Actions = ({ name, one, base }) => html`
       const brokers = values.brokers.split(",").map((text) => text.trim()).filter(Boolean).map(Number);
       const turned = (by) => [...brokers.slice(by % brokers.length), ...brokers.slice(0, by % brokers.length)];
       const done = await ask("/reassignments", "POST", { topic: name, replicas: Object.fromEntries(chosen.map((index, place) => [index, turned(place)])) });
-      return `${done.partitions} partitions are being moved.`;
+      return `${counted(done.partitions, "partition is", "partitions are")} being moved.`;
     }} />
   <${Act} label="Elect" title="Elect preferred leaders" verb="Elect" text=${`The first replica of each partition of ${name} becomes its leader again.`}
     send=${async () => { await ask("/elect", "POST", { topic: name }); return "Leaders are elected."; }} />

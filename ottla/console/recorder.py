@@ -47,11 +47,17 @@ async def record(history: History, sessions: Sessions) -> None:
 async def once(history: History, sessions: Sessions) -> None:
     """Write one point of everything."""
     sessions.expire()
-    for visitor in sessions.observers():
+    observers = sessions.observers()
+    if not observers:
+        await sessions.contact.look()
+    for visitor in observers:
         try:
             await record_view(history, visitor)
         except ClientError as failed:
+            sessions.contact.note(failed)
             log.info("nothing is recorded for %s: %s", visitor.name or "the console", failed)
+        else:
+            sessions.contact.note(None)
 
 
 def series_of(kind: str, visitor: Visitor) -> str:

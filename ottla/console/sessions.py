@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Unreachable
 from ottla.console.connections import MECHANISMS, Connections, Target
+from ottla.console.contact import Contact
 from ottla.console.views import Views
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Sessions:
     ) -> None:
         self.target, self.threads, self.clock = target, threads, clock
         self.idle_seconds = idle_seconds
+        self.contact = Contact(target)
         self.by_hash: dict[bytes, Session] = {}
         self.failures: dict[str, deque[float]] = {}
         self.nameless: Visitor | None = None
@@ -113,8 +115,9 @@ class Sessions:
         visitor = Visitor(user, self.target, properties, self.threads)
         try:
             await visitor.connections.run(log_in)
-        except Unreachable:
+        except Unreachable as failed:
             visitor.close()
+            self.contact.note(failed)
             raise
         except ClientError as refused:
             visitor.close()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import sqlite3
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ottla.client.cluster import Cluster
+from ottla.console.connections import Target
 from ottla.console.history import LEVELS, SERIES_MAX, History, Sample
+from ottla.console.recorder import once
+from ottla.console.sessions import Sessions
 from ottla.console.web_server import CONNECTIONS_MAX
 from ottla.tools.admin import topics
 from ottla.tools.command import main
 from tests.broker.security.authority import Authority
 from tests.broker.service import Service
-from tests.console.consoles import Console
+from tests.console.consoles import Console, free_port
 from tests.waiting import until
 
 
@@ -71,6 +76,31 @@ def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) ->
         until(lambda: running.ask("/topics").status == 200, "the broker is back", between=0.2)
         connection.close()
         assert again.stop() == 0
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
+    protocol: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With SASL too, where nobody has logged in and so nothing else asks a broker."""
+    def said(address: str, answered: bool | None) -> tuple[bool | None, str]:
+        async def three_times() -> bool | None:
+            target = Target(address, {"security.protocol": protocol})
+            with ThreadPoolExecutor(1) as threads:
+                sessions = Sessions(target, threads)
+                sessions.contact.answered = answered
+                for _ in range(3):
+                    await once(History(None), sessions)
+                sessions.close()
+                return sessions.contact.answered
+
+        return asyncio.run(three_times()), capsys.readouterr().err
+
+    away = f"localhost:{free_port()}"
+    why = f"cannot reach a broker at {away}: connection refused"
+    assert said(away, None) == (False, f"ottla console: {why}; pages say so until one answers\n")
+    assert said(bootstrap, False) == (True, f"ottla console: a broker answers at {bootstrap} now\n")
+    assert said(bootstrap, None) == (True, "")
 
 
 def test_a_thousand_slow_connections_keep_nobody_out(console: Console) -> None:

@@ -1,0 +1,54 @@
+"""Whether a broker answers: said on standard error when that changes, beside what pages show."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.client.errors import ClientError, NoBroker
+
+if TYPE_CHECKING:
+    from ottla.console.connections import Target
+
+
+class Contact:
+    """What requests have shown."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.answered: bool | None = None
+        """Whether the last request reached a broker; None before the first one."""
+
+    def note(self, failed: ClientError | None) -> None:
+        """A request has failed, or, with None, was answered."""
+        if isinstance(failed, NoBroker):
+            if self.answered is not False:
+                say(f"{failed}; pages say so until one answers")
+            self.answered = False
+        elif failed is None:
+            if self.answered is False:
+                say(f"a broker answers at {self.target.bootstrap} now")
+            self.answered = True
+
+    async def look(self) -> None:
+        """Connect without a user, unless a broker has answered: no other request would show it."""
+        if not self.answered:
+            try:
+                await asyncio.to_thread(self._connect)
+            except ClientError as failed:
+                self.note(failed)
+            else:
+                self.note(None)
+
+    def _connect(self) -> None:
+        protocol = self.target.protocol.removeprefix("SASL_")
+        with self.target.cluster(
+            {**self.target.properties, "security.protocol": protocol}
+        ) as cluster:
+            cluster.any()
+
+
+def say(text: str) -> None:
+    """Print a line about the console, as its other lines on standard error."""
+    print(f"ottla console: {text}", file=sys.stderr, flush=True)

@@ -67,6 +67,14 @@ class Cluster:
         return where if isinstance(where, Cluster) else cls(where)
 
     @classmethod
+    def reached(cls, where: str | Cluster) -> Cluster:
+        """The Cluster, of which an address takes connections now: what a function for users begins
+        with, as librdkafka and Spark would wait for a broker that is not there."""
+        cluster = cls.of(where)
+        cluster.reach()
+        return cluster
+
+    @classmethod
     def from_file(cls, bootstrap: str, path: str | Path) -> Cluster:
         """With the properties of a file: `key=value` lines, # for comments."""
         try:
@@ -241,7 +249,7 @@ class Cluster:
         """PipelineError at once if no address of the cluster takes connections."""
         reasons = []
         for address in self.bootstrap.split(","):
-            host, _, port = address.strip().rpartition(":")
+            host, _, port = address.strip().rpartition("://")[2].rpartition(":")
             if not host or not port.isdigit():
                 raise PipelineError(f"{address!r} is not an address: write host:port")
             try:

@@ -52,7 +52,7 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     """The committed offset of each partition of a topic that has one in the group."""
     from confluent_kafka import Consumer, TopicPartition
 
-    cluster = Cluster.of(where)
+    cluster = Cluster.reached(where)
     consumer = Consumer(cluster.client(**{"group.id": group, "enable.auto.commit": False}))
     try:
         asked = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
@@ -115,7 +115,7 @@ def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str
     that does not exist.
     """
     found = offsets_from_checkpoint(checkpoint)
-    commit(where, group, found)
+    commit(Cluster.reached(where), group, found)
     return found
 
 

@@ -137,7 +137,7 @@ def write_topic(
 
     Raises PipelineError for a missing topic or column, or nothing to write.
     """
-    cluster = Cluster.of(bootstrap)
+    cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
     # The topic decides what is too large; the Java client has a limit of its own.
     bytes_max = int(cluster.settings(topic)["max.message.bytes"].value)
@@ -247,7 +247,7 @@ def _names(given: Format) -> list[str]:
 def _source(bootstrap: str | Cluster, topic: str, isolation: str) -> dict[str, str]:
     if isolation not in ISOLATION_LEVELS:
         raise PipelineError(f"{isolation!r} is no isolation level: {' or '.join(ISOLATION_LEVELS)}")
-    cluster = Cluster.of(bootstrap)
+    cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)  # the source waits long for a topic that does not exist
     return cluster.spark_options() | {
         "subscribe": topic,

@@ -9,9 +9,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from ottla.spark_interop import offsets
+from ottla.spark_interop import offsets, topics
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import NoBroker, PipelineError
+from ottla.spark_interop.pipelines import mirror
 from ottla.testing import Broker
 
 CLUSTER = Cluster("nowhere:9092")
@@ -35,6 +36,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
             committed=lambda *_, **__: [left.pop(0)], close=lambda: None
         )
         monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
+        monkeypatch.setattr(Cluster, "reach", lambda _: None)
         monkeypatch.setattr(Cluster, "partitions", lambda *_: [0])
 
     return will
@@ -56,6 +58,21 @@ def test_a_topic_that_cannot_be_described_is_not_one_without_partitions(
     monkeypatch.setattr(Cluster, "admin", lambda _: admin)
     with pytest.raises(PipelineError, match="topic t at nowhere:9092: "):
         CLUSTER.partitions("t")
+
+
+@pytest.mark.parametrize("ask", [
+    lambda at: topics.stream_topic(None, at, "t"),      # type: ignore[arg-type]
+    lambda at: offsets.group_offsets(at, "g", "t"),
+    lambda at: mirror.mirror_lag(at, at, "t"),
+])  # fmt: skip
+def test_a_broker_that_is_not_there_is_one_sentence_without_a_wait(
+    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for client in ("admin", "client"):
+        monkeypatch.setattr(Cluster, client, lambda *_, **__: pytest.fail("librdkafka would wait"))
+    for address in ("127.0.0.1:1", "PLAINTEXT://127.0.0.1:1"):
+        with pytest.raises(NoBroker, match=rf"^no broker answers at {address} \(.*refused"):
+            ask(address)
 
 
 @pytest.mark.parametrize("code", [

@@ -77,10 +77,11 @@ def read_in_place(
     `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
     1 append), headers; by default all but headers. `since` (included) and `until` (excluded) go by
     the first offset not older, as Spark's startingTimestamp does; `options` are others of the
-    source, such as endingOffsets and failOnDataLoss. Raises PipelineError for an unknown column at
-    once, and for a missing topic or log directories of another cluster's topic when the rows are
-    read. That query ends with DataLost where records have been deleted meanwhile,
-    and with CorruptMessage where a segment is damaged, or an aborted transaction lacks its entry.
+    source, such as endingOffsets and failOnDataLoss. Raises PipelineError at once for an unknown
+    column and where no broker answers, and when the rows are read for a missing topic or log
+    directories of another cluster's topic. That query ends with DataLost where records have been
+    deleted meanwhile, and with CorruptMessage where a segment is damaged, or an aborted transaction
+    lacks its entry.
     """
     spark.dataSource.register(OttlaDataSource)
     unknown = [name for name in columns or () if name not in FIELDS]
@@ -88,7 +89,7 @@ def read_in_place(
         raise PipelineError(
             f"column {', '.join(unknown)} not found; there are {', '.join(FIELDS)}"
         )
-    cluster = Cluster.of(bootstrap)
+    cluster = Cluster.reached(bootstrap)
     given = {
         "bootstrap": cluster.bootstrap,
         "security": json.dumps(dict(cluster.security)),

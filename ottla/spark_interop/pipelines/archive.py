@@ -69,7 +69,7 @@ def archive(
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
-    cluster = Cluster.of(bootstrap)
+    cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
     about = cluster.identity(topic) | {"by": by, "isolation": isolation}
@@ -273,6 +273,7 @@ def verify(
     from pyspark.sql import functions as f
 
     target = Table.open(Files(spark, path), "archive")
+    cluster = None if bootstrap is None else Cluster.reached(bootstrap)
     problems = target.check_files() + _broken_ranges(target)
     report: dict[str, Any] = {"ok": False, "problems": problems, "lost": 0, "partitions": {}}
     if problems or not target.live:
@@ -315,8 +316,8 @@ def verify(
         unread = last[partition] - first[partition] - distinct - lost
         report["partitions"][partition]["unreadable_or_gone"] = unread
         report["lost"] += lost
-    if bootstrap is not None:
-        _compare(spark, target, Cluster.of(bootstrap), report, contents)
+    if cluster is not None:
+        _compare(spark, target, cluster, report, contents)
     report["ok"] = not problems
     return report
 

@@ -64,7 +64,7 @@ def dead_letter(
     `archive` does, and PipelineError where the name or the checkpoint is of other topics, and
     where a topic to write was made again or would delete what is written (`allow_gaps` allows it).
     """
-    cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
     into = _prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
     loss = {"failOnDataLoss": str(not allow_gaps).lower()}

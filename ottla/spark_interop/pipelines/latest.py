@@ -45,7 +45,7 @@ def latest(
     Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (seen in two
     partitions of one batch: the timestamp decided), "seconds"}. Raises as `archive` does.
     """
-    cluster = Cluster.of(bootstrap)
+    cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
     about = cluster.identity(topic)

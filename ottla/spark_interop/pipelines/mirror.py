@@ -56,7 +56,7 @@ def mirror(
     PipelineError where the name or the checkpoint is of another topic, and where `to` was made
     again or would delete what is written (`allow_gaps` allows the latter).
     """
-    there, here = Cluster.of(destination), Cluster.of(source)
+    there, here = Cluster.reached(destination), Cluster.reached(source)
     target, writer = to or topic, name or f"mirror-{topic}"
     ours, theirs = names or (here.id(), there.id())
     if ours == theirs and target == topic:
@@ -113,7 +113,7 @@ def mirror_lag(
     from the destination. What `mirror` returns leaves the latter two out. Raises PipelineError for
     a topic that does not exist, and where no broker answers.
     """
-    here, there = Cluster.of(source), Cluster.of(destination)
+    here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(
         there, to or topic, name or f"mirror-{topic}", source_cluster=here.id()
     )

@@ -65,7 +65,7 @@ def replay(
         raise PipelineError(f"timestamps is original or now, not {timestamps!r}")
     if rate is not None and rate <= 0:
         raise PipelineError("the rate is records a second, more than 0")
-    cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     archived = Table.open(Files(spark, path), "archive").about
     into = transactional.Destination(
         cluster, topic, name or f"replay-{topic}",

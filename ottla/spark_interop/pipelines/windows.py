@@ -81,7 +81,7 @@ def windows(
     on the same path, and for a path whose windows are final.
     """
     check_options(topic, to, updates, final, every)
-    cluster, begin = Cluster.of(bootstrap), time.monotonic()
+    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     settings = {"window": window, "slide": slide or "", "by": list(by),
                 "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
                 "watermark": watermark, "session_gap": session_gap, "updates": updates,

@@ -67,6 +67,7 @@ wheel: .venv/.test
 
 # A broker on PORT (9092), its metrics on HTTP_PORT (9308), the console on CONSOLE_PORT (9309), data in ./data.
 run: build
+	@$(PY) -m ottla.tools.cli.occupancy PORT=$(PORT) HTTP_PORT=$(HTTP_PORT) CONSOLE_PORT=$(CONSOLE_PORT)
 	.venv/bin/ottla server start --first-steps --override listeners=PLAINTEXT://localhost:$(PORT) \
 		--override ottla.http.listener=localhost:$(HTTP_PORT) \
 		--override ottla.console.listener=localhost:$(CONSOLE_PORT) --override ottla.console.allow.changes=true

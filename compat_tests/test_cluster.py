@@ -27,7 +27,7 @@ from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.waiting import wait_until
 from ottla.client.errors import ClientError
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
-from ottla.tools.cli.server import holder_of
+from ottla.tools.cli.occupancy import holder_of
 from ottla.tools.commands import table
 
 pytestmark = pytest.mark.timeout(240)

@@ -21,8 +21,9 @@ from typing import Protocol
 
 from ottla.broker.log_output import moment
 from ottla.client.errors import ClientError
+from ottla.tools.cli.occupancy import holder_of
 from ottla.tools.cli.output import done
-from ottla.tools.cli.server import READY, STOP_SECONDS, end, holder_of
+from ottla.tools.cli.server import READY, STOP_SECONDS, end
 
 DIRECTORY = "data/cluster"
 """Where `make cluster` has it."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ottla.client.errors import ClientError
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
+from ottla.tools.cli.occupancy import holder_of, is_taken
 from ottla.tools.cli.server import READY
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
@@ -216,6 +217,20 @@ def give_http(cluster: LocalCluster) -> None:
         say(f"{broker.name} will have its metrics on http://{address}/metrics")
 
 
+def check_ports(cluster: LocalCluster) -> None:
+    """ClientError for a port that another program listens on. Where that is this cluster, which
+    runs already, ZooKeeper will say so."""
+    for broker in cluster.brokers.values():
+        if holder_of(broker.directory / f"broker-{broker.node_id}"):
+            return
+    taken = [broker for broker in cluster.brokers.values() if is_taken("127.0.0.1", broker.port)]
+    if taken:
+        raise ClientError(
+            f"another program listens on port {taken[0].port}, which {taken[0].name} would have:"
+            " name another first port with --port (make cluster PORT=…)"
+        )
+
+
 def start(options: Namespace) -> int:
     """`ottla cluster start`."""
     count = 3 if options.brokers is None else options.brokers
@@ -226,6 +241,7 @@ def start(options: Namespace) -> int:
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
+    check_ports(cluster)
     if not any(each.startswith(f"{HTTP}=") for each in options.override):
         give_http(cluster)
     for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C

@@ -18,27 +18,15 @@ from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
+from ottla.tools.cli.occupancy import holder_of, is_taken
 from ottla.tools.cli.output import done, show
 from ottla.tools.usage import WrongUsage
 
 READY = "ottla ready: "
+HOST = "127.0.0.1"
 START_SECONDS = 30.0
 STOP_SECONDS = 60.0
 """A broker of a cluster tries to hand over for 30 s, before it stops."""
-
-
-def holder_of(directory: Path) -> int:
-    """The process that uses a data directory, 0 for none: who has locked its `.lock`."""
-    try:
-        found = (directory / ".lock").stat()
-    except OSError:
-        return 0
-    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
-        if device in words and "FLOCK" in words:
-            return int(words[words.index(device) - 1])
-    return 0
 
 
 def running_in(named: str | None) -> int:
@@ -110,6 +98,11 @@ def dev(options: Namespace) -> int:
     from ottla.broker.settings.hazards import FOR_A_WHILE
 
     wanted = [topic_of(text) for text in options.topic]
+    if options.port and is_taken(HOST, options.port):
+        raise ClientError(
+            f"another program listens on port {options.port}: name another one with --port, or"
+            " leave it out for a free one"
+        )
     with tempfile.TemporaryDirectory(prefix=FOR_A_WHILE, dir=memory()) as name:
         process = start_broker(options, Path(name))
         try:
@@ -143,7 +136,7 @@ def memory() -> str | None:
 def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
     """The process of the broker."""
     settings = [
-        f"listeners=PLAINTEXT://127.0.0.1:{options.port or 0}",
+        f"listeners=PLAINTEXT://{HOST}:{options.port or 0}",
         f"log.dirs={directory / 'data'}",
         "offsets.topic.replication.factor=1",
         "transaction.state.log.replication.factor=1",

@@ -1,0 +1,69 @@
+"""What another process has already: a data directory, a port.
+
+`make run` runs it as a program with its variables, since what helps there is not a setting.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+from ottla.broker.listening_sockets import listen
+
+PORT_MAX = 65535
+STEP = 100
+"""From a port that is taken to the one that is named instead."""
+
+
+def holder_of(directory: Path) -> int:
+    """The process that uses a data directory, 0 for none: who has locked its `.lock`."""
+    try:
+        found = (directory / ".lock").stat()
+    except OSError:
+        return 0
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if device in words and "FLOCK" in words:
+            return int(words[words.index(device) - 1])
+    return 0
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Whether another process listens on a port."""
+    try:
+        for sock in listen("", host, port, 1, -1):
+            sock.close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    except OverflowError:               # no port has that number
+        return False
+    return False
+
+
+def main(given: list[str]) -> int:
+    """Says which of the variables NAME=PORT to change; what else is wrong the broker will say, also
+    that it runs already."""
+    if holder_of(Path("data")):
+        return 0
+    ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)
+             if port.isdecimal() and int(port) <= PORT_MAX}  # fmt: skip
+    taken = {name: port for name, port in ports.items() if is_taken("localhost", port)}
+    if not taken:
+        return 0
+    others = {name: next((each for each in range(port + STEP, PORT_MAX, STEP)
+                          if not is_taken("localhost", each)), 0)
+              for name, port in taken.items()}  # fmt: skip
+    print(f"make: another program listens on {_listed(taken, ', ')}; take other ports:"
+          f" make run {_listed(others, ' ')}", file=sys.stderr)  # fmt: skip
+    return 1
+
+
+def _listed(ports: dict[str, int], between: str) -> str:
+    return between.join(f"{name}={port}" for name, port in ports.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

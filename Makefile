@@ -42,22 +42,22 @@ needs:
 	$(PY) -m compileall -q ottla
 	touch $@
 
-# What an extra of pyproject.toml names; installing ".[extra]" instead would compile everything again. pip shows how
-# far it is: pyspark alone has 400 MB.
-extra = @$(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+# What an extra of pyproject.toml names, which is for $(2); installing ".[extra]" instead would compile everything
+# again. pip shows how far a download is, pyspark alone has 400 MB, but not how far it is with a wheel of it.
+extra = @echo "Installing what is needed for $(2)." && $(PY) -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 	print(*project['optional-dependencies']['$(1)'], sep='\n')" > .venv/$(1).txt && \
 	$(PY) -m pip install -r .venv/$(1).txt
 
 .venv/.test: .venv/.built pyproject.toml
-	$(call extra,test)
+	$(call extra,test,the tests)
 	touch $@
 
 .venv/.compat: .venv/.test pyproject.toml
-	$(call extra,compat)
+	$(call extra,compat,stock clients and Spark; pip builds a wheel of pyspark then: a minute without a line)
 	touch $@
 
 .venv/.lint: .venv/.base pyproject.toml
-	$(call extra,lint)
+	$(call extra,lint,lint)
 	touch $@
 
 # Wheels as a package index takes them and the source distribution, in dist/; each is installed and used. PYTHONS are
@@ -78,14 +78,14 @@ cluster: .venv/.cluster
 	.venv/bin/ottla cluster start --port $(PORT) --brokers $(if $(filter file,$(origin BROKERS)),3,$(BROKERS)) data/cluster
 
 .venv/.cluster: .venv/.built pyproject.toml
-	$(call extra,cluster)
+	$(call extra,cluster,clusters)
 	touch $@
 
 # What ottla.spark_interop and `ottla pipeline` need, into .venv; they need Java 17 too.
 spark: .venv/.spark
 
 .venv/.spark: .venv/.built pyproject.toml
-	$(call extra,spark)
+	$(call extra,spark,Spark; pip builds a wheel of pyspark then: a minute without a line)
 	touch $@
 
 # Four files at a time, as they wait more than half of it; a file's tests stay in one process, with what they share.
@@ -147,7 +147,7 @@ chaos-tools: .venv/.compat
 	$(PY) -m compat_tests.tool_chaos --seeds $(SEED_OF_CHAOS) --brokers $(BROKERS) --minutes $(MINUTES)
 
 .venv/.fuzz: .venv/.test pyproject.toml
-	$(call extra,fuzz)
+	$(call extra,fuzz,the fuzzers)
 	touch $@
 
 # A copy of the sources in build/instrumented, its extension modules with clang's AddressSanitizer,
@@ -189,9 +189,10 @@ has-java:
 
 # The walk-through of docs/spark_walkthrough.md, executed again: a notebook and a page with charts.
 walkthrough: has-java .venv/.compat
-	.venv/bin/python -m pip install -q jupytext nbconvert ipykernel matplotlib-inline
-	cd examples/flights && PATH=../../.venv/bin:$$PATH jupytext --to ipynb --execute walkthrough.py -o walkthrough.ipynb
-	.venv/bin/python examples/flights/drop_stderr.py examples/flights/walkthrough.ipynb
+	@echo "Installing what notebooks need."
+	.venv/bin/python -m pip install -q jupytext nbclient nbconvert ipykernel matplotlib-inline
+	@echo "The walk-through: two to six minutes on two cores. Each block is named when it begins."
+	cd examples/flights && ../../$(PY) execution.py
 	rm -rf examples/flights/artifacts
 	.venv/bin/jupyter nbconvert --to markdown --output-dir docs --output spark_walkthrough examples/flights/walkthrough.ipynb
 

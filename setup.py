@@ -7,6 +7,7 @@ import re
 import sys
 import sysconfig
 import threading
+import time
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -25,6 +26,7 @@ FLAGS = os.environ.get(
 are about C that Cython writes."""
 COMPILED = f"{BUILD}/{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 """Compiled modules are kept here: the next build compiles what has changed."""
+SECONDS = 5.0
 HOME = os.environ.get("OTTLA_PROJECT_URL", "")
 """Where the project is published, for the metadata of its packages: who publishes it knows."""
 
@@ -37,15 +39,18 @@ def readme() -> str:
 
 
 class Progress(io.TextIOBase):
-    """Shows how far a step of the build is: on a terminal in one line, else a line for every tenth
-    module."""
+    """Shows how far a step of the build is: on a terminal in one line, else a line every few
+    seconds."""
+
+    told = 0.0
 
     def show(self, done: int, count: int, what: str) -> None:
         """Show that `done` of `count` modules are finished."""
         if sys.stderr.isatty():
             end = "\n" if done == count else ""
             sys.stderr.write(f"\r[{done:>3}/{count}] {what}\033[K{end}")
-        elif done % 10 == 0 or done == count:
+        elif done == count or time.monotonic() - self.told > SECONDS:
+            self.told = time.monotonic()
             sys.stderr.write(f"[{done:>3}/{count}] {what}\n")
         sys.stderr.flush()
 

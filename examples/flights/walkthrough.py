@@ -16,9 +16,10 @@
 # 336,776 flights left New York in 2013. Here they go through a topic into an archive, a table,
 # windows and a report, back into another topic, and are read from the broker's files. Each result
 # is compared with what pandas computes from the source. This page is an executed notebook: `make
-# walkthrough` runs it again, a minute or two on two cores.
+# walkthrough` runs it again, two to six minutes on two cores.
 #
-# It needs `make spark` in a clone of Ottla, and Java 17. Its blocks run in `examples/flights`.
+# It needs `make spark` in a clone of Ottla, and Java 17. Its blocks are for a notebook or a script
+# in `examples/flights`, where `python walkthrough.py` runs all of them.
 
 # %%
 import json

@@ -160,9 +160,14 @@ def coordinates(version: str) -> list[str]:
     return [f"org.apache.spark:{name}_{SCALA}:{version}" for name in MODULES.values()]
 
 
+def files_of(home: Path, version: str) -> list[Path]:
+    """The jars of the connector that are here; none where Ivy will get them."""
+    return kept_jars(home / version, version) or given_jars(home, version)
+
+
 def _class_path(home: Path, version: str) -> dict[str, str]:
     """Settings that put the connector's jars on the class path: from files, or by resolving."""
-    files = kept_jars(home / version, version) or given_jars(home, version)
+    files = files_of(home, version)
     if files:
         return {"spark.jars": ",".join(map(str, files))}
     return {

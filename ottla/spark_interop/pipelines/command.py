@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
-from ottla.spark_interop.spark_session import spark_version
+from ottla.spark_interop.spark_session import files_of, jar_directory, spark_version
 from ottla.wire.wording import counted
 
 INTERRUPTED = 130
@@ -165,9 +166,7 @@ def _run(
     for number, (step, given) in enumerate(todo, 1):
         where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
         if spark is None and not (step.name == "check-history" and given.get("small")):
-            if not options.quiet and sys.stderr.isatty():
-                print("Spark starts: up to a minute without a line", file=sys.stderr)
-            spark = _session(options)
+            spark = _told_session(options, step)
         if step.name not in ("compact", "verify", "replay", "check-history"):
             given = given | {"progress": False if options.quiet else None}
         if where and not options.quiet:
@@ -179,6 +178,20 @@ def _run(
         except Exception as error:  # Spark's and the JVM's, wherever no pipeline expected them
             raise PipelineError(f"{where}{query_run.explained(error)}") from error
         yield {"step": step.name, **report} if len(todo) > 1 else report
+
+
+def _told_session(options: argparse.Namespace, step: Step) -> Any:
+    """The session; on a terminal the wait for it is announced, and its end."""
+    if options.quiet or not sys.stderr.isatty():
+        return _session(options)
+    begun = time.monotonic()
+    here = files_of(jar_directory(options.jars), spark_version())
+    first = "" if here else ", once its Kafka connector is downloaded, which is kept"
+    print(f"Spark starts: up to half a minute on two cores{first}", file=sys.stderr)
+    spark = _session(options)
+    seconds = time.monotonic() - begun
+    print(f"Spark has started after {seconds:.0f} s: {step.name}", file=sys.stderr)
+    return spark
 
 
 def _session(options: argparse.Namespace) -> Any:

@@ -60,14 +60,24 @@ class Progress:
         self.what = what
         self.show = sys.stderr.isatty() if show is None else show
         self.interrupted = False
+        self._drawn = False
         self._begin = time.monotonic()
+
+    def begin(self) -> None:
+        """Shows that there is a first batch to wait for."""
+        if not self._drawn:
+            self._draw(f"{self.what}: the first batch, up to half a minute on two cores")
 
     def update(self, records: int, note: str = "") -> None:
         """Shows this many records as done."""
         if self.show:
             seconds = max(time.monotonic() - self._begin, 0.001)
             rate = records / seconds
-            text = f"{self.what}: {counted(records, 'record')}, {rate:,.0f}/s {note}"
+            self._draw(f"{self.what}: {counted(records, 'record')}, {rate:,.0f}/s {note}")
+
+    def _draw(self, text: str) -> None:
+        if self.show:
+            self._drawn = True
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def done(self) -> None:
@@ -149,6 +159,7 @@ def run(
     after the current batch, and the call returns as if it had ended.
     """
     rows, seen, watched = 0, -1, time.monotonic()
+    progress.begin()
     try:
         while True:
             active = query.isActive
@@ -173,6 +184,8 @@ def run(
             watch()     # says why, if the topic was made again
         raise explained(error) from error
     finally:
+        if seen < 0:
+            progress.update(rows)
         progress.done()
     failed = query.exception()
     if failed is not None:

@@ -9,6 +9,7 @@ produce of 48 MB/s in batches of 60 KB runs with and without a concurrent compac
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import tempfile
 import threading
@@ -150,13 +151,13 @@ def compact(broker: load.AnyBroker, topic: str) -> dict[str, float]:
 def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, float]]]]:
     """By load and broker, one result for each round."""
     results: dict[str, dict[str, list[dict[str, float]]]] = {}
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         brokers: dict[str, load.AnyBroker] = {
             "ottla": OttlaBroker(Path(directory) / "ottla", SETTINGS),
             "kafka": KafkaBroker(Path(directory) / "kafka", SETTINGS),
         }
         for broker in brokers.values():
-            broker.start()
+            stack.enter_context(load.running(broker))
         for name in names:
             wanted = LOADS[name]
             for number in range(rounds):
@@ -167,8 +168,6 @@ def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict
                     results.setdefault(name, {}).setdefault(kind, []).append(result)
                     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
                     admin.delete_topics([topic])[topic].result(60)
-        for broker in brokers.values():
-            broker.stop()
     return results
 
 
@@ -183,32 +182,35 @@ def measure_neighbour(rounds: int) -> dict[str, list[float]]:
     }
     with tempfile.TemporaryDirectory(dir=load.MEMORY) as directory:
         broker = OttlaBroker(Path(directory), SETTINGS)
-        broker.start()
-        load.make_topic(broker, "paced", 4)
+        with load.running(broker):
+            load.make_topic(broker, "paced", 4)
 
-        def paced(seconds: float) -> tuple[float, int]:
-            result = load.blast(broker, "produce", "paced", partitions=4, seconds=seconds, **PACED)
-            requests = int(PACED["rate"] * (seconds + PACED["warmup"]))
-            return float(result["p99_us"]), requests
+            def paced(seconds: float) -> tuple[float, int]:
+                result = load.blast(
+                    broker, "produce", "paced", partitions=4, seconds=seconds, **PACED
+                )
+                requests = int(PACED["rate"] * (seconds + PACED["warmup"]))
+                return float(result["p99_us"]), requests
 
-        for number in range(rounds):
-            for topic in (f"first-{number}", f"second-{number}"):
-                fill(broker, topic, Load(600_000, 1000, 60_000))
-            cost = compact(broker, f"first-{number}")
-            before = machine.cpu_seconds(broker.pid)
-            p99, requests = paced(10)
-            results["p99 alone"].append(p99)
-            results["CPU alone"].append((machine.cpu_seconds(broker.pid) - before) / requests * 1e6)
-            cleaning = threading.Thread(target=compact, args=(broker, f"second-{number}"))
-            before = machine.cpu_seconds(broker.pid)
-            cleaning.start()
-            time.sleep(1)
-            p99, requests = paced(10)
-            cleaning.join()
-            used = machine.cpu_seconds(broker.pid) - before - cost["cpu_s_per_gb"] * cost["read_gb"]
-            results["p99 beside"].append(p99)
-            results["CPU beside"].append(used / requests * 1e6)
-        broker.stop()
+            for number in range(rounds):
+                for topic in (f"first-{number}", f"second-{number}"):
+                    fill(broker, topic, Load(600_000, 1000, 60_000))
+                cost = compact(broker, f"first-{number}")
+                before = machine.cpu_seconds(broker.pid)
+                p99, requests = paced(10)
+                results["p99 alone"].append(p99)
+                used = machine.cpu_seconds(broker.pid) - before
+                results["CPU alone"].append(used / requests * 1e6)
+                cleaning = threading.Thread(target=compact, args=(broker, f"second-{number}"))
+                before = machine.cpu_seconds(broker.pid)
+                cleaning.start()
+                time.sleep(1)
+                p99, requests = paced(10)
+                cleaning.join()
+                used = machine.cpu_seconds(broker.pid) - before
+                used -= cost["cpu_s_per_gb"] * cost["read_gb"]
+                results["p99 beside"].append(p99)
+                results["CPU beside"].append(used / requests * 1e6)
     return results
 
 

@@ -46,18 +46,17 @@ def measure(rounds: int) -> dict[str, list[dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         broker = OttlaBroker(directory / "ottla")
-        broker.start()
-        for number in range(rounds):
-            for partitions in (1, 100):
-                with load.topic(broker, f"flush-{partitions}-{number}", partitions) as topic:
-                    result = load.blast(
-                        broker, "produce", topic, partitions=partitions, seconds=SECONDS, **LOAD
-                    )
-                    results.setdefault(f"Ottla, {partitions} partitions", []).append(result)
-            for batches in (1, IN_FLIGHT):
-                key = f"device, {batches} batches a flush"
-                results.setdefault(key, []).append(device(directory, batches))
-        broker.stop()
+        with load.running(broker):
+            for number in range(rounds):
+                for partitions in (1, 100):
+                    with load.topic(broker, f"flush-{partitions}-{number}", partitions) as topic:
+                        result = load.blast(
+                            broker, "produce", topic, partitions=partitions, seconds=SECONDS, **LOAD
+                        )
+                        results.setdefault(f"Ottla, {partitions} partitions", []).append(result)
+                for batches in (1, IN_FLIGHT):
+                    key = f"device, {batches} batches a flush"
+                    results.setdefault(key, []).append(device(directory, batches))
     return results
 
 

@@ -66,6 +66,23 @@ class LoadFailed(Exception):
 
 
 @contextlib.contextmanager
+def stopped(broker: AnyBroker) -> Iterator[None]:
+    """Stop a broker that runs after the block, whatever ends that."""
+    try:
+        yield
+    finally:
+        broker.stop()
+
+
+@contextlib.contextmanager
+def running(broker: AnyBroker) -> Iterator[None]:
+    """Start a broker for the block."""
+    broker.start()
+    with stopped(broker):
+        yield
+
+
+@contextlib.contextmanager
 def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[str, AnyBroker]]:
     """Ottla and Kafka, running with these settings, with their segments in memory."""
     build(BLASTER)
@@ -77,16 +94,11 @@ def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[st
     if kafkas_flush:
         weaker = (*SETTINGS, *settings, "ottla.acks.all.flush=false")
         brokers[KAFKAS_FLUSH] = OttlaBroker(directory / "weaker", weaker)
-    started: list[AnyBroker] = []
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory)
         for broker in brokers.values():
-            broker.start()
-            started.append(broker)
+            stack.enter_context(running(broker))
         yield brokers
-    finally:
-        for broker in started:
-            broker.stop()
-        shutil.rmtree(directory)
 
 
 @contextlib.contextmanager

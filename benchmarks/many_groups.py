@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import machine, report
 from benchmarks.group_load import JOIN, SUBSCRIPTION, SYNC, Member
-from benchmarks.load import AnyBroker
+from benchmarks.load import AnyBroker, running, stopped
 from benchmarks.report import Figures
 from benchmarks.start_time import start_kafka, start_ottla
 from compat_tests.brokers import KafkaBroker, OttlaBroker
@@ -110,19 +110,18 @@ def measure(kind: str, count: int, rounds: int) -> Figures:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         broker: AnyBroker = (OttlaBroker if kind == "ottla" else KafkaBroker)(directory, NO_DELAY)
-        broker.start()
-        make_groups(broker, count)
-        broker.stop()
+        with running(broker):
+            make_groups(broker, count)
         for _ in range(rounds):
             began = time.time()
             broker, ready_ms = start(directory)
-            first, last = fetched_ms(broker, began)
-            figures["ready_ms"].append(ready_ms)
-            figures["first_ms"].append(first)
-            figures["all_ms"].append(last)
-            figures["cpu_s"].append(machine.cpu_seconds(broker.pid))
-            figures["idle_mb"].append(machine.resident_mb(broker.pid))
-            broker.stop()
+            with stopped(broker):
+                first, last = fetched_ms(broker, began)
+                figures["ready_ms"].append(ready_ms)
+                figures["first_ms"].append(first)
+                figures["all_ms"].append(last)
+                figures["cpu_s"].append(machine.cpu_seconds(broker.pid))
+                figures["idle_mb"].append(machine.resident_mb(broker.pid))
     return figures
 
 

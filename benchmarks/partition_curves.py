@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks import machine, plot, report
 from benchmarks.fairness import create_topics
-from benchmarks.load import MEMORY
+from benchmarks.load import MEMORY, running
 from benchmarks.many_partitions import Layout, create
 from benchmarks.raw_client import RawClient, frame
 from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
@@ -104,17 +104,16 @@ def measure(kind: str, layouts: tuple[Layout, ...], seconds: float, found: Curve
                 broker = OttlaBroker(Path(directory), port=free_port())
             else:
                 broker = KafkaBroker(Path(directory))
-            broker.start()
-            client = RawClient(broker.port)
-            create(client, layout, 5000)
-            create_topics(client, ["only"], 1)
-            time.sleep(1 if kind == "Ottla" else 5 + layout.total / 1000)
-            if kind == "Kafka":
-                figures(broker, layout, seconds)  # warm
-            for name, value in figures(broker, layout, seconds).items():
-                found.setdefault(name, {}).setdefault(kind, []).append((layout.total, value))
-                print(f"{kind} {layout.total} {name}: {value:.1f} us", flush=True)
-            broker.stop()
+            with running(broker):
+                client = RawClient(broker.port)
+                create(client, layout, 5000)
+                create_topics(client, ["only"], 1)
+                time.sleep(1 if kind == "Ottla" else 5 + layout.total / 1000)
+                if kind == "Kafka":
+                    figures(broker, layout, seconds)  # warm
+                for name, value in figures(broker, layout, seconds).items():
+                    found.setdefault(name, {}).setdefault(kind, []).append((layout.total, value))
+                    print(f"{kind} {layout.total} {name}: {value:.1f} us", flush=True)
 
 
 def main() -> None:

@@ -62,23 +62,23 @@ def measure(kind: str, rounds: int, partitions: int) -> Figures:
     with tempfile.TemporaryDirectory() as directory:
         maker = OttlaBroker if kind == "ottla" else KafkaBroker
         broker: load.AnyBroker = maker(Path(directory))
-        broker.start()
-        end = filled(broker, GIGABYTES * 1000 * 1000 * 1000 >> 20, partitions)
-        figures["memory_mb"].append(machine.resident_mb(broker.pid))
-        for _ in range(rounds):
-            broker.kill()
-            began = time.monotonic()
-            broker.start()
-            found = end_offset(broker, partitions)
-            if found != end:
-                raise load.LoadFailed(f"{kind} came back with {found} of {end} records")
-            figures["served_s"].append(time.monotonic() - began)
-            figures["recovery_cpu_s"].append(machine.cpu_seconds(broker.pid))
-            load.blast(
-                broker, "produce", "restart", partitions=partitions, seconds=60, max_mb=100, **FILL
-            )
-            end = end_offset(broker, partitions)
-        broker.stop()
+        with load.running(broker):
+            end = filled(broker, GIGABYTES * 1000 * 1000 * 1000 >> 20, partitions)
+            figures["memory_mb"].append(machine.resident_mb(broker.pid))
+            for _ in range(rounds):
+                broker.kill()
+                began = time.monotonic()
+                broker.start()
+                found = end_offset(broker, partitions)
+                if found != end:
+                    raise load.LoadFailed(f"{kind} came back with {found} of {end} records")
+                figures["served_s"].append(time.monotonic() - began)
+                figures["recovery_cpu_s"].append(machine.cpu_seconds(broker.pid))
+                load.blast(
+                    broker, "produce", "restart", partitions=partitions, seconds=60, max_mb=100,
+                    **FILL,
+                )
+                end = end_offset(broker, partitions)
     return figures
 
 

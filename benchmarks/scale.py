@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks import machine, report
+from benchmarks.load import AnyBroker, stopped
 from benchmarks.many_partitions import (
     Layout,
     create,
@@ -27,7 +28,6 @@ from benchmarks.raw_client import RawClient
 from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
 from ottla.wire.messages import DeleteTopicsRequest
 
-AnyBroker = OttlaBroker | KafkaBroker
 SEQUENTIAL = Layout(1000, 1)
 Figures = dict[str, float]
 
@@ -106,16 +106,16 @@ def measure(kind: str, directory: Path, partitions_max: int) -> Figures:
     """Every figure of one broker."""
     found: Figures = {"fdatasync of the device, ms": device_sync_ms(directory)}
     broker = made(kind, directory / "one-by-one")
-    found |= topics_one_by_one(broker)
-    broker.stop()
+    with stopped(broker):
+        found |= topics_one_by_one(broker)
     for layout, records in (
         (Layout(100, 100), False), (Layout(100, 100), True), (Layout(1000, 100), False),
     ):  # fmt: skip
         if layout.total > partitions_max:
             continue
         broker = made(kind, directory / f"{layout.total}-{records}")
-        found |= many(broker, layout, records)
-        broker.stop()
+        with stopped(broker):
+            found |= many(broker, layout, records)
     return found
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks import machine, report
+from benchmarks.load import stopped
 from benchmarks.peers.kafka.ready import wait_until_ready
 from benchmarks.report import Figures
 from compat_tests.brokers import KafkaBroker, OttlaBroker, free_port
@@ -51,15 +52,15 @@ def measure(kind: str, rounds: int) -> Figures:
         with tempfile.TemporaryDirectory() as directory:
             for which in ("first_ms", "again_ms"):
                 broker, metadata_ms = start(Path(directory))
-                figures[which].append(metadata_ms)
-                figures["ready_cpu_s"].append(machine.cpu_seconds(broker.pid))
-                time.sleep(SETTLE_SECONDS)
-                before = machine.cpu_seconds(broker.pid)
-                time.sleep(IDLE_SECONDS)
-                used = machine.cpu_seconds(broker.pid) - before
-                figures["idle_cpu_percent"].append(100 * used / IDLE_SECONDS)
-                figures["idle_mb"].append(machine.resident_mb(broker.pid))
-                broker.stop()
+                with stopped(broker):
+                    figures[which].append(metadata_ms)
+                    figures["ready_cpu_s"].append(machine.cpu_seconds(broker.pid))
+                    time.sleep(SETTLE_SECONDS)
+                    before = machine.cpu_seconds(broker.pid)
+                    time.sleep(IDLE_SECONDS)
+                    used = machine.cpu_seconds(broker.pid) - before
+                    figures["idle_cpu_percent"].append(100 * used / IDLE_SECONDS)
+                    figures["idle_mb"].append(machine.resident_mb(broker.pid))
     return figures
 
 

@@ -80,9 +80,13 @@ class OttlaBroker:
         self.overrides.append(f"listeners={listeners}")
 
     def start(self) -> None:
-        """Start and wait for the ready line."""
+        """Start and wait for the ready line; whoever is interrupted meanwhile leaves none."""
         self.spawn()
-        self.wait_for_ready_line()
+        try:
+            self.wait_for_ready_line()
+        except KeyboardInterrupt:
+            self.kill()
+            raise
 
     def spawn(self) -> None:
         """Start the process."""
@@ -179,7 +183,11 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start and wait until it answers."""
-        printed = self._script("start.sh")
+        try:
+            printed = self._script("start.sh")
+        except KeyboardInterrupt:
+            self.kill()
+            raise
         self.started_ms = float(printed.rpartition("metadata_ms=")[2])
         self.pid = int((self.directory / "run" / "pid").read_text())
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.broker.log_output import say
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.properties import parse_properties
 
@@ -25,6 +26,8 @@ log = logging.getLogger("ottla.console")
 AGAIN_SECONDS = 5.0
 STOP_SECONDS = 4.0
 CONFIG = "ottla.console.config"
+READY = "ottla console of "
+"""How the line begins that says where it serves; whatever else it prints is a complaint."""
 
 
 class ConsoleProcess:
@@ -33,17 +36,23 @@ class ConsoleProcess:
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self.stopping = threading.Event()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[str] | None = None
         self.thread = threading.Thread(target=self._keep, name="ottla-console", daemon=True)
         self.thread.start()
 
     def _keep(self) -> None:
         while not self.stopping.is_set():
             try:
-                self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE)
+                self.process = subprocess.Popen(
+                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, text=True, errors="backslashreplace",
+                )  # fmt: skip
             except OSError as error:
                 log.warning("the console does not start: %s", error)
                 return
+            assert self.process.stdout is not None
+            for line in self.process.stdout:
+                tell(line.rstrip("\n"))
             status = self.process.wait()
             if self.stopping.is_set():
                 return
@@ -63,6 +72,14 @@ class ConsoleProcess:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.thread.join(STOP_SECONDS)
+
+
+def tell(line: str) -> None:
+    """Pass on what the console has printed, in the form of the broker's own lines."""
+    if line.startswith(READY):
+        say(line)
+    else:
+        log.warning("%s", line)
 
 
 def start_console(

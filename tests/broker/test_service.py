@@ -134,14 +134,16 @@ def test_a_log_on_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_logs_in_json_are_one_object_a_line(tmp_path: Path) -> None:
-    """Warnings that have a frame as text, and the ready line, too."""
-    service = Service(tmp_path, "--log-format", "json")
+    """Warnings that have a frame as text, the ready line, and the console's, too."""
+    listener = ("--override", "ottla.console.listener=localhost:0")
+    service = Service(tmp_path, "--log-format", "json", *listener)
     assert service.process.stdout is not None
-    ready = json.loads(service.process.stdout.readline())
+    ready, console = (json.loads(service.process.stdout.readline()) for _ in range(2))
     assert ready["message"].startswith("ottla ready: node 4 on PLAINTEXT://")
+    assert console["message"].startswith("ottla console of localhost:")
     assert service.stop() == 0
     lines = [json.loads(line) for line in service.text().splitlines()]
-    for line in (ready, *lines):
+    for line in (ready, console, *lines):
         assert {"time", "level", "logger", "message"} <= line.keys()
         assert RFC_3339.fullmatch(line["time"]), line
         assert "****" not in line["message"]

@@ -1,6 +1,7 @@
 """Who may read what on the HTTP port, which asks for no login.
 
-- Health, metrics and /api/v1/status are for whoever reaches the port.
+- Health, metrics and /api/v1/status are for whoever reaches the port. Metrics name groups, clients
+  and users too, as those of Kafka's exporters do: docs/decisions/open_metrics.md says why.
 - Everything else under /api/v1 names users, clients or groups: only clients on this machine read
   it, and those of `ottla.http.networks`.
 - A request has a name of this broker, or an address, in its Host header, unless it asks for the

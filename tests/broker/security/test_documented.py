@@ -11,12 +11,11 @@ from pathlib import Path
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
-from tests.broker.security.authority import Authority
 from tests.documents import ROOT, Block, blocks, commands
 
 DOCUMENT = ROOT / "docs" / "security.md"
 BIN = Path(sys.executable).parent
-USERS, FIRST_USER = commands("docs/security.md")
+CERTIFICATE, USERS, FIRST_USER = commands("docs/security.md")
 
 
 def documented(directory: Path, key: Path) -> dict[str, str]:
@@ -59,8 +58,9 @@ def test_the_first_user_exists_before_the_first_start(tmp_path: Path) -> None:
 
 
 def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    settings = documented(tmp_path / "data", authority.issue("server"))
+    run(CERTIFICATE, tmp_path, "")
+    authority = tmp_path / "ca.pem"
+    settings = documented(tmp_path / "data", tmp_path / "server.pem")
     with RunningBroker(tmp_path / "data", **settings) as broker:
         public = ("127.0.0.1", broker.server.listeners[1].port)
         with WireClient(broker.address) as admin:
@@ -70,14 +70,14 @@ def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:
         text = next(b.text for b in blocks("docs/security.md") if b.text.startswith("bootstrap"))
         client_file = text.replace("kafka.example.org:9093", f"127.0.0.1:{public[1]}")
         (tmp_path / "client.properties").write_text(
-            client_file.replace("=ca.pem", f"={authority.file}"))
+            client_file.replace("=ca.pem", f"={authority}"))
         shown = ottla(tmp_path, "topic", "list", "--command-config", "client.properties")
         assert "orders" in shown
 
         def client(password: str) -> WireClient:
             return WireClient(
                 public, security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-512",
-                ssl_truststore_location=str(authority.file), sasl_jaas_config=(
+                ssl_truststore_location=str(authority), sasl_jaas_config=(
                     "org.apache.kafka.common.security.scram.ScramLoginModule required"
                     f' username="alice" password="{password}";'
                 ),

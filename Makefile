@@ -8,7 +8,7 @@ HTTP_PORT ?= 9308
 CONSOLE_PORT ?= 9309
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: help build compiled needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: help build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 # Ottla, compiled, in .venv.
 build: .venv/.built
@@ -43,11 +43,11 @@ needs:
 .venv/.built: .venv/.base $(SOURCES)
 	@if command -v flock > /dev/null; then \
 		flock -n .venv/.lock true || echo "Another build runs in this directory: this one goes on once it has ended."; \
-		flock .venv/.lock $(MAKE) --no-print-directory compiled; \
-	else $(MAKE) --no-print-directory compiled; fi
+		flock .venv/.lock $(MAKE) --no-print-directory .venv/.compiled; \
+	else $(MAKE) --no-print-directory .venv/.compiled; fi
 	touch $@
 
-compiled:
+.venv/.compiled: .venv/.base $(SOURCES)
 	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
 	[ ! -d build/cython ] || find build/cython -name '*.c' ! -newer setup.py -delete
 	@echo "Making C of the Cython modules, then compiling it: about $(BUILD_SECONDS) seconds on two idle cores, later only what changed."
@@ -55,6 +55,7 @@ compiled:
 	@echo "Installing Ottla, and the packages that it needs, into .venv: up to a minute the first time."
 	$(PY) -m pip install -q --no-build-isolation -e .
 	$(PY) -m compileall -q ottla
+	touch $@
 
 # What an extra of pyproject.toml names, which is for $(2); installing ".[extra]" instead would compile everything
 # again. pip shows how far a download is, pyspark alone has 400 MB, but not how far it is with a wheel of it.

@@ -253,6 +253,25 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
         )
 
 
+def test_windows_go_on_after_a_kill_between_their_commit_and_sparks(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The checkpoint is put into the state that such a kill leaves, twice; then nothing is killed."""
+    topic, path, sent = new_topic("killed-windows", 2), tmp_path / "w", 0
+    checkpoint = path / "_ottla" / "checkpoint"
+    for killed in (True, True, False):
+        records = [Event(b"k%d" % n, b"%d" % n, 10_000 + 1_000 * n) for n in range(sent, sent + 20)]
+        produce(broker.bootstrap, topic, "none", records)
+        sent += 20
+        si.windows(spark, broker.bootstrap, topic, path, window="10 seconds", watermark="1 second",
+                   format="raw", aggregates={"n": "count(*)"})  # fmt: skip
+        last = max(int(f.name) for f in (checkpoint / "commits").glob("[0-9]*"))
+        for name in (f"{last}", f".{last}.crc") if killed else ():
+            (checkpoint / "commits" / name).unlink()
+    rows = si.read_windows(spark, path).orderBy("window_start").collect()
+    assert [row.n for row in rows] == [10] * 5      # the last ten records' window is open
+
+
 def test_the_check_before_a_jvm_starts_takes_every_function_of_spark(spark: SparkSession) -> None:
     for (name,) in spark.sql("SHOW FUNCTIONS").collect():
         if name.isidentifier():

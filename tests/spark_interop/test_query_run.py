@@ -127,3 +127,9 @@ Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not autho
 ])  # fmt: skip
 def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
     assert str(query_run.explained(RuntimeError(text))) == said
+
+
+def test_the_cause_of_an_error_of_the_jvm_is_in_its_stack() -> None:
+    error = RuntimeError("[STREAM_FAILED] Query terminated: Exception thrown in awaitResult:")
+    error._stackTrace = JVM             # type: ignore[attr-defined]    # as pyspark's have it
+    assert str(query_run.explained(error)) == "TopicAuthorizationException: Not authorized: [t]"

@@ -248,7 +248,9 @@ def explained(error: BaseException) -> PipelineError:
     """
     if isinstance(error, PipelineError):
         return error
-    text = str(error)
+    # An error of the JVM says its causes in the stack only, such as after "Exception thrown in
+    # awaitResult".
+    text = "\n".join(filter(None, [str(error), getattr(error, "_stackTrace", "")]))
     for sign, (kind, advice) in CAUSES.items():
         if sign in text:
             line = next((x.strip() for x in text.splitlines() if sign in x), sign)

@@ -281,6 +281,9 @@ def _to_topic(
 def _to_parquet(target: Table, report: dict[str, Any]) -> Any:
     def write(batch: DataFrame, number: int) -> None:
         if number in target.batches:
+            # Its windows are here. Spark lacks the state that goes with them, for it was killed
+            # before it had committed the batch: the plan has to run again.
+            batch.write.format("noop").mode("overwrite").save()
             return
         stage = target.stage()
         batch.coalesce(1).write.parquet(target.files.at(stage))

@@ -8,17 +8,9 @@ HTTP_PORT ?= 9308
 CONSOLE_PORT ?= 9309
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: help build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
-# Ottla, compiled, in .venv.
 build: .venv/.built
-
-# What can be made here: the first sentence of the comment above each target.
-help:
-	@awk '/^#/ { text = text (text ? " " : "") substr($$0, 3); next } \
-		/^\t|^[A-Z_]+ *[?:]?=/ { next } \
-		/^[a-z][a-z-]*:/ && text { sub(/\. .*/, ".", text); sub(/:.*/, ""); printf "make %-13s %s\n", $$0, text } \
-		{ text = "" }' Makefile
 
 # What a build needs from the system; it is checked before anything is fetched.
 needs:
@@ -41,13 +33,6 @@ needs:
 # Bytecode is made here, so that a start is fast where Python is told not to write any. Extension modules whose
 # source has moved or gone are removed first: they would still be imported. So is C that was made by another setup.py.
 .venv/.built: .venv/.base $(SOURCES)
-	@if command -v flock > /dev/null; then \
-		flock -n .venv/.lock true || echo "Another build runs in this directory: this one goes on once it has ended."; \
-		flock .venv/.lock $(MAKE) --no-print-directory .venv/.compiled; \
-	else $(MAKE) --no-print-directory .venv/.compiled; fi
-	touch $@
-
-.venv/.compiled: .venv/.base $(SOURCES)
 	find ottla -mindepth 2 -name '*.so' | while read -r so; do [ -e "$${so%%.*}.pyx" ] || rm "$$so"; done
 	[ ! -d build/cython ] || find build/cython -name '*.c' ! -newer setup.py -delete
 	@echo "Making C of the Cython modules, then compiling it: about $(BUILD_SECONDS) seconds on two idle cores, later only what changed."
@@ -103,11 +88,10 @@ spark: .venv/.spark
 	$(call extra,spark,Spark; pip builds a wheel of pyspark then: a minute without a line)
 	touch $@
 
-# The tests. Four files at a time, as they wait more than half of it; a file's tests stay in one process, with what they share.
+# Four files at a time, as they wait more than half of it; a file's tests stay in one process, with what they share.
 test: .venv/.test
 	.venv/bin/pytest -q -n 4 --dist loadfile
 
-# ruff and mypy.
 lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py
 	.venv/bin/mypy
@@ -197,7 +181,6 @@ compare: has-java .venv/.test
 mutants: .venv/.test
 	$(PY) -m tests.simulation.mutants $(MUTANTS) --seeds $(if $(filter file,$(origin SEEDS)),10000,$(SEEDS)) $(if $(TABLE),--table)
 
-# Real flight data through the broker into Spark.
 demo: has-java .venv/.compat
 	.venv/bin/python -m compat_tests.demo
 

@@ -165,7 +165,7 @@ def topic_made_filled_and_deleted(page: Page, served: Console) -> None:
     page.get_by_role("link", name="made").click()
     page.get_by_role("link", name="Records").click()
     page.get_by_label("live").check()
-    page.get_by_text("Live: 0 of 0").wait_for()
+    page.get_by_text("Live: looked at 0 new records").wait_for()
     page.get_by_role("button", name="Produce").click()
     fill(page, value="hello from a page", headers="trace: 1")
     act(page, "Send", "Written to partition 0 at offset 0.")

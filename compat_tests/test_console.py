@@ -107,7 +107,7 @@ def test_a_link_shows_the_same_view_and_values_are_text(page: Page, served: Cons
     shown(page, f"{served.url}/topics/orders/records")
     page.get_by_label("JSON path").fill('$.note contains "script"')
     page.get_by_role("button", name="Search", exact=True).click()
-    page.get_by_role("status").filter(has_text="1 records").wait_for()
+    page.get_by_role("status").filter(has_text="1 record;").wait_for()
     page.locator("tbody tr.row").click()
     detail = page.get_by_label("Record", exact=True)
     assert "<script>window.hit = 1</script>" in detail.inner_text()

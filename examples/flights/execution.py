@@ -5,12 +5,12 @@ What the blocks print on standard error is left out: Spark's start prints the ma
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import jupytext
+import nbformat
 from nbclient import NotebookClient
 
 HERE = Path(__file__).parent
@@ -30,14 +30,14 @@ def main() -> None:
 
     client = NotebookClient(
         notebook, kernel_name="python3", resources={"metadata": {"path": str(HERE)}},
-        on_cell_start=tell,
+        on_cell_start=tell, record_timing=False,
     )
     client.execute()
     for cell in notebook.cells:
         if "outputs" in cell:
             cell["outputs"] = [out for out in cell["outputs"] if out.get("name") != "stderr"]
-    text = json.dumps(notebook, indent=1, ensure_ascii=False)
-    (HERE / "walkthrough.ipynb").write_text(text + "\n")
+    notebook.metadata.pop("jupytext")
+    nbformat.write(notebook, HERE / "walkthrough.ipynb")
 
 
 def titles_of(cells: list[Any]) -> dict[int, str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ottla.client.errors import reason_of
 from ottla.spark_interop.errors import NoBroker, PipelineError
 
 ANSWER_SECONDS = 15
@@ -256,7 +257,7 @@ class Cluster:
                 socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
                 return
             except (OSError, OverflowError) as error:
-                reasons.append(f"{address.strip()}: {error}")
+                reasons.append(f"{address.strip()}: {reason_of(error)}")
         raise NoBroker(
             f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address, and "
             "that the broker runs"

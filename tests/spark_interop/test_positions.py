@@ -71,7 +71,7 @@ def test_a_broker_that_is_not_there_is_one_sentence_without_a_wait(
     for client in ("admin", "client"):
         monkeypatch.setattr(Cluster, client, lambda *_, **__: pytest.fail("librdkafka would wait"))
     for address in ("127.0.0.1:1", "PLAINTEXT://127.0.0.1:1"):
-        with pytest.raises(NoBroker, match=rf"^no broker answers at {address} \(.*refused"):
+        with pytest.raises(NoBroker, match=rf"^no broker answers at {address} \({address}: conn"):
             ask(address)
 
 

@@ -187,7 +187,7 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
     begun = time.monotonic()
     here = files_of(jar_directory(options.jars), spark_version())
     first = "" if here else ", once its Kafka connector is downloaded, which is kept"
-    print(f"Spark starts: up to half a minute on two cores{first}", file=sys.stderr)
+    print(f"Spark starts: up to half a minute on two idle cores{first}", file=sys.stderr)
     spark = _session(options)
     seconds = time.monotonic() - begun
     print(f"Spark has started after {seconds:.0f} s: {step.name}", file=sys.stderr)

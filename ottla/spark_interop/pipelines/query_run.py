@@ -66,7 +66,7 @@ class Progress:
     def begin(self) -> None:
         """Shows that there is a first batch to wait for."""
         if not self._drawn:
-            self._draw(f"{self.what}: the first batch, up to half a minute on two cores")
+            self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
 
     def update(self, records: int, note: str = "") -> None:
         """Shows this many records as done."""

@@ -1,6 +1,7 @@
 """Compiles every Cython module; all other settings are in pyproject.toml."""
 
 import contextlib
+import fcntl
 import io
 import os
 import re
@@ -93,6 +94,13 @@ class Compile(build_ext):
 
 
 os.makedirs(f"{BUILD}/ottla", exist_ok=True)
+LOCK = os.open(f"{BUILD}/.lock", os.O_RDWR | os.O_CREAT)
+"""Held until this process ends: two builds at a time would write the same files."""
+try:
+    fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("Another build is at work in this directory; this one waits.", file=sys.stderr)
+    fcntl.flock(LOCK, fcntl.LOCK_EX)
 with contextlib.redirect_stdout(Progress()):
     MODULES = cythonize(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -12,14 +13,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path: Path) -> None:
-    """A package of one module, built by the project's own setup.py."""
+def package_of_one(directory: Path) -> None:
+    """A package of one module, with the project's own setup.py."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    package = tmp_path / "ottla"
+        shutil.copy(ROOT / name, directory)
+    package = directory / "ottla"
     package.mkdir()
     (package / "__init__.py").write_text('__version__ = "0"\n')
     (package / "one.pyx").write_text("ONE = 1\n")
+
+
+def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path: Path) -> None:
+    package_of_one(tmp_path)
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=tmp_path,
         env=os.environ | {"OTTLA_CFLAGS": "-O0"}, capture_output=True, text=True, check=False,
@@ -29,6 +34,30 @@ def test_a_build_says_which_of_its_steps_it_is_at_and_warns_of_nothing(tmp_path:
     assert all(line.startswith("[  1/2] step 2 of 2, compiled: ottla.") for line in others)
     assert first == "[  1/1] step 1 of 2, to C: ottla/one.pyx"
     assert last.startswith("[  2/2] step 2 of 2, compiled: ottla."), "the other one is shared C"
+
+
+def test_a_second_build_waits_for_the_first_one(tmp_path: Path) -> None:
+    package_of_one(tmp_path)
+    (tmp_path / "build" / "cython").mkdir(parents=True)
+    with (tmp_path / "build" / "cython" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = subprocess.Popen(
+            [sys.executable, "setup.py", "-q", "clean"], cwd=tmp_path, stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert second.stderr is not None
+        assert second.stderr.readline().startswith("Another build is at work in this directory;")
+        assert second.poll() is None
+    assert second.wait(60) == 0
+    second.stderr.close()
+
+
+def test_make_help_lists_what_there_is_to_make() -> None:
+    done = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "make run\n    builds into .venv, serves on localhost:9092" in done.stdout
+    assert "make test\n    builds, runs tests/" in done.stdout and "`" not in done.stdout
 
 
 def test_no_module_has_a_number_of_which_compilers_warn() -> None:

@@ -7,6 +7,7 @@ cannot outlive the broker. When it ends by itself, it is started again.
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -28,6 +29,8 @@ STOP_SECONDS = 4.0
 CONFIG = "ottla.console.config"
 READY = "ottla console of "
 """How the line begins that says where it serves; whatever else it prints is a complaint."""
+LOGGED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ([\w.]+): (.*)")
+"""A line of its own log."""
 
 
 class ConsoleProcess:
@@ -78,8 +81,11 @@ def tell(line: str) -> None:
     """Pass on what the console has printed, in the form of the broker's own lines."""
     if line.startswith(READY):
         say(line)
+    elif (logged := LOGGED.fullmatch(line)) is not None:
+        level, name, text = logged.groups()
+        logging.getLogger(name).log(logging.getLevelNamesMapping()[level], "%s", text)
     else:
-        log.warning("%s", line)
+        log.warning("%s", line.removeprefix("ottla console: "))
 
 
 def start_console(

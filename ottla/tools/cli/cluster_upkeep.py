@@ -175,6 +175,11 @@ def restart_broker(options: Namespace) -> None:
     directory = Path(options.dir or DIRECTORY)
     mark, log = mark_of(directory, options.broker), directory / f"broker-{options.broker}.log"
     pid = 0 if mark.exists() else process_of(directory, options.broker)
+    if not holder_of(directory):
+        raise ClientError(
+            f"`ottla cluster start` does not run for {directory}: nothing would start broker"
+            f" {options.broker} again"
+        )
     if options.dry_run:
         done(options, f"restarted broker {options.broker}")
         return

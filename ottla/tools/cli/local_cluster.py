@@ -7,6 +7,8 @@ machine and one disk.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -217,12 +219,21 @@ def give_http(cluster: LocalCluster) -> None:
         say(f"{broker.name} will have its metrics on http://{address}/metrics")
 
 
-def check_ports(cluster: LocalCluster) -> None:
-    """ClientError for a port that another program listens on. Where that is this cluster, which
-    runs already, ZooKeeper will say so."""
-    for broker in cluster.brokers.values():
-        if holder_of(broker.directory / f"broker-{broker.node_id}"):
-            return
+def check_free(cluster: LocalCluster) -> None:
+    """ClientError where this cluster runs already, or a part of it that a killed command has left,
+    and for a port that another program listens on."""
+    directory = cluster.directory
+    if pid := holder_of(directory):
+        raise ClientError(
+            f"this cluster runs already: Ctrl-C in its terminal, or kill {pid}, ends all of it"
+        )
+    left = [str(pid) for home in sorted(directory.glob("broker-*/")) if (pid := holder_of(home))]
+    if left:
+        server = "" if cluster.zookeeper is None else f"; {cluster.zookeeper.ending}"
+        raise ClientError(
+            f"brokers of {directory} still run, which an `ottla cluster start` that was killed has"
+            f" left. End them first: kill {' '.join(left)}{server}"
+        )
     taken = [broker for broker in cluster.brokers.values() if is_taken("127.0.0.1", broker.port)]
     if taken:
         raise ClientError(
@@ -241,13 +252,16 @@ def start(options: Namespace) -> int:
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
-    check_ports(cluster)
+    check_free(cluster)
     if not any(each.startswith(f"{HTTP}=") for each in options.override):
         give_http(cluster)
     for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C
         signal.signal(ends, signal.default_int_handler)
     if cluster.zookeeper is not None:
         say(f"ZooKeeper starts on {cluster.zookeeper.connect}{CHROOT}")
+    cluster.directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends: `holder_of` finds it by that
     try:
         with cluster:
             where = cluster.directory.absolute()

@@ -122,6 +122,16 @@ class LocalZooKeeper:
         """What `zookeeper.connect` is then."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def settings_file(self) -> Path:
+        """What it is started with, the last word of its command."""
+        return (self.directory / "zoo.cfg").absolute()
+
+    @property
+    def ending(self) -> str:
+        """The command that ends one that was left behind."""
+        return f"pkill -f {self.settings_file}"
+
     def start(self) -> None:
         """Start it and wait until it answers. Raises ZooKeeperFailed, also where another one runs
         in the directory: it locks nothing itself, and two would write one log."""
@@ -132,7 +142,7 @@ class LocalZooKeeper:
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
                     f"a ZooKeeper that was started before still uses {self.directory}: this cluster"
-                    " runs already, or was killed and left it behind"
+                    f" runs already, or was killed and left it behind: {self.ending}"
                 ) from held
             self._spawn(lock.fileno())
         deadline = time.monotonic() + START_SECONDS
@@ -146,8 +156,7 @@ class LocalZooKeeper:
     def _spawn(self, lock: int) -> None:
         """Start the process, which keeps the lock as long as it lives."""
         command = [java(), *JAVA_OPTIONS]
-        settings = self.directory / "zoo.cfg"
-        settings.write_text(
+        self.settings_file.write_text(
             f"dataDir={(self.directory / 'data').absolute()}\n"
             f"clientPortAddress={self.host}\nclientPort={self.port}\n"
             f"tickTime={TICK_MS}\nmaxSessionTimeout={SESSION_MS_MAX}\n"
@@ -156,7 +165,7 @@ class LocalZooKeeper:
             f"{self.settings}"
         )
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
-        command += ["-cp", f"{jars()}/*", MAIN, str(settings)]
+        command += ["-cp", f"{jars()}/*", MAIN, str(self.settings_file)]
         with self.log.open("ab") as log:
             # In a session of its own, so that a Ctrl-C reaches the brokers first.
             self.process = subprocess.Popen(

@@ -138,6 +138,12 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
 ) -> None:
     broker = LocalBroker(1, tmp_path, 1, "127.0.0.1:1/x", [])
     line = f"cluster stop-broker 1 --dir {tmp_path}"
+    done = ottla(f"cluster restart-broker 1 --dir {tmp_path}")
+    assert done.status == 1 and done.err.endswith(
+        f"`ottla cluster start` does not run for {tmp_path}: nothing would start broker 1 again\n")
+    done = ottla(f"cluster start --port 0 {tmp_path}")
+    assert done.status == 1
+    assert f"End them first: kill {holder.pid}; pkill -f {tmp_path}" in done.err
     assert ottla(f"{line} --dry-run").err == "would have stopped broker 1\n"
     assert not broker.held and holder.poll() is None
     assert ottla(line).err == "stopped broker 1\n"

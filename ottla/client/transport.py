@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import Address, show_address
-from ottla.client.errors import ClientError, Unreachable
+from ottla.client.errors import ClientError, Unreachable, reason_of
 
 if TYPE_CHECKING:
     import ssl
@@ -85,6 +85,15 @@ class Security:
 UNPROTECTED = Security()
 
 
+def check_readable(*paths: str | None) -> None:
+    """ClientError for a file that cannot be read: ssl's own errors do not say which it is."""
+    for path in filter(None, paths):
+        try:
+            open(path, "rb").close()
+        except OSError as error:
+            raise ClientError(reason_of(error)) from error
+
+
 def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
     import ssl  # 15 ms, which commands without TLS do not pay
 
@@ -94,13 +103,14 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
     trust = properties.get("ssl.truststore.location", properties.get("ssl.ca.location"))
     inline = properties.get("ssl.truststore.certificates", properties.get("ssl.ca.pem"))
     chain = properties.get("ssl.keystore.location", properties.get("ssl.certificate.location"))
+    key = properties.get("ssl.key.location")
+    check_readable(trust, chain, key)
     try:
         if trust or inline:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = named
             context.load_verify_locations(cafile=trust or None, cadata=inline or None)
         if chain:
-            key = properties.get("ssl.key.location")
             context.load_cert_chain(chain, key, properties.get("ssl.key.password"))
     except (OSError, ValueError) as error:
         raise ClientError(f"the certificates of ssl.… do not load: {error} ({PEM_ONLY})") from error

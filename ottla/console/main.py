@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ottla.client.addresses import parse_address, show_address
 from ottla.client.errors import ClientError, reason_of
+from ottla.client.transport import check_readable
 from ottla.console.connections import Target, check_target
 from ottla.console.service import Options, Service
 from ottla.tools.cli.bootstrap import address_of, properties_of
@@ -43,6 +44,7 @@ def console(options: Namespace) -> int:
     host, port = listen_address(options.listen or LISTEN)
     if bool(options.certificate) != bool(options.key):
         raise WrongUsage("--certificate and --key belong together")
+    check_readable(options.certificate, options.key)
     chosen = Options(
         host, port, options.allow_changes,
         options.session if options.session is not None else 1800.0,

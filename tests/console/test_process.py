@@ -42,6 +42,8 @@ def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     for given in (["--listen", "9309"], ["--certificate", "x.pem"]):
         assert main(["console", *given]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+    assert main(["console", "--certificate", "none.pem", "--key", "none.pem"]) == 1
+    assert capsys.readouterr().err == "ottla console: none.pem: no such file or directory\n"
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["console", "--listen", f"localhost:{port}"]) == 1

@@ -37,6 +37,15 @@ def test_a_log_directory_that_is_not_there_is_named(ottla: Ottla) -> None:
     assert done.status == 2 and done.err == "ottla log verify: nowhere: no such file or directory\n"
 
 
+def test_a_certificate_that_is_not_there_is_named(ottla: Ottla, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    for name in ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location"):
+        config.write_text(f"security.protocol=SSL\n{name}=none.pem\n")
+        done = ottla(f"topic list --command-config {config}")
+        assert done.status == 1
+        assert done.err == "ottla topic list: none.pem: no such file or directory\n"
+
+
 @pytest.mark.parametrize("line", ["log", "log verfy", "log dump", "log import x", "log verify --x"])
 def test_a_wrong_command_line_is_answered_by_one_line(ottla: Ottla, line: str) -> None:
     done = ottla(line)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def application(service: Service) -> Starlette:
         Route(f"{PREFIX}/topics/{{topic}}/live", endpoint(service, streams.tail)),
         Route(f"{PREFIX}/topics/{{topic}}/partitions/{{partition:int}}/records/{{offset:int}}",
               endpoint(service, download)),
-        Route(f"{PREFIX}/openapi.json", lambda request: JSONResponse(openapi())),
+        Route(f"{PREFIX}/openapi.json", described),
         Route(f"{PREFIX}/{{rest:path}}", missing, methods=["GET", "POST", "PATCH", "DELETE"]),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/{rest:path}", page),
@@ -73,6 +75,17 @@ def application(service: Service) -> Starlette:
 async def page(request: Request) -> Response:
     """The front end: its scripts read the address."""
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def described(request: Request) -> Response:
+    """The API as OpenAPI."""
+    return Response(description(), media_type="application/json")
+
+
+@cache
+def description() -> bytes:
+    """The same as JSON, made once."""
+    return json.dumps(openapi(), separators=(",", ":")).encode()
 
 
 async def missing(request: Request) -> Response:

@@ -1,4 +1,5 @@
-"""uvicorn with limits that hold for whoever is slow: connections, and the time for a request."""
+"""uvicorn with limits that hold for whoever is slow: connections, and the time for a request and
+for taking its answer."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,43 +20,104 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 800
 REQUEST_SECONDS = 15.0
-"""How long a connection may take until its first request is there."""
+"""How long a request may take until it is there, and how long a connection until its first one."""
+STALL_SECONDS = 15.0
+"""How long a client may take nothing of its answer."""
 STOP_SECONDS = 3
+SEND_BUFFER_SIZE = 256 << 10
+"""Bytes that the kernel, which doubles it, keeps of an answer: else up to 4 MiB a connection."""
+WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+"""States of a client that has sent its whole request."""
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that is closed if it does not ask anything in time. When there are too many,
-    the one that has waited longest without a request goes."""
+    """A connection that is closed if its request does not arrive in time, or if its client takes
+    nothing of an answer. When there are too many, the one goes that has not taken its answer for
+    longest, or else the one that has had no whole request for longest."""
 
     waiting: dict[BoundedProtocol, None] = {}
+    """Those without a whole request, idle ones too."""
+    stalled: dict[BoundedProtocol, None] = {}
+    """Those whose client does not take the answer."""
+    late: asyncio.TimerHandle | None = None
+    stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Count it."""
         super().connection_made(transport)
-        self.waiting[self] = None
-        self.late = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self.drop)
+        self._expect()
         if len(self.connections) > CONNECTIONS_MAX:
-            victim = next(iter(self.waiting))       # it may be this one
-            victim.drop()
+            next(iter(self.stalled or self.waiting)).drop()     # it may be this one
+
+    def data_received(self, data: bytes) -> None:
+        """Read a request, or a part of it."""
+        if self in self.waiting and self.late is None:
+            self._expect()                          # the next one begins
+        super().data_received(data)
 
     def handle_events(self) -> None:
-        """Note that a request has begun."""
+        """Note that a request is there."""
         super().handle_events()
-        if self.cycle is not None:
-            self._asked()
+        if self.conn.their_state in WHOLE:
+            self._cease()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()              # which may be there already
+        if self.conn.their_state in WHOLE or self.transport.is_closing():
+            return
+        self.waiting[self] = None                   # uvicorn closes those that stay idle
+        if self.conn.their_state is h11.SEND_BODY and self.late is None:
+            self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._asked()
+        self._cease()
+        self._go_on()
         super().connection_lost(exc)
 
-    def _asked(self) -> None:
+    def pause_writing(self) -> None:
+        """The client does not take its answer."""
+        super().pause_writing()
+        self.stalled[self] = None
+        self._watch(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """It does."""
+        super().resume_writing()
+        self._go_on()
+
+    def _expect(self) -> None:
+        self.waiting[self] = None
+        self.late = self.loop.call_later(REQUEST_SECONDS, self.drop)
+
+    def _cease(self) -> None:
         self.waiting.pop(self, None)
-        self.late.cancel()
+        if self.late is not None:
+            self.late.cancel()
+            self.late = None
+
+    def _watch(self, left: int) -> None:
+        self.stuck = self.loop.call_later(STALL_SECONDS, self._look, left)
+
+    def _look(self, left: int) -> None:
+        """Go on waiting for a client that has taken a part of what was left for it."""
+        now = self.transport.get_write_buffer_size()
+        if now < left:
+            self._watch(now)
+        else:
+            self.drop()
+
+    def _go_on(self) -> None:
+        self.stalled.pop(self, None)
+        if self.stuck is not None:
+            self.stuck.cancel()
+            self.stuck = None
 
     def drop(self) -> None:
         """Close it at once."""
-        self._asked()
+        self._cease()
+        self._go_on()
         self.transport.abort()
 
 
@@ -94,6 +157,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)  # of connections too
         made.bind((host, port))
     except BaseException:
         made.close()

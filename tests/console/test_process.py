@@ -1,4 +1,4 @@
-"""The process: its start and end, a broker that disappears, slow connections, TLS, history."""
+"""The process: its start and end, a broker that disappears, TLS, history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ottla.console.connections import Target
 from ottla.console.history import LEVELS, SERIES_MAX, History, Sample
 from ottla.console.recorder import once
 from ottla.console.sessions import Sessions
-from ottla.console.web_server import CONNECTIONS_MAX
 from ottla.tools.admin import topics
 from ottla.tools.command import main
 from tests.broker.security.authority import Authority
@@ -103,37 +102,6 @@ def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
     assert said(away, None) == (False, f"ottla console: {why}; pages say so until one answers\n")
     assert said(bootstrap, False) == (True, f"ottla console: a broker answers at {bootstrap} now\n")
     assert said(bootstrap, None) == (True, "")
-
-
-def test_a_thousand_slow_connections_keep_nobody_out(console: Console) -> None:
-    slow = []
-    try:
-        for number in range(1000):
-            made = socket.create_connection(("localhost", console.port), 10)
-            made.sendall(b"GET /api/v1/topics HTTP/1.1\r\nHost: loc"[: number % 40])
-            slow.append(made)
-        assert console.get("/topics")["rows"]
-        closed = 0
-        for made in slow:
-            made.setblocking(False)
-            try:
-                closed += made.recv(1) == b""
-            except BlockingIOError:
-                pass
-            except ConnectionResetError:
-                closed += 1
-        assert closed >= 1000 - CONNECTIONS_MAX
-    finally:
-        for made in slow:
-            made.close()
-    assert console.get("/topics")["rows"]
-
-
-def test_an_endless_request_is_cut_off(console: Console) -> None:
-    with socket.create_connection(("localhost", console.port), 20) as raw:
-        raw.sendall(b"GET /" + b"a" * 200_000)
-        assert raw.recv(100)[:12] in (b"HTTP/1.1 400", b"")
-    assert console.ask("/topics", "POST", b"[" * 9_000_000).status == 413
 
 
 def test_it_serves_tls_with_a_secure_cookie(bootstrap: str, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 // Connections, transactions, access rules, users, quotas, tokens.
-import { html, bytes, count, duration, param, part, setParams, time, useLive, visible, ask } from "./base.js";
+import { html, bytes, count, duration, param, part, setParams, time, useLive, useMemo, visible, ask } from "./base.js";
 import { Act, Export, Left, Page, Problem, State, Table, Tabs } from "./parts.js";
 
 const role = (row) => {
@@ -24,7 +24,7 @@ const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"
 CLIENTS.splice(1, 0, { key: "does", label: "Does", width: "120px" });
 export function TopicClients({ base }) {
   const found = useLive(`${base}/clients`);
-  const rows = found?.rows?.map((row) => ({ ...row, does: [row.writes && "writes", row.reads && "reads"].filter(Boolean).join(", ") }));
+  const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, does: [row.writes && "writes", row.reads && "reads"].filter(Boolean).join(", ") })), [found]);
   return html`<${Problem} of=${found} /><p class="soft">Clients that brokers have seen writing to this topic, or reading it, within two minutes.</p>
     <${Table} rows=${rows} columns=${CLIENTS} id="id" label="Clients" name="c-" tools=${html`<${Export} rows=${rows} name="clients" />`} />`;
 }
@@ -65,7 +65,7 @@ export function Audit() {
 
 export function Connections() {
   const found = useLive("/connections");
-  const rows = found?.rows?.map((row) => ({ ...row, role: role(row), topics: topicsOf(row) }));
+  const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, role: role(row), topics: topicsOf(row) })), [found]);
   return html`<${Page} title="Connections"><${Of} /><${Problem} of=${found} />
     ${(found?.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
     ${rows && !rows.length && !found.notes?.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}

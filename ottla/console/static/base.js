@@ -143,14 +143,14 @@ export function bytes(count) {
   while (size >= 1024 && unit < UNITS.length - 1) { size /= 1024; unit += 1; }
   return `${size >= 100 || unit === 0 ? Math.round(size) : size.toFixed(1)} ${UNITS[unit]}`;
 }
-const plain = new Intl.NumberFormat("en");
+const plain = new Intl.NumberFormat("en"), compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 export const count = (value) => (value === null || value === undefined ? "–" : plain.format(value));
 // 1 record, 2 records; two nouns where the verb or the whole ending differs.
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 export function short(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) < 10000) return plain.format(Math.round(value * 10) / 10);
-  return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(value);
+  return compact.format(value);
 }
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";

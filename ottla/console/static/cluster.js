@@ -1,5 +1,5 @@
 // Overview and brokers.
-import { html, bytes, count, counted, duration, param, part, setParams, short, useLive, visible, ask } from "./base.js";
+import { html, bytes, count, counted, duration, param, part, setParams, short, useLive, useMemo, visible, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const BROKERS = [
@@ -61,12 +61,13 @@ const DIRECTORIES = [
   { key: "usable", label: "Free", width: "100px", number: true, show: (row) => bytes(row.usable) },
   { key: "total", label: "Disk", width: "100px", number: true, show: (row) => bytes(row.total) },
 ];
+const shareOf = ({ bytes: all, bytes_copied: copied }) => (all === null ? null : all ? Math.min(Math.floor(100 * copied / all), 100) : 100);
 const MOVES = [
   { key: "topic", label: "Topic", href: (row) => `/topics/${part(row.topic)}` }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "adding", label: "To brokers", show: (row) => row.adding.join(", ") }, { key: "removing", label: "From brokers", show: (row) => row.removing.join(", ") },
   { key: "bytes_copied", label: "Copied", number: true, width: "190px", show: (row) => `${bytes(row.bytes_copied)} of ${bytes(row.bytes)}`,
     title: (row) => `${count(row.bytes_copied)} of ${counted(row.bytes, "byte")}` },
-  { key: "share", label: "Done", number: true, width: "80px", show: (row) => `${row.share} %` },
+  { key: "share", label: "Done", number: true, width: "80px", show: (row) => (row.share === null ? "–" : `${row.share} %`) },
   { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="cancel" title=${`Stop moving ${row.topic}-${row.partition}`} verb="Stop"
     text="The partition stays on the brokers where it was." send=${async () => { await ask("/reassignments", "DELETE", { topic: row.topic, partition: row.partition }); return "The move is stopped."; }} />` },
 ];
@@ -76,12 +77,13 @@ export function Brokers({ tab }) {
   const found = useLive(path);
   const [columns, label, id] = { "/brokers": [BROKERS, "Brokers", "broker"], "/log-directories": [DIRECTORIES, "Log directories", "id"],
     "/reassignments": [MOVES, "Reassignments", "id"] }[path];
+  const rows = useMemo(() => (tab === "reassignments" ? found?.rows?.map((row) => ({ ...row, share: shareOf(row) })) : found?.rows), [found, tab]);
   return html`<${Page} title="Brokers" actions=${html`<${Act} label="Elect preferred leaders" title="Elect preferred leaders"
       text="The first replica of each partition becomes its leader again, where it is in sync." verb="Elect"
       send=${async () => `${counted((await ask("/elect", "POST", {})).rows.length, "partition has", "partitions have")} another leader.`} />`}>
     <${Tabs} tabs=${[["Brokers", "/brokers"], ["Log directories", "/brokers/log-directories"], ["Reassignments", "/brokers/reassignments"]]} />
     <${Problem} of=${found} />
-    <${Table} key=${path} rows=${tab === "reassignments" ? found?.rows?.map((row) => ({ ...row, share: row.bytes ? Math.min(Math.floor(100 * row.bytes_copied / row.bytes), 100) : 100 })) : found?.rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
+    <${Table} key=${path} rows=${rows} columns=${columns} id=${id} label=${label} tools=${html`<${Export} rows=${found?.rows} name=${label} />`} /><//>`;
 }
 
 export function Broker({ id }) {

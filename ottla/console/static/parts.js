@@ -1,27 +1,27 @@
 // Components that pages share: a table of any length, graphs, dialogs, tiles.
-import { Component, html, useEffect, useMemo, useRef, useState, address, ask, counted, go, param, setParams, session, signal, toast, useLive,
+import { Component, h, html, useEffect, useMemo, useRef, useState, address, ask, counted, go, param, setParams, session, signal, toast, useLive,
   refresh, visible, Failed } from "./base.js";
 import uPlot from "./vendor/uplot.mjs";
 
-const ROW = 28, EXTRA = 8;
+const ROW = 28, STEP = 2, EXTRA = 2, HEIGHT_MIN = 600;
 
 // Columns: { key, label, width, number, show(row), title(row), href(row), sort }. Sorting and the search are in the address.
 export function Table({ rows, columns, id, label, open, search = true, chosen, sort: usual, tools, name = "" }) {
-  const [at, setAt] = useState({ top: 0, height: 600 });
+  const [step, setStep] = useState(0);          // how far it is scrolled, in steps of some rows
+  const [height, setHeight] = useState(0);
   const [cursor, setCursor] = useState(-1);
   const box = useRef(null);
   const q = param(name + "q"), sort = param(name + "sort", usual ?? columns[0].key);
   const shown = useMemo(() => sorted(filtered(rows ?? [], columns, q), columns, sort), [rows, q, sort, columns.length]);
   useEffect(() => {
-    const element = box.current;
-    if (!element) return undefined;
-    const measure = () => setAt({ top: element.scrollTop, height: element.clientHeight });
-    const watcher = new ResizeObserver(measure);
-    watcher.observe(element);
+    const watcher = new ResizeObserver(([entry]) => setHeight(entry.contentRect.height));
+    watcher.observe(box.current);
     return () => watcher.disconnect();
   }, []);
-  const first = Math.max(0, Math.floor(at.top / ROW) - EXTRA);
-  const last = Math.min(shown.length, Math.ceil((at.top + at.height) / ROW) + EXTRA);
+  const most = Math.ceil(Math.max(height, HEIGHT_MIN) / ROW) + STEP + 2 * EXTRA;
+  const first = Math.max(0, Math.min(step * STEP - EXTRA, shown.length - most));
+  const last = Math.min(shown.length, first + most);
+  const slot = useSlots(first, last, most);
   const keys = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20 }[event.key];
     if (step) {
@@ -40,13 +40,13 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
       <span class="soft" role="status">${rows ? (shown.length === rows.length ? `${rows.length}` : `${shown.length} of ${rows.length}`) : "…"}</span>
       ${tools}</div>`}
     <div class="scroll" ref=${box} tabindex="0" role="region" aria-label=${label} onKeyDown=${keys}
-      onScroll=${(event) => setAt({ top: event.target.scrollTop, height: event.target.clientHeight })}>
+      onScroll=${() => setStep(Math.floor(box.current.scrollTop / (STEP * ROW)))}>
       <table aria-rowcount=${shown.length}>
         <colgroup>${columns.map((column) => html`<col style=${column.width ? { width: column.width } : undefined} />`)}</colgroup>
         <thead><tr>${columns.map((column) => html`<${Head} column=${column} sort=${sort} name=${name} />`)}</tr></thead>
         <tbody>
           ${first > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${first * ROW}px` }}></td></tr>`}
-          ${shown.slice(first, last).map((row, place) => html`<${Row} key=${row[id]} row=${row} columns=${columns} open=${open}
+          ${shown.slice(first, last).map((row, place) => html`<${Row} key=${slot(first + place)} row=${row} columns=${columns} open=${open}
             index=${first + place + 1} chosen=${chosen === row[id] || cursor === first + place} />`)}
           ${last < shown.length && html`<tr class="space" aria-hidden="true">
             <td colspan=${columns.length} style=${{ height: `${(shown.length - last) * ROW}px` }}></td></tr>`}
@@ -63,35 +63,47 @@ function Head({ column, sort, name }) {
     <button onClick=${() => setParams({ [name + "sort"]: next })}>${column.label}${down ? " ↓" : up ? " ↑" : ""}</button></th>`;
 }
 
-// Scrolling makes the list anew for every frame: a row that stays as it is costs nothing.
+// Elements are lent to the rows in view: a row that leaves hands its own to the one that comes, and the others keep theirs. When
+// all leave at once, each element goes to the row at its place, so that none has to move.
+function useSlots(first, last, most) {
+  const now = useRef({ first: 0, last: 0, base: 0 }).current;
+  if (first >= now.last || last <= now.first) now.base += first - now.first;
+  Object.assign(now, { first, last });
+  return (index) => (((index - now.base) % most) + most) % most;
+}
+
+// Scrolling makes the list anew: a row that stays as it is costs nothing.
 class Row extends Component {
   shouldComponentUpdate(next, state) {
     return state !== this.state || Object.keys(next).some((name) => next[name] !== this.props[name]);
   }
 
   render({ row, columns, open, index, chosen }) {
-    return html`<tr class=${chosen ? "row chosen" : "row"} aria-rowindex=${index}
-      onClick=${open ? (event) => { if (!event.target.closest("a,button")) open(row); } : undefined}>
-      ${columns.map((column) => html`<${Cell} row=${row} column=${column} />`)}</tr>`;
+    return h("tr", { class: chosen ? "row chosen" : "row", "aria-rowindex": index,
+      onClick: open ? (event) => { if (!event.target.closest("a,button")) open(row); } : undefined }, columns.map((column) => cell(row, column)));
   }
 }
 
-function Cell({ row, column }) {
+// Not a component, and no template: hundreds are made for a frame.
+function cell(row, column) {
   const value = row[column.key];
-  const said = column.show ? column.show(row) : value === null || value === undefined ? "–" : visible(String(value));
-  const title = column.title ? column.title(row) : typeof value === "string" || typeof value === "number" ? visible(String(value)) : undefined;
+  const plain = value === null || value === undefined ? "–" : visible(String(value));
+  const said = column.show ? column.show(row) : plain;
+  const title = column.title ? column.title(row) : typeof value === "string" || typeof value === "number" ? plain : undefined;
   const href = column.href?.(row);
-  return html`<td class=${`${column.number ? "number" : ""}${column.mono ? " mono" : ""}`} title=${title}>
-    ${href ? html`<a href=${href}>${said}</a>` : said}</td>`;
+  return h("td", { class: `${column.number ? "number" : ""}${column.mono ? " mono" : ""}`, title }, href ? h("a", { href }, said) : said);
+}
+
+const texts = new WeakMap();                    // what is searched of a row: made once, not with every key that is pressed
+function textOf(row, columns) {
+  if (!texts.has(row)) texts.set(row, columns.map((column) => JSON.stringify(row[column.key]) ?? "").join(" ").toLowerCase());
+  return texts.get(row);
 }
 
 function filtered(rows, columns, q) {
   const words = q.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return rows;
-  return rows.filter((row) => {
-    const text = columns.map((column) => JSON.stringify(row[column.key]) ?? "").join(" ").toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
+  return rows.filter((row) => { const text = textOf(row, columns); return words.every((word) => text.includes(word)); });
 }
 
 function sorted(rows, columns, sort) {

@@ -1,5 +1,5 @@
 // Topics, and one topic with its partitions, settings, groups, producers.
-import { html, bytes, count, counted, go, param, part, setParams, short, time, useLive, ask } from "./base.js";
+import { html, bytes, count, counted, go, param, part, setParams, short, time, useLive, useMemo, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, Reading, State, Table, Tabs, Tiles } from "./parts.js";
 import { TopicClients } from "./access.js";
 import { Settings } from "./cluster.js";
@@ -21,7 +21,7 @@ const TOPICS = [
 
 export function Topics() {
   const found = useLive("/topics"), internal = param("internal") === "1";
-  const rows = found?.rows?.filter((row) => internal || !row.internal);
+  const rows = useMemo(() => found?.rows?.filter((row) => internal || !row.internal), [found, internal]);
   const create = html`<${Act} label="Create a topic" title="Create a topic" verb="Create" fields=${[
     { name: "topic", label: "Name" }, { name: "partitions", label: "Partitions", kind: "number", help: "the broker's default" },
     { name: "replicas", label: "Replicas", kind: "number", help: "the broker's default" },

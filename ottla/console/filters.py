@@ -147,7 +147,7 @@ def steps_of(text: str) -> tuple[list[str | int], str]:
         if place is not None:
             steps.append(-1 if place == "*" else int(place))
         else:
-            steps.append(name if name is not None else json.loads(f'"{quoted}"'))
+            steps.append(name if name is not None else name_of(quoted))
         position = match.end()
     if len(steps) > STEPS_MAX:
         raise BadFilter(f"a JSON path has at most {STEPS_MAX} steps")
@@ -158,6 +158,14 @@ def steps_of(text: str) -> tuple[list[str | int], str]:
             "a comparison such as == 42"
         )
     return steps, rest
+
+
+def name_of(quoted: str) -> str:
+    """The name between the quotes of `["name"]`. Raises BadFilter."""
+    try:
+        return str(json.loads(f'"{quoted}"'))
+    except ValueError as wrong:
+        raise BadFilter(f'JSON path ["{quoted}"]: that is not a string of JSON: {wrong}') from wrong
 
 
 def at(document: Any, steps: list[str | int]) -> Iterator[Any]:

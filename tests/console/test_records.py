@@ -61,7 +61,7 @@ def test_a_filter_passes_what_it_describes(given: dict[str, str], passes: bool) 
 @pytest.mark.parametrize(
     "given",
     [{"regex": "("}, {"regex": "a" * 3000}, {"regex": "(((a{100}){100}){100})"}, {"path": "user"},
-     {"path": "$.a ~ 3"}, {"path": "$" + ".a" * 60}],
+     {"path": "$.a ~ 3"}, {"path": "$" + ".a" * 60}, {"path": r'$["\x"]'}, {"path": '$["\n"]'}],
 )
 def test_a_filter_that_is_not_understood_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(BadFilter):

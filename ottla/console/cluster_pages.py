@@ -298,13 +298,12 @@ def directory_rows(disks: Disks) -> list[Row]:
 
 
 def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
-    """Partitions that are being moved, with how many bytes the new replicas have."""
+    """Partitions that are being moved, with how many bytes the new replicas have; None where a
+    broker does not say."""
     moving = partitions.reassignments(cluster)
-    sizes: dict[tuple[str, int, int], int] = {}
-    if moving:
-        there: list[partitions.Replica] = []
-        for one in attempt([], "", lambda: partitions.replicas(cluster, moving), there):
-            sizes[one.topic, one.partition, one.broker] = one.size
+    nothing: list[partitions.Replica] = []
+    found = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []
+    sizes = {(one.topic, one.partition, one.broker): one.size for one in found}
     rows = []
     for (topic, index), move in sorted(moving.items()):
         whole = max((sizes.get((topic, index, one), 0) for one in move.replicas), default=0)
@@ -312,7 +311,8 @@ def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
         rows.append({
             "id": f"{topic}-{index}", "topic": topic, "partition": index,
             "replicas": move.replicas, "adding": move.adding, "removing": move.removing,
-            "bytes": whole * len(copied), "bytes_copied": sum(copied),
+            "bytes": whole * len(copied) if sizes else None,
+            "bytes_copied": sum(copied) if sizes else None,
         })
     return rows
 

@@ -1,15 +1,15 @@
-"""Does the console stay light and quick on a large cluster, and does a search leave clients alone?
+"""Does the console stay light and quick on a large cluster?
 
-    python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100] [--search-gib 10]
+    python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100]
 
 One broker, topics of ten partitions, groups whose members heartbeat. Of `ottla console`: how soon
 it is ready, its memory, what an open page costs, how long the overview and the list of topics take:
 a page's stream that is opened as soon as the console is ready (its first event has the brokers, a
 later one what is unhealthy, the last one all sums), and a request that waits for everything. In
 Chromium: how soon after the console's start the overview is painted, how long the list of topics
-takes to be shown once its data are there, and the frames while it is scrolled. Meanwhile somebody
-asks again and again for what needs no cluster: how long that takes is how long the console's loop
-stands still. Then a search through a topic with one client that writes small records beside it.
+takes to be shown once its data are there, and what scrolling it costs. Meanwhile somebody asks
+again and again for what needs no cluster: how long that takes is how long the console's loop stands
+still.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import argparse
 import contextlib
 import http.client
 import json
-import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,18 +25,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 from benchmarks import report
+from benchmarks.console_lists import drawn, opened, scrolled
 from benchmarks.group_load import CONSUMER_HEARTBEAT, Member
-from compat_tests.requirements import program
+from benchmarks.machine import cpu_seconds
+from compat_tests.brokers import free_port
 from ottla.client.cluster import Cluster
-from ottla.tools.admin import topics
-from ottla.tools.admin.topics import leader
-from ottla.tools.stream.batches import PRODUCE_MAX, check_produced, produce_request
 from ottla.wire.messages import ConsumerGroupHeartbeatRequest, CreateTopicsRequest
-from ottla.wire.records import Record, build_batch
 
 PARTITIONS = 10
 AT_ONCE = 200
@@ -54,29 +49,7 @@ PUBLISHED = (
 """What users of others have reported. Neither has figures of CPU for each viewer."""
 PATHS = "path=/overview&path=/history%3Fmeasure%3Dlag&path=/topics"
 HEARTBEATS_AT_ONCE = 500
-ASKED = 400
-"""Small records of the client beside a search, with and without it."""
-VALUE_SIZE = 10_000
-FRAMES = """
-() => new Promise((done) => {
-  const box = document.querySelector(".scroll"), frames = [];
-  let left = 180, before = 0;
-  const step = (now) => {
-    if (before) frames.push(now - before);
-    before = now;
-    box.scrollTop += 1500;
-    left -= 1;
-    if (left) requestAnimationFrame(step); else done(frames);
-  };
-  requestAnimationFrame(step);
-})
-"""
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.create_server(("localhost", 0)) as made:
-        return int(made.getsockname()[1])
+FRAMES = 180
 
 
 @contextlib.contextmanager
@@ -100,12 +73,6 @@ def memory_mib(pid: int, name: str = "VmRSS") -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in text.splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def make_topics(address: str, count: int) -> None:
@@ -232,123 +199,26 @@ def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
 
 def painted(playwright: Any, words: list[str], port: int) -> float:
     """How long after its start a console's overview is on the screen, with its brokers."""
-    browser = playwright.chromium.launch(
-        executable_path=program("chromium"), args=["--no-sandbox"])
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    with process(*words):
+    with opened(playwright) as page, process(*words):
         began = time.perf_counter()
         page.goto(f"http://localhost:{port}/")
         page.wait_for_function("() => document.querySelector('tr.row')", timeout=300_000)
-        taken = time.perf_counter() - began
-    browser.close()
-    return taken
+        return time.perf_counter() - began
 
 
 def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
     """How soon the overview of a console that has just been started is painted; of one that runs,
-    how long the list of topics takes from its data to the screen, and the frames of scrolling:
-    their length, and how much of it the main thread works."""
+    how long the list of topics takes from its data to the screen, and what scrolling it costs."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         cold = free_port()
         there = [f"localhost:{cold}" if word == f"localhost:{port}" else word for word in words]
         first = [painted(playwright, there, cold) for _ in range(COLD)]
-        browser = playwright.chromium.launch(
-            executable_path=program("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.add_init_script("""
-            const parse = JSON.parse;
-            JSON.parse = (text) => { if (text.includes('"path":"/topics"'))
-              window.came ??= performance.now(); return parse(text); };
-            const drawn = () => setTimeout(() => { window.shown ??= performance.now(); });
-            new MutationObserver(() => { if (!window.shown && document.querySelector("tr.row"))
-              requestAnimationFrame(drawn); })
-              .observe(document, { childList: true, subtree: true });""")
-        page.goto(f"http://localhost:{port}/topics")
-        page.wait_for_function("() => window.shown && window.came", timeout=300_000)
-        drawn = page.evaluate("() => (window.shown - window.came) / 1000")
-        devtools = page.context.new_cdp_session(page)
-        devtools.send("Performance.enable")
-
-        def busy() -> float:
-            found = devtools.send("Performance.getMetrics")["metrics"]
-            return next(one["value"] for one in found if one["name"] == "TaskDuration")
-
-        before = busy()
-        frames: list[float] = page.evaluate(FRAMES)
-        worked = (busy() - before) * 1000 / len(frames)
-        browser.close()
-    return {"overview painted s": first, "topics from data to screen s": [drawn],
-            "frame ms": frames, "frame work ms": [worked]}
-
-
-def fill(address: str, gib: float) -> None:
-    """A topic with so many bytes."""
-    from confluent_kafka import Producer
-
-    with Cluster(address) as cluster:
-        topics.create(cluster, "haystack", partitions=4, replication_factor=1)
-        topics.create(cluster, "small", partitions=1, replication_factor=1)
-    producer = Producer({
-        "bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": 1,
-        "queue.buffering.max.kbytes": 262_144})
-    value = json.dumps({"order": 1, "note": "x" * (VALUE_SIZE - 30)}).encode()
-    for number in range(int(gib * (1 << 30) / len(value))):
-        while True:
-            try:
-                producer.produce("haystack", value, partition=number % 4)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    producer.flush(300)
-
-
-def small_records(address: str) -> list[float]:
-    """How many milliseconds a small record takes to be acknowledged."""
-    found = []
-    batch = build_batch([Record(value=b"x" * 100)])
-    with Cluster(address) as cluster:
-        connection = cluster.node(leader(cluster, ("small", 0)))
-        for _ in range(ASKED):
-            began = time.perf_counter()
-            request = produce_request("small", 0, batch, acks=1)
-            check_produced(connection.call(request, at_most=PRODUCE_MAX))
-            found.append((time.perf_counter() - began) * 1000)
-    return found
-
-
-def beside_a_search(address: str, port: int, rounds: int) -> dict[str, Any]:
-    """The client's times without and with a search that finds nothing, in turns; what the search
-    has looked at."""
-    quiet: list[float] = []
-    searched: list[float] = []
-    looked: list[dict[str, Any]] = []
-    path = "/api/v1/topics/haystack/records?from=oldest&text=nowhere"
-    whole = f"{path}&max_records=100000000&max_bytes=20000000000&max_seconds=300"
-
-    def search(at: str) -> None:
-        connection = http.client.HTTPConnection("localhost", port, timeout=400)
-        connection.request("GET", at)
-        answer = json.loads(connection.getresponse().read())
-        looked.append({"ended": answer["ended"], **answer["scanned"], "budget": answer["budget"]})
-        connection.close()
-
-    for _ in range(rounds):
-        quiet += small_records(address)
-        running = threading.Thread(target=search, args=(whole,))
-        running.start()
-        while running.is_alive():
-            searched += small_records(address)
-        running.join()
-    search(path)
-    return {"quiet ms": quiet, "searched ms": searched, "searches": looked}
-
-
-def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return quantiles(values, n=100)[98]
+        with opened(playwright) as page:
+            shown = [drawn(page, f"http://localhost:{port}/topics")]
+            return {"overview painted s": first, "topics from data to screen s": shown,
+                    **scrolled(page, FRAMES)}
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
@@ -396,31 +266,7 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             stop.set()
             found["memory in the end MiB"] = [memory_mib(console.pid)]
             found["memory at most MiB"] = [memory_mib(console.pid, "VmHWM")]
-            if options.search_gib:
-                fill(address, options.search_gib)
-                found |= beside_a_search(address, port, options.rounds)
     return found
-
-
-def rows_of(found: dict[str, Any]) -> list[list[str]]:
-    """The table."""
-    rows = [[name, report.spread(values)] for name, values in found.items()
-            if name not in ("frame ms", "quiet ms", "searched ms", "searches")]
-    if frames := found.get("frame ms"):
-        rows.append(["frames a second while scrolling", f"{1000 * len(frames) / sum(frames):.0f}"])
-        rows.append(["frames longer than 20 ms", f"{sum(one > 20 for one in frames)} of "
-                     f"{len(frames)}"])
-    if found.get("searched ms"):
-        without, beside = p99(found["quiet ms"]), p99(found["searched ms"])
-        rows.append(["p99 of a small record, ms: without and beside a search",
-                     f"{without:.2f}, {beside:.2f}: {beside / without:.2f} ×"])
-        for one in found["searches"]:
-            rows.append([
-                f"a search of at most {one['budget']['bytes'] / (1 << 20):,.0f} MiB and "
-                f"{one['budget']['seconds']} s",
-                f"ended by {one['ended']} after {one['bytes'] / (1 << 20):,.0f} MiB, "
-                f"{one['seconds']:.1f} s"])
-    return rows
 
 
 def main() -> None:
@@ -429,20 +275,19 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--members", type=int, default=100)
-    parser.add_argument("--search-gib", type=float, default=10.0)
     parser.add_argument("--viewers", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--no-browser", dest="browser", action="store_false")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)
     what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
-            f"{options.members} members; a search through {options.search_gib:g} GiB")
+            f"{options.members} members")
+    rows = [[name, report.spread(values)] for name, values in found.items()]
     others = report.table(["others, as their users report", ""], [list(one) for one in PUBLISHED])
     report.write(
         "Does the console stay light and quick on a large cluster?", "console",
-        f"{what}.\n\n{report.table(['', 'median (range)'], rows_of(found))}\n\n{others}", found)
+        f"{what}.\n\n{report.table(['', 'median (range)'], rows)}\n\n{others}", found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,154 @@
+"""Does a list of 100,000 rows in the console scroll smoothly?
+
+    python -m benchmarks.console_lists [--rows 100000] [--frames 180] [--rounds 3]
+
+Chromium shows the list of topics; its rows come from this program in place of a broker's. It is
+scrolled by two screens in every frame, and by two rows. Of each frame: how long it took, and how
+long the main thread worked, of which how long scripts ran and styles and layout were made. Without
+a graphics card frames wait for pixels that the processor draws: then frames a second say more of
+the machine than of the page, and the main thread's milliseconds say what the page costs: 60 frames
+a second leave 16.7 for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import report
+from compat_tests.brokers import OttlaBroker
+from compat_tests.requirements import program
+from tests.console.consoles import Console
+
+STEPS = {"two screens a frame": 1500, "two rows a frame": 56}
+"""Pixels."""
+WORK = {
+    "TaskDuration": "main thread", "ScriptDuration": "scripts",
+    "RecalcStyleDuration": "styles", "LayoutDuration": "layout",
+}
+FRAMES = """
+([step, count]) => new Promise((done) => {
+  const box = document.querySelector(".scroll"), frames = [];
+  const tasks = [];
+  let before = 0;
+  const watcher = new PerformanceObserver((list) => tasks.push(...list.getEntries()));
+  watcher.observe({ type: "longtask" });
+  const next = (now) => {
+    if (before) frames.push(now - before);
+    before = now;
+    box.scrollTop += step;
+    if (frames.length < count) requestAnimationFrame(next);
+    else setTimeout(() => { watcher.disconnect(); done({ frames, tasks: tasks.length }); });
+  };
+  requestAnimationFrame(next);
+})
+"""
+CAME = """
+    const parse = JSON.parse;
+    JSON.parse = (text) => { if (text.includes('"path":"/topics"'))
+      window.came ??= performance.now(); return parse(text); };
+    const drawn = () => setTimeout(() => { window.shown ??= performance.now(); });
+    new MutationObserver(() => { if (!window.shown && document.querySelector("tr.row"))
+      requestAnimationFrame(drawn); })
+      .observe(document, { childList: true, subtree: true });
+"""
+Figures = dict[str, list[float]]
+
+
+@contextmanager
+def opened(playwright: Any) -> Iterator[Any]:
+    """A page of a browser of its own."""
+    browser = playwright.chromium.launch(
+        executable_path=program("chromium"), args=["--no-sandbox"])
+    try:
+        yield browser.new_page(viewport={"width": 1280, "height": 800})
+    finally:
+        browser.close()
+
+
+def drawn(page: Any, url: str) -> float:
+    """Open the list of topics; the seconds from its data to the screen."""
+    page.add_init_script(CAME)
+    page.goto(url)
+    page.wait_for_function("() => window.shown && window.came", timeout=300_000)
+    found: float = page.evaluate("() => (window.shown - window.came) / 1000")
+    return found
+
+
+def scrolled(page: Any, frames: int) -> Figures:
+    """Scroll the list that a page shows, in small and in large steps."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked() -> dict[str, float]:
+        return {one["name"]: one["value"] * 1000
+                for one in devtools.send("Performance.getMetrics")["metrics"]}
+
+    found: Figures = {}
+    for name, step in STEPS.items():
+        page.evaluate("() => { document.querySelector('.scroll').scrollTop = 0; }")
+        before = worked()
+        taken = page.evaluate(FRAMES, [step, frames])
+        after = worked()
+        found[f"{name}: frames a second"] = [1000 / median(taken["frames"])]
+        found[f"{name}: tasks above 50 ms, of {frames} frames"] = [taken["tasks"]]
+        for metric, what in WORK.items():
+            found[f"{name}: {what}, ms a frame"] = [(after[metric] - before[metric]) / frames]
+    return found
+
+
+def stream_of(rows: int) -> str:
+    """The event with a list of that many topics."""
+    topics = [{
+        "topic": f"topic-{number:06}", "internal": False, "partitions": 10, "replicas": 3,
+        "out_of_sync": 0, "leaderless": 0, "records": number * 37, "bytes": number * 4096,
+        "records_per_second": number % 50_000, "lag": number % 1000,
+        "slowest_group": f"group-{number % 700}",
+    } for number in range(rows)]
+    event = {"path": "/topics", "value": {"key": "topic", "pending": [], "rows": topics}}
+    text = json.dumps(event, separators=(",", ":"))
+    return f"retry: 100000000\nevent: change\ndata: {text}\n\n"
+
+
+def measure(rows: int, frames: int, rounds: int) -> Figures:
+    """Everything."""
+    from playwright.sync_api import sync_playwright
+
+    body, found = stream_of(rows), Figures()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        broker = OttlaBroker(Path(folder))
+        broker.start()
+        with Console(broker.bootstrap, Path(folder)) as console:
+            for _ in range(rounds):
+                with opened(playwright) as page:
+                    page.route("**/api/v1/stream*", lambda route: route.fulfill(
+                        content_type="text/event-stream", body=body))
+                    once = {"from data to screen, s": [drawn(page, f"{console.url}/topics")]}
+                    for name, values in (once | scrolled(page, frames)).items():
+                        found.setdefault(name, []).extend(values)
+        broker.stop()
+    return found
+
+
+def main() -> None:
+    """Measure, print, write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--frames", type=int, default=180)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    found = measure(options.rows, options.frames, options.rounds)
+    rows = [[name, report.spread(values)] for name, values in found.items()]
+    report.write(
+        "Does a long list in the console scroll smoothly?", "console-lists",
+        f"{options.rows} rows.\n\n{report.table(['', 'median (range)'], rows)}", found)
+
+
+if __name__ == "__main__":
+    main()

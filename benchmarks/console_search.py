@@ -1,0 +1,193 @@
+"""Does a search in the console keep its budget, and leave other clients alone?
+
+    python -m benchmarks.console_search [--gib 10] [--rounds 3] [--seconds 20] [--rate 100]
+
+A topic of so many GiB on the ordinary disk (TMPDIR), and a client of another topic that writes a
+small record at a steady rate and reads it back. How long that takes counts from the moment at which
+the record was due, so that a wait delays all that come after it. In turns: nothing else; searches
+with the usual budget, one after the other; a search through everything, its budget raised. Of each
+search: what it has looked at, and what ended it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+from urllib.parse import urlencode
+
+from confluent_kafka import Producer
+
+from benchmarks import report
+from benchmarks.machine import cpu_seconds
+from compat_tests.brokers import OttlaBroker
+from ottla.client.cluster import Cluster
+from ottla.tools.admin import topics
+from ottla.tools.admin.topics import leader
+from ottla.tools.stream.batches import (
+    FETCH_MAX,
+    PRODUCE_MAX,
+    check_produced,
+    fetch_request,
+    produce_request,
+)
+from ottla.wire.records import Record, build_batch
+from tests.console.consoles import Console
+
+PARTITIONS = 4
+VALUE_SIZE = 10_000
+WARM_UP = 100
+EVERYTHING = {"max_records": 100_000_000, "max_bytes": 20 << 30, "max_seconds": 300}
+QUIET, USUAL, WHOLE = "nothing else", "searches with the usual budget", "a search of everything"
+Search = dict[str, Any]
+
+
+def fill(address: str, gib: float) -> None:
+    """A topic with so many bytes, and one for the client."""
+    with Cluster(address) as cluster:
+        topics.create(cluster, "haystack", partitions=PARTITIONS, replication_factor=1)
+        topics.create(cluster, "small", partitions=1, replication_factor=1)
+    producer = Producer({
+        "bootstrap.servers": address, "linger.ms": 20, "batch.size": 1_000_000, "acks": 1,
+        "queue.buffering.max.kbytes": 262_144})
+    value = json.dumps({"order": 1, "note": "x" * (VALUE_SIZE - 30)}).encode()
+    for number in range(int(gib * (1 << 30) / len(value))):
+        while True:
+            try:
+                producer.produce("haystack", value, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(300) == 0
+
+
+class Client:
+    """Writes small records at a steady rate, and reads each back."""
+
+    def __init__(self, address: str, rate: float) -> None:
+        self.cluster, self.rate = Cluster(address), rate
+        self.connection = self.cluster.node(leader(self.cluster, ("small", 0)))
+        self.batch = build_batch([Record(value=b"x" * 100)])
+        for _ in range(WARM_UP):
+            self.there_and_back()
+
+    def there_and_back(self) -> None:
+        """One record."""
+        request = produce_request("small", 0, self.batch, acks=1)
+        at = check_produced(self.connection.call(request, at_most=PRODUCE_MAX))
+        read = self.connection.call(fetch_request("small", [(0, at)]), at_most=FETCH_MAX)
+        assert read.responses[0].partitions[0].records, "the record is there"
+
+    def run(self, stop: threading.Event) -> list[float]:
+        """The milliseconds of each record until it is told to stop."""
+        found, due = [], time.perf_counter()
+        while not stop.is_set():
+            due += 1 / self.rate
+            time.sleep(max(due - time.perf_counter(), 0))
+            self.there_and_back()
+            found.append((time.perf_counter() - due) * 1000)
+        return found
+
+
+def search(console: Console, **budget: int) -> Search:
+    """One that finds nothing."""
+    query = urlencode({"from": "oldest", "text": "nowhere", **budget})
+    connection = console.connection()
+    connection.timeout = 400
+    connection.request("GET", f"/api/v1/topics/haystack/records?{query}")
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return {"ended": found["ended"], "budget": found["budget"], **found["scanned"]}
+
+
+def beside(client: Client, console: Console, what: str, seconds: float) -> dict[str, Any]:
+    """The client's times beside something, and what the searches have looked at."""
+    stop, times = threading.Event(), list[float]()
+    running = threading.Thread(target=lambda: times.extend(client.run(stop)))
+    running.start()
+    searches, end = [], time.monotonic() + seconds
+    while what != QUIET and time.monotonic() < end:
+        searches.append(search(console, **(EVERYTHING if what == WHOLE else {})))
+    time.sleep(max(end - time.monotonic(), 0))
+    stop.set()
+    running.join()
+    return {"ms": times, "searches": searches}
+
+
+def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """Everything, in turns."""
+    found: dict[str, list[dict[str, Any]]] = {QUIET: [], USUAL: [], WHOLE: []}
+    with tempfile.TemporaryDirectory() as folder:
+        broker = OttlaBroker(Path(folder))
+        broker.start()
+        fill(broker.bootstrap, options.gib)
+        client = Client(broker.bootstrap, options.rate)
+        with Console(broker.bootstrap, Path(folder)) as console:
+            for _ in range(options.rounds):
+                for what, runs in found.items():
+                    before = cpu_seconds(broker.pid), cpu_seconds(console.process.pid)
+                    began = time.monotonic()
+                    one = beside(client, console, what, options.seconds)
+                    passed = time.monotonic() - began
+                    after = cpu_seconds(broker.pid), cpu_seconds(console.process.pid)
+                    one["broker %"], one["console %"] = (
+                        100 * (now - then) / passed for now, then in zip(after, before, strict=True)
+                    )
+                    runs.append(one)
+        client.cluster.close()
+        broker.stop()
+    return found
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile."""
+    return quantiles(values, n=100)[98]
+
+
+def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+    """A row for each neighbour of the client."""
+    quiet = median(p99(one["ms"]) for one in found[QUIET])
+    return [
+        [
+            what, report.spread([median(one["ms"]) for one in runs]),
+            report.spread([p99(one["ms"]) for one in runs]),
+            f"{median(p99(one['ms']) for one in runs) / quiet:.2f} ×",
+            report.spread([one["broker %"] for one in runs], 0),
+            report.spread([one["console %"] for one in runs], 0),
+            "; ".join(sorted({of_a_search(each) for one in runs for each in one["searches"]})[:3]),
+        ]
+        for what, runs in found.items()
+    ]
+
+
+def of_a_search(one: Search) -> str:
+    """What a search has looked at."""
+    return (f"{one['bytes'] >> 20} MiB of {one['budget']['bytes'] >> 20} in {one['seconds']:.0f} s "
+            f"of {one['budget']['seconds']}: {one['ended']}")
+
+
+def main() -> None:
+    """Measure, print, write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each turn, at least")
+    parser.add_argument("--rate", type=float, default=100.0, help="of the client, records a second")
+    options = parser.parse_args()
+    found = measure(options)
+    header = ["beside the client", "p50, ms", "p99, ms", "of that without", "broker, % of a core",
+              "console, % of a core", "searches"]
+    report.write(
+        "Does a search in the console leave other clients alone?", "console-search",
+        f"{options.gib:g} GiB on disk; {options.rate:g} records of 100 B a second, written with "
+        f"acks=1 and read back.\n\n{report.table(header, rows_of(found))}", found)
+
+
+if __name__ == "__main__":
+    main()

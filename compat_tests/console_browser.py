@@ -1,7 +1,7 @@
 """The console as a person uses it, in Chromium: its pages, what axe-core says of them, its actions.
 
 A story is something that a person does: it clicks and types, and looks at what has come of it. It
-works on any cluster whose users may change things.
+works on any cluster whose users may change things and that has an authorizer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,23 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.routing import compile_path
 
 from compat_tests.requirements import built
+from ottla.console.api import PREFIX, TABLE
 from tests.console.consoles import Console
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Response
+
+Entry = tuple[str, str]
+"""The method and the path of an entry of the API's table."""
+PAGES_SHOWN = "pages"
+"""What `Asked.done` has, beside stories, once all pages were looked at."""
 
 RECORDS = 300
 PAGES = {
@@ -91,11 +101,37 @@ def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]
     consumer.close()
 
 
-def watched(browser: Browser, **context: Any) -> Iterator[Page]:
+class Asked:
+    """Which entries of the API's table pages have asked for, and were answered."""
+
+    def __init__(self) -> None:
+        self.found: set[Entry] = set()
+        self.done: set[Any] = set()
+        self.table = [(one, compile_path(PREFIX + one.path)[0]) for one in TABLE]
+
+    def note(self, response: Response) -> None:
+        """Note a request; what a stream asks for is in its query."""
+        at = urlsplit(response.url)
+        paths = [at.path]
+        if at.path == f"{PREFIX}/stream":
+            paths = [PREFIX + one.partition("?")[0] for one in parse_qs(at.query)["path"]]
+        self.found |= {
+            (one.method, one.path) for one, pattern in self.table for path in paths
+            if response.ok and response.request.method == one.method and pattern.match(path)
+        }
+
+    def missing(self) -> set[Entry]:
+        """What no page has asked for."""
+        return {(one.method, one.path) for one in TABLE} - self.found
+
+
+def watched(browser: Browser, asked: Asked | None = None, **context: Any) -> Iterator[Page]:
     """A page of a context of its own; errors and refused requests are faults."""
     made = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
     found = made.new_page()
     found.set_default_timeout(30_000)
+    if asked is not None:
+        found.on("response", asked.note)
     faults: list[str] = []
     found.on("pageerror", lambda error: faults.append(str(error)))
     found.on("console", lambda said: faults.append(said.text)
@@ -206,6 +242,14 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
     change.wait_for()
     assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
     act(page, "Reset", "1 offset is set.", "resting")
+    page.get_by_role("button", name="Reset offsets").click()
+    page.locator("dialog [name=file]").set_input_files({
+        "name": "offsets.csv", "mimeType": "text/csv",
+        "buffer": b"topic,partition,offset\r\norders,0,42\r\n"})
+    page.get_by_role("button", name="Show what will change").click()
+    change.wait_for()
+    assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "70", "42", "-28"]
+    act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Forget a topic").click()
     fill(page, topic="clicks")
     act(page, "Delete the offsets", "The offsets for clicks are deleted.", "resting")
@@ -269,20 +313,40 @@ def open_transaction_aborted(page: Page, served: Console) -> None:
     act(page, "Abort", "The transaction is aborted.", "slow-payment")
 
 
-STORIES = (
-    topic_made_filled_and_deleted, group_set_back_and_deleted, leftovers_cleaned_up,
-    users_and_their_rights_changed, broker_set_and_leaders_elected, open_transaction_aborted,
-)
+def records_taken_home(page: Page, served: Console) -> None:
+    """Save the records of a list, and the value of one as it is."""
+    shown(page, f"{served.url}/topics/orders/records?from=oldest&partition=0&record=0/4")
+    for button, line in (("JSON Lines", 4), ("CSV", 5)):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=button).click()
+        text = Path(saved.value.path()).read_text()
+        assert "<script>window.hit = 1</script>" in text.splitlines()[line]
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="download").nth(1).click()
+    assert json.loads(Path(saved.value.path()).read_bytes())["order"] == 8
 
 
 def replicas_moved(page: Page, served: Console) -> None:
-    """Move a partition to two brokers, and see it there."""
+    """Move a partition to the brokers with the highest numbers, two if there are, and see it."""
+    shown(page, f"{served.url}/brokers")
+    brokers = sorted(page.locator("tbody tr.row td:first-child").all_inner_texts())
+    wanted = ", ".join(brokers[-1:] + brokers[:-2])
     shown(page, f"{served.url}/topics/clicks")
     page.get_by_role("button", name="Move", exact=True).click()
-    fill(page, brokers="3, 1", partition="0")
+    fill(page, brokers=wanted, partition="0")
     act(page, "Move", "1 partition is being moved.")
-    page.locator("tbody tr.row").nth(0).get_by_text("3, 1", exact=True).first.wait_for()
+    page.locator("tbody tr.row").nth(0).get_by_text(wanted, exact=True).first.wait_for()
 
 
-CLUSTER_STORIES = (rules_changed, replicas_moved)
-"""What needs several brokers, or an authorizer."""
+def hanging_transaction_ended(page: Page, served: Console) -> None:
+    """End a transaction that no coordinator knows; not each cluster has one."""
+    shown(page, f"{served.url}/transactions/hanging?minutes=0")
+    row(page, "paid").get_by_role("button", name="abort").click()
+    act(page, "Abort", "The transaction is aborted.", "paid")
+
+
+STORIES = (
+    topic_made_filled_and_deleted, group_set_back_and_deleted, leftovers_cleaned_up,
+    users_and_their_rights_changed, rules_changed, broker_set_and_leaders_elected,
+    open_transaction_aborted, records_taken_home, replicas_moved,
+)

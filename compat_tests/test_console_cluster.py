@@ -3,6 +3,7 @@ and action as somebody with all rights, and what somebody with few of them sees.
 
 from __future__ import annotations
 
+import signal
 import ssl
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,11 @@ from confluent_kafka.admin import (
 )
 
 from compat_tests.console_browser import (
-    CLUSTER_STORIES,
     PAGES,
+    PAGES_SHOWN,
     STORIES,
+    Asked,
+    act,
     log_in,
     row,
     shop,
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.one_broker
 USERS = {"root": "r-secret", "ann": "a-secret"}
+NOT_HERE = {("DELETE", "/transactions-hanging"), ("DELETE", "/reassignments")}
+"""What needs a transaction that no coordinator knows, or a move that goes on for a while."""
 
 
 def settings(authority: Authority, node: int, inside: str, clients: str) -> list[str]:
@@ -65,12 +70,17 @@ def settings(authority: Authority, node: int, inside: str, clients: str) -> list
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    """The console; root may do everything, ann may describe orders, the cluster and a group."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
+    """Three brokers, which `served` starts."""
     zookeeper()
-    folder = tmp_path_factory.mktemp("console-cluster")
+    return LocalCluster(tmp_path_factory.mktemp("console-cluster"), 3)
+
+
+@pytest.fixture(scope="module")
+def served(cluster: LocalCluster) -> Iterator[Console]:
+    """The console; root may do everything, ann may describe orders, the cluster and a group."""
+    folder = cluster.directory
     authority = Authority(folder)
-    cluster = LocalCluster(folder, 3)
     clients = {node: f"127.0.0.1:{free_port()}" for node in cluster.brokers}
     for node, broker in cluster.brokers.items():
         broker.settings += settings(authority, node, broker.address, clients[node])
@@ -140,23 +150,61 @@ def session(browser: Browser, served: Console) -> Iterator[Any]:
         yield page.context.storage_state()
 
 
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Asked]:
+    """What root's pages ask for, which is everything that can be asked here once all tests ran."""
+    kept = Asked()
+    yield kept
+    if {PAGES_SHOWN, *STORIES} <= kept.done:
+        assert kept.missing() <= NOT_HERE
+
+
 @pytest.fixture
-def page(browser: Browser, session: Any) -> Iterator[Page]:
+def page(browser: Browser, session: Any, asked: Asked) -> Iterator[Page]:
     """A page of root's."""
-    yield from watched(browser, ignore_https_errors=True, storage_state=session)
+    yield from watched(browser, asked, ignore_https_errors=True, storage_state=session)
 
 
-def test_every_page_is_shown(page: Page, served: Console) -> None:
+def test_every_page_is_shown(page: Page, served: Console, asked: Asked) -> None:
     for name, path in PAGES.items():
         shown(page, served.url + path)
         assert not page.locator("main .note.bad").count(), (name, page.inner_text("main"))
+    asked.done.add(PAGES_SHOWN)
 
 
-@pytest.mark.parametrize("story", [*STORIES, *CLUSTER_STORIES], ids=lambda story: story.__name__)
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_every_action_is_done_with_the_mouse(
-    page: Page, served: Console, story: Callable[[Page, Console], None]
+    page: Page, served: Console, asked: Asked, story: Callable[[Page, Console], None]
 ) -> None:
     story(page, served)
+    asked.done.add(story)
+
+
+@pytest.mark.long
+def test_a_move_to_a_broker_that_stands_still_is_stopped(
+    page: Page, served: Console, cluster: LocalCluster
+) -> None:
+    cookie = {"Cookie": "; ".join(
+        f"{one['name']}={one['value']}" for one in page.context.cookies())}
+    made = {"topic": "waiting", "partitions": 1, "replication_factor": 1}
+    assert served.ask("/topics", "POST", made, cookie).status == 200
+    [there] = served.get("/topics/waiting", **cookie)["rows"][0]["replicas"]
+    to = next(row["broker"] for row in served.get("/brokers", **cookie)["rows"]
+              if row["broker"] != there and not row["controller"])
+    process = cluster.brokers[to].process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    try:
+        wanted = {"topic": "waiting", "replicas": {"0": [to]}}
+        assert served.ask("/reassignments", "POST", wanted, cookie).status == 200
+        page.set_default_timeout(90_000)
+        shown(page, f"{served.url}/brokers/reassignments")
+        row(page, "waiting").get_by_role("button", name="cancel").click()
+        act(page, "Stop", "The move is stopped.")
+        assert served.get("/reassignments", **cookie)["rows"] == []
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert served.get("/topics/waiting", **cookie)["rows"][0]["replicas"] == [there]
 
 
 def test_somebody_with_few_rights_sees_totals_of_what_they_may_see(

@@ -19,6 +19,7 @@ from ottla.wire.apis import APIS
 from ottla.wire.headers import RequestHeader, response_header_size
 
 if TYPE_CHECKING:
+    from tests.simulation.histories.history import Call
     from tests.simulation.machine import Machine
     from tests.simulation.world import World
 
@@ -69,7 +70,9 @@ class Link:
         self.on_way = 0.0                   # when the last piece arrives, either way
         self.on_way_back = 0.0
         self.received = bytearray()
-        self.waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
+        self.waiting: deque[
+            tuple[int, int, int, asyncio.Future[Any], Call | None]
+        ] = deque()
         self.correlation_id = 0
         self.broken = False
         self.deaf_until = 0.0               # until then the client does not read
@@ -85,7 +88,8 @@ class Link:
         self.correlation_id += 1
         header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
         body = header.encode() + request.encode(version)
-        self.waiting.append((request.API_KEY, version, self.correlation_id, future))
+        call = self.world.history.ask(request)
+        self.waiting.append((request.API_KEY, version, self.correlation_id, future, call))
         self.send(struct.pack(">i", len(body)) + body)
         return future
 
@@ -159,10 +163,12 @@ class Link:
                 return
             frame = bytes(self.received[4 : 4 + size])
             del self.received[: 4 + size]
-            key, version, correlation_id, future = self.waiting.popleft()
+            key, version, correlation_id, future, call = self.waiting.popleft()
             assert int.from_bytes(frame[:4], "big") == correlation_id, "replies out of order"
             body = frame[response_header_size(key, version, frame) :]
             response = APIS[key].response.decode(body, version)
+            if call is not None:
+                self.world.history.answer(call, response)
             if not future.done():
                 future.set_result(response)
                 self.world.on_answer()
@@ -175,7 +181,7 @@ class Link:
         self.world.unwatch(self)
         self.near.close()
         waiting, self.waiting = self.waiting, deque()
-        for _, _, _, future in waiting:
+        for _, _, _, future, _ in waiting:
             if not future.done():
                 future.set_exception(Broken())
         self.machine.poke()

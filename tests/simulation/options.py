@@ -16,6 +16,8 @@ SETTLED_SECONDS = 70.0
 ENDINGS = ("kill", "power cut", "clean stop")
 SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
 """What a recovery has left unfinished often shows only after a second one and a clean stop."""
+CONTENDERS_SHARE = 0.25
+"""How many short lives have clients that contend for one group and one transactional id."""
 LONG_SHARE = 0.05
 """How many lives are long; README.md has what long and short ones find."""
 MEMBERS_SHARE = 0.25
@@ -62,6 +64,7 @@ class Options:
     transaction_ms: tuple[int, ...] = (2000, 20_000)    # after which one is aborted
     settled_seconds: float = SETTLED_SECONDS
     members: bool = False                   # groups of several members
+    contenders: bool = False                # clients of one group and one transactional id
     small: bool = False                     # whether bounds are small that `small.py` draws
     narrow: bool = False                    # whether a broker's sockets take little at a time
     drawn_from: int = 0                     # the seed that has given them
@@ -74,8 +77,14 @@ class Options:
         options = cls.draw_long(seed)
         if not (drawn if long is None else long):
             options.cut_short(life)
-        options.drawn_from = seed
+        options.draw_late(seed)
         return options
+
+    def draw_late(self, seed: int) -> None:
+        """Draw, apart, what was added to short lives of any number of brokers."""
+        self.drawn_from = seed
+        chance = random.Random(f"contenders {seed}")
+        self.contenders = self.small and chance.random() < CONTENDERS_SHARE
 
     @classmethod
     def draw_long(cls, seed: int) -> Options:

@@ -20,6 +20,7 @@ from tests.simulation.checker import (
     check_soundness,
     check_transactions,
 )
+from tests.simulation.contenders import contend, read_at_last
 from tests.simulation.faults import FAULTS
 from tests.simulation.following import Follower
 from tests.simulation.groups import (
@@ -29,6 +30,7 @@ from tests.simulation.groups import (
     check_offset,
     commit_simply,
 )
+from tests.simulation.histories.check import check_histories
 from tests.simulation.looking import look_around
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import ABORTED, LIVE, Model
@@ -127,6 +129,7 @@ class Story:
             else:
                 await asyncio.sleep(self.apart.choice((0.0, 1.0, 6.0)))
         watcher.cancel()
+        check_histories(self)
 
     async def find_coordinators(self) -> None:
         """The first requests of every client, which create the internal topics."""
@@ -157,6 +160,8 @@ class Story:
             made += [each.work() for each in classic_members(self)]
             made.append(be_static(self, "static"))
             made += [each.work() for each in sharers(self)]
+        if options.contenders:
+            made.append(contend(self))
         made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))
@@ -264,6 +269,8 @@ class Story:
                 for index in range(len(topic.partitions)):
                     key = group, topic, index
                     await again(lambda key=key: check_offset(self, session, key))
+        if self.options.contenders:
+            await again(lambda: read_at_last(self, session))
 
     async def check_disk(self) -> None:
         """Check that leftovers are removed within two minutes, now that no client writes: offsets

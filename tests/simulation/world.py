@@ -24,6 +24,7 @@ from ottla.broker.threads import slices
 from ottla.broker.upkeep import scrubber
 from ottla.replication import standalone
 from tests.simulation.disk import ProcessEnds, SimDisk
+from tests.simulation.histories.history import History
 from tests.simulation.loop import NEVER, SimExecutor, SimLoop, running
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link
@@ -71,6 +72,7 @@ class World:
         self.machines = self.make_machines(seed)
         self.clients = SimLoop(self, sockets=False)
         self.links: dict[int, Link] = {}
+        self.history = History()
         self.poll = select.epoll()
         self.trace: list[str] = []
         self.excused_end: str | None = None     # why the broker may end or refuse to start

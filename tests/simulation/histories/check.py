@@ -1,0 +1,73 @@
+"""The check of a whole run: what clients were told of groups and transactions has an order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.marks import reached
+from tests.simulation.histories import committed_offsets, generations, transactional_ids
+from tests.simulation.histories.search import Operation, Step, linearize
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.story import ClusterStory
+    from tests.simulation.story import Story
+
+SHOWN_MOST = 12
+"""Operations that a violation names: the last ones before the answer that has no explanation."""
+
+
+def check_histories(story: Story | ClusterStory) -> None:
+    """Raise a Violation where no order explains the answers. One that is too long to decide is
+    marked."""
+    for name, operations, state, step in _histories(story):
+        verdict = linearize(operations, state, step)
+        if not verdict.decided:
+            reached("a history was too long to decide")
+            story.world.note(f"the history of {name} is too long: {len(operations)} operations")
+        elif verdict.order is None:
+            raise Violation(_told(name, operations, verdict.stuck, verdict.states))
+        else:
+            _mark(verdict.order)
+
+
+def _histories(
+    story: Story | ClusterStory,
+) -> Iterator[tuple[str, Sequence[Operation], Any, Step]]:
+    """Each with its name, its first state and its steps."""
+    calls, settings = story.world.history.calls, story.options.settings
+    expires = "offsets.retention.minutes" in settings
+    for (group, topic, index), operations in committed_offsets.histories(
+        calls, {each.topic_id: each.name for each in story.model.topics},
+        not story.coordinators_stay, expires,
+    ).items():
+        name = f"group {group}'s offset of {topic}-{index}"
+        yield name, operations, committed_offsets.NO_OFFSET, committed_offsets.step
+    step = transactional_ids.step_of("transactional.id.expiration.ms" in settings)
+    for each, operations in transactional_ids.histories(calls).items():
+        yield f"transactional id {each}", operations, transactional_ids.NEW, step
+    if story.coordinators_stay and not expires:
+        for group, operations in generations.histories(calls).items():
+            name = f"the generation of {group}"
+            yield name, operations, generations.NO_GENERATION, generations.step
+
+
+def _mark(order: Sequence[Operation]) -> None:
+    if any(each.is_lost for each in order):
+        reached("what no answer has confirmed had happened, as a later answer shows")
+    answered = [each.asked for each in order if not each.is_lost]
+    if answered != sorted(answered):
+        reached("of two requests to a coordinator at once the later one came first")
+
+
+def _told(
+    name: str, operations: Sequence[Operation], stuck: Operation | None, states: Sequence[Any]
+) -> str:
+    assert stuck is not None, "what has no order is stuck somewhere"
+    before = [each for each in operations if each.asked < stuck.answered]
+    shown = sorted(before, key=lambda each: each.asked)[-SHOWN_MOST:]
+    events = ", ".join(
+        f"{each.asked}-{'?' if each.is_lost else each.answered} {each.what}" for each in shown
+    )
+    return f"{name}: no order explains {stuck.what} after {list(states[:3])}: {events}"

@@ -1,0 +1,176 @@
+"""A group's offset of one partition, as a register that commits write and OffsetFetch reads.
+
+    commit v        v is committed, and overtakes what open transactions hold
+    hold p v        the transaction of the producer p holds v, which nobody reads yet
+    end p commits   what p's transaction holds is committed, unless a later commit overtook it
+    clear           nothing is committed or held: the offset, its group or its topic was deleted
+    read v          an OffsetFetch has answered v
+    expire          it has answered that there is none, where offsets may expire
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteTopicsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    TxnOffsetCommitRequest,
+)
+from tests.simulation.histories.history import Call
+from tests.simulation.histories.search import NEVER, Operation
+
+COMMIT, HOLD, END, CLEAR, READ, EXPIRE = "commit", "hold", "end", "clear", "read", "expire"
+NONE = -1
+
+Key = tuple[str, str, int]
+"""Group, topic's name, partition's index."""
+Producer = tuple[int, int]
+"""Id and epoch."""
+Offset = tuple[int, tuple[tuple[Producer, int], ...]]
+"""What is committed, and what open transactions hold, in the order of the log."""
+NO_OFFSET: Offset = (NONE, ())
+
+
+def step(state: Offset, what: tuple[Any, ...]) -> Offset | None:
+    """The next state, or None where this cannot happen."""
+    committed, held = state
+    kind, *rest = what
+    if kind == READ:
+        return state if rest == [committed] else None
+    if kind == COMMIT:
+        return rest[0], ()
+    if kind == CLEAR:
+        return NO_OFFSET
+    if kind == EXPIRE:
+        return NONE, held
+    if kind == HOLD:
+        producer, offset = rest
+        return committed, (*_without(held, producer), (producer, offset))
+    producer, commits = rest
+    for at, (holder, offset) in enumerate(held):
+        if holder == producer:
+            # Those before it were written before it: whenever they end, this one is newer.
+            return (offset, held[at + 1 :]) if commits else (committed, _without(held, producer))
+    return state
+
+
+def _without(
+    held: Iterable[tuple[Producer, int]], producer: Producer
+) -> tuple[tuple[Producer, int], ...]:
+    return tuple(each for each in held if each[0] != producer)
+
+
+def histories(
+    calls: list[Call], names: Mapping[bytes, str], replicated: bool, expires: bool
+) -> dict[Key, list[Operation]]:
+    """By offset what was done to it. `replicated`: only stable reads are promised to be the newest
+    ones, since a coordinator may not know that it was replaced."""
+    found: dict[Key, list[Operation]] = defaultdict(list)
+    holds: dict[Producer, set[Key]] = defaultdict(set)
+    for call in calls:
+        for key, operation in _of_one(call, replicated, expires):
+            if operation is not None:
+                found[key].append(operation)
+                if operation.what[0] == HOLD:
+                    holds[operation.what[1]].add(key)
+    for call in calls:
+        concerned, operation = _of_many(call, calls, names)
+        if operation is not None:
+            producer = operation.what[1] if operation.what[0] == END else None
+            for key in found if producer is None else holds[producer]:
+                if concerned(key):
+                    found[key].append(operation)
+    return {key: _relevant(operations) for key, operations in found.items()}
+
+
+def _of_one(
+    call: Call, replicated: bool, expires: bool
+) -> Iterator[tuple[Key, Operation | None]]:
+    """What a request did to single offsets."""
+    request, answer = call.request, call.answer
+    if isinstance(request, OffsetFetchRequest):
+        if answer is None or (replicated and not request.require_stable):
+            return
+        for group in answer.groups:
+            for topic in group.topics:
+                for part in topic.partitions:
+                    offset, code = part.committed_offset, group.error_code or part.error_code
+                    what = (EXPIRE,) if expires and offset == NONE else (READ, offset)
+                    if code == 0:
+                        yield (
+                            (group.group_id, topic.name, part.partition_index), call.did(0, *what)
+                        )
+        return
+    if not isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest | OffsetDeleteRequest):
+        return
+    codes = {} if answer is None else {
+        (topic.name, part.partition_index): part.error_code
+        for topic in answer.topics for part in topic.partitions
+    }
+    whole = getattr(answer, "error_code", 0)
+    for topic in request.topics:
+        for part in topic.partitions:
+            code = whole or codes.get((topic.name, part.partition_index))
+            if isinstance(request, OffsetDeleteRequest):
+                done = call.did(code, CLEAR)
+            elif isinstance(request, OffsetCommitRequest):
+                done = call.did(code, COMMIT, part.committed_offset)
+            else:
+                producer = request.producer_id, request.producer_epoch
+                done = call.did(code, HOLD, producer, part.committed_offset)
+            yield (request.group_id, topic.name, part.partition_index), done
+
+
+def _of_many(
+    call: Call, calls: list[Call], names: Mapping[bytes, str]
+) -> tuple[Callable[[Key], bool], Operation | None]:
+    """What a request did to several offsets, and to which."""
+    request, answer = call.request, call.answer
+    if isinstance(request, DeleteGroupsRequest):
+        (group,) = request.groups_names
+        code = None if answer is None else answer.results[0].error_code
+        return lambda key: key[0] == group, call.did(code, CLEAR)
+    if isinstance(request, DeleteTopicsRequest):
+        (name,) = request.topic_names or [
+            each.name or names.get(each.topic_id) for each in request.topics
+        ]
+        code = None if answer is None else answer.responses[0].error_code
+        return lambda key: key[1] == name, call.did(code, CLEAR)
+    if isinstance(request, EndTxnRequest):
+        code = None if answer is None else answer.error_code
+        producer = request.producer_id, request.producer_epoch
+        done = call.did(code, END, producer, request.committed)
+        if done is not None and done.is_lost:
+            until = _replaced_at(call, calls)
+            done = Operation(done.asked, NEVER, done.what, until)
+        return lambda key: True, done
+    return lambda key: False, None
+
+
+def _replaced_at(end: Call, calls: list[Call]) -> float:
+    """When the next InitProducerId was answered that was asked for after the end of a transaction:
+    by then it had ended, one way or the other."""
+    return min((
+        call.answered for call in calls
+        if call.asked > end.asked and isinstance(call.request, InitProducerIdRequest)
+        and call.request.transactional_id == end.request.transactional_id
+        and call.answer is not None and call.answer.error_code == 0
+    ), default=NEVER)
+
+
+def _relevant(operations: list[Operation]) -> list[Operation]:
+    """Without what need not have happened, and would explain nothing: writes without an answer of
+    offsets that nobody has read."""
+    read = {each.what[1] for each in operations if each.what[0] == READ}
+    return [
+        each for each in operations
+        if not (each.is_lost and each.what[0] in (COMMIT, HOLD) and each.what[-1] not in read)
+    ]

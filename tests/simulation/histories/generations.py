@@ -1,0 +1,85 @@
+"""The newest generation of a classic group that is recorded, and what its leader has assigned.
+
+    sync g own got    SyncGroup of generation g with the assignments `own`, which the leader has,
+                      was answered with `got`; None: there is no certain answer
+    in g              a request that names generation g was served, or JoinGroup has answered g
+
+A generation is recorded with its assignments. One that was answered to a JoinGroup before that may
+be forgotten by the next coordinator, and begin again with another leader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from ottla.wire.messages import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    OffsetCommitRequest,
+    SyncGroupRequest,
+)
+from tests.simulation.histories.history import Call
+from tests.simulation.histories.search import Operation
+
+SYNC, IN = "sync", "in"
+
+Generation = tuple[int, frozenset[bytes]]
+"""Its number, and what was assigned in it."""
+NO_GENERATION: Generation = (0, frozenset())
+
+
+def step(state: Generation, what: tuple[Any, ...]) -> Generation | None:
+    """The next state, or None where this cannot happen."""
+    newest, assigned = state
+    kind, generation, *rest = what
+    if generation < newest:
+        return None
+    if kind == IN:
+        return state
+    own, got = rest
+    if generation > newest:
+        assigned = own                      # the first SyncGroup of a leader, which is recorded
+    if not assigned or (got is not None and got not in assigned):
+        return None
+    return generation, assigned
+
+
+def histories(calls: list[Call]) -> dict[str, list[Operation]]:
+    """By group."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    classic = {
+        call.request.group_id for call in calls if isinstance(call.request, JoinGroupRequest)
+    }
+    for call in calls:
+        done = _done(call)
+        if done is not None and call.request.group_id in classic:
+            found[call.request.group_id].append(done)
+    return found
+
+
+def _done(call: Call) -> Operation | None:
+    """What a request tells of the generation."""
+    request, answer = call.request, call.answer
+    if isinstance(request, SyncGroupRequest):
+        own = frozenset(each.assignment for each in request.assignments)
+        code = None if answer is None else answer.error_code
+        got = answer.assignment if code == 0 else None
+        done = call.did(code, SYNC, request.generation_id, own, got)
+        return None if done is None or (done.is_lost and not own) else done
+    if answer is None:
+        return None
+    if isinstance(request, OffsetCommitRequest):
+        generation, code = request.generation_id_or_member_epoch, _code_of(answer)
+    elif isinstance(request, JoinGroupRequest):
+        generation, code = answer.generation_id, answer.error_code
+    elif isinstance(request, HeartbeatRequest):
+        generation, code = request.generation_id, answer.error_code
+    else:
+        return None
+    return call.did(0, IN, generation) if code == 0 and generation >= 0 else None
+
+
+def _code_of(answer: Any) -> int:
+    """The code of an OffsetCommit of one partition."""
+    return int(answer.topics[0].partitions[0].error_code)

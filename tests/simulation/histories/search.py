@@ -1,0 +1,125 @@
+"""Is a history linearizable? The search of Wing & Gong with Lowe's memory.
+
+Clients ask at once, and each answer must be as if every request had happened at one moment between
+its question and its answer. The search tries one order after the other, and remembers each set of
+requests that it has ordered together with the state that they led to, so that it never goes on from
+the same place twice. A request without a certain answer may have happened at any later time, or
+never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
+from typing import Any
+
+NEVER = inf
+PLACES_MAX = 50_000
+"""After so many places a search gives up: half a second."""
+
+Step = Callable[[Any, Any], Hashable | None]
+"""From a state and what is done: the next state, or None where that cannot be."""
+Place = tuple[int, int, int, Any]
+"""How many answered requests are ordered without a gap, which ones after those, and which of those
+without an answer, as bits; and the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one request did, or may have done."""
+
+    asked: int
+    answered: float
+    """NEVER: it may have happened at any time since it was asked, or not at all."""
+    what: tuple[Any, ...]
+    until: float = NEVER
+    """Of one that was not answered: it did not happen after this."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no answer tells the outcome."""
+        return self.answered == NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a search has found."""
+
+    order: Sequence[Operation] | None
+    """An order that explains every answer, if there is one."""
+    decided: bool = True
+    stuck: Operation | None = None
+    """Without an order: the first answer that none explains, and the states before it."""
+    states: Sequence[Any] = ()
+
+
+def linearize(
+    operations: Sequence[Operation], state: Hashable, step: Step, most: int = PLACES_MAX
+) -> Verdict:
+    """Look for an order of these that leads from one possible state to the next."""
+    by_time = attrgetter("asked")
+    done = sorted((each for each in operations if not each.is_lost), key=by_time)
+    lost = sorted((each for each in operations if each.is_lost), key=by_time)
+    first: Place = (0, 0, 0, state)
+    seen, furthest, states = {first}, 0, {state: None}
+    path: list[Operation] = []
+    branches = [_after(first, done, lost, step)]
+    if not done:
+        return Verdict(path)
+    while branches:
+        for operation, place in branches[-1]:
+            if place in seen:
+                continue
+            if len(seen) == most:
+                return Verdict(None, decided=False)
+            seen.add(place)
+            path.append(operation)
+            if place[0] == len(done):
+                return Verdict(path)
+            if place[0] > furthest:
+                furthest, states = place[0], {}
+            if place[0] == furthest:
+                states[place[3]] = None
+            branches.append(_after(place, done, lost, step))
+            break
+        else:
+            branches.pop()
+            if path:
+                path.pop()
+    return Verdict(None, stuck=done[furthest], states=[*states])
+
+
+def _after(
+    place: Place, done: Sequence[Operation], lost: Sequence[Operation], step: Step
+) -> Iterator[tuple[Operation, Place]]:
+    """Each operation that can be the next one, with where it leads. First those whose answers came
+    first, which wait for nothing else; last those without an answer, which need not happen."""
+    low, ahead, gone, state = place
+    deadline, at, begun = NEVER, low, []
+    while at < len(done) and done[at].asked < deadline:
+        if not ahead >> (at - low) & 1:
+            begun.append(at)
+            deadline = min(deadline, done[at].answered)
+        at += 1
+    for at in sorted(begun, key=lambda at: done[at].answered):
+        after = step(state, done[at].what)
+        if after is not None:
+            yield done[at], _advanced(low, ahead | 1 << (at - low), gone, after)
+    newest = done[low - 1].asked if low else -1
+    for at, each in enumerate(lost):
+        if each.asked > deadline:
+            break
+        if gone >> at & 1 or each.until < newest:
+            continue
+        after = step(state, each.what)
+        if after is not None and after != state:
+            yield each, (low, ahead, gone | 1 << at, after)
+
+
+def _advanced(low: int, ahead: int, gone: int, state: Any) -> Place:
+    while ahead & 1:
+        ahead >>= 1
+        low += 1
+    return low, ahead, gone, state

@@ -1,0 +1,143 @@
+"""A transactional id: whose it is, and how each of its transactions was decided.
+
+    init named given      InitProducerId has given this id and epoch; `named` is what it came with
+    use p                 p adds something to its transaction, which opens it
+    end p commits next    EndTxn; `next` is the epoch that it gives (KIP-890), None in the first
+                          protocol, where one epoch has many transactions
+
+Epochs that a coordinator takes for itself, as it aborts a transaction, are not seen here: the real
+epoch may be ahead of the state's, never behind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+from tests.simulation.histories.committed_offsets import END, Producer
+from tests.simulation.histories.history import Call
+from tests.simulation.histories.search import Operation
+
+INIT, USE = "init", "use"
+
+
+class Transactions(NamedTuple):
+    """The state of a transactional id."""
+
+    owner: Producer = (-1, -1)
+    before: int = -1
+    """The epoch for which the owner's was given: a repetition that names it gets the same one."""
+    is_open: bool = False
+    decided: tuple[Producer, bool] | None = None
+    """Whose transaction ended last, and whether it was committed; None once the next one is open or
+    an InitProducerId was answered."""
+    former: frozenset[int] = frozenset()
+    """Producer ids that others have replaced."""
+
+
+NEW = Transactions()
+
+
+def step_of(expires: bool) -> Callable[[Transactions, tuple[Any, ...]], Transactions | None]:
+    """The steps of an id that the coordinator forgets after a while, or does not."""
+
+    def step(state: Transactions, what: tuple[Any, ...]) -> Transactions | None:
+        kind, *rest = what
+        if kind == INIT:
+            return _initialised(state, expires, *rest)
+        if kind == USE:
+            (producer,) = rest
+            fits = producer == state.owner
+            return state._replace(is_open=True, decided=None) if fits else None
+        return _ended(state, *rest)
+
+    return step
+
+
+def _initialised(
+    state: Transactions, expires: bool, named: Producer, given: Producer
+) -> Transactions | None:
+    (owner_id, owner_epoch), (producer_id, epoch) = state.owner, given
+    if producer_id != owner_id:
+        if producer_id in state.former or not (expires or state is NEW):
+            return None
+        former = state.former | {owner_id}
+        return Transactions(given, former=former)
+    if named[0] < 0:                                # another process: it gets an epoch of its own
+        return Transactions(given, former=state.former) if epoch > owner_epoch else None
+    repeats = named[1] == state.before and epoch == owner_epoch
+    fits = named == state.owner or (repeats and named[0] == owner_id)
+    return Transactions(given, named[1], former=state.former) if (
+        fits and epoch == named[1] + 1
+    ) else None
+
+
+def _ended(
+    state: Transactions, producer: Producer, commits: bool, given: Producer | None
+) -> Transactions | None:
+    if given is None:
+        repeats = state.decided == (producer, commits)
+        if producer != state.owner or not (state.is_open or repeats):
+            return None
+        return state._replace(is_open=False, decided=(producer, commits))
+    if producer != state.owner:
+        return state if state.decided == (producer, commits) and given == state.owner else None
+    if given != (producer[0], producer[1] + 1):
+        return None
+    return Transactions(given, producer[1], False, (producer, commits), state.former)
+
+
+def histories(calls: list[Call]) -> dict[str, list[Operation]]:
+    """By transactional id what was done with it. Of what was not answered only uses matter: they
+    may open a transaction; the others would forbid something, and need not have happened."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for call in calls:
+        name, done = _done(call)
+        if name is not None and done is not None and (done.what[0] == USE or not done.is_lost):
+            found[name].append(done)
+    return found
+
+
+def _done(call: Call) -> tuple[str | None, Operation | None]:
+    """Which id a request is about, and what it did."""
+    request, answer = call.request, call.answer
+    code = None if answer is None else getattr(answer, "error_code", None)
+    if isinstance(request, InitProducerIdRequest):
+        named = request.producer_id, request.producer_epoch
+        given = (answer.producer_id, answer.producer_epoch) if code == 0 else None
+        return request.transactional_id, call.did(code, INIT, named, given)
+    if isinstance(request, EndTxnRequest):
+        given = (answer.producer_id, answer.producer_epoch) if code == 0 else None
+        given = None if given == (-1, -1) else given
+        producer = request.producer_id, request.producer_epoch
+        return request.transactional_id, call.did(code, END, producer, request.committed, given)
+    if isinstance(request, AddOffsetsToTxnRequest):
+        producer = request.producer_id, request.producer_epoch
+        return request.transactional_id, call.did(code, USE, producer)
+    if isinstance(request, AddPartitionsToTxnRequest):
+        codes = None if answer is None else {
+            part.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below for part in topic.results_by_partition
+        }
+        producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        return request.v3_and_below_transactional_id, call.did(_worst(codes), USE, producer)
+    if isinstance(request, TxnOffsetCommitRequest):
+        codes = None if answer is None else {
+            part.error_code for topic in answer.topics for part in topic.partitions
+        }
+        producer = request.producer_id, request.producer_epoch
+        return request.transactional_id, call.did(_worst(codes), USE, producer)
+    return None, None
+
+
+def _worst(codes: set[int] | None) -> int | None:
+    """One code for several partitions, of which all are added or none."""
+    return None if codes is None else next((each for each in codes if each), 0)

@@ -109,7 +109,7 @@ class ClusterOptions(Options):
         options.draw_restores(random.Random(f"cluster backups {seed}"))
         if not (drawn if long is None else long):
             options.cut_short(life)
-        options.drawn_from = seed
+        options.draw_late(seed)
         return options
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ListTransactionsRequest, OffsetCommitRequest
 from tests.simulation.checker import check_partition, check_soundness
+from tests.simulation.contenders import read_at_last
 from tests.simulation.groups import check_offset, fetch_offset
 from tests.simulation.model import ABORTED, COMMITTED
 from tests.simulation.network import Broken
@@ -139,7 +140,7 @@ async def all_end(story: ClusterStory) -> None:
 
 
 async def check_coordinators(story: ClusterStory) -> None:
-    """Check that every committed offset is one that it may be."""
+    """Check that every committed offset is one that it may be, and read the contended ones."""
     session = story.session("checker")
     for topic in story.model.live():
         for group in ("s0", "s1"):
@@ -148,3 +149,6 @@ async def check_coordinators(story: ClusterStory) -> None:
                     await check_offset(
                         story, session, (group, topic, index)       # type: ignore[arg-type]
                     )
+    if story.options.contenders:
+        with contextlib.suppress(Broken):
+            await read_at_last(story, session)              # type: ignore[arg-type]

@@ -37,7 +37,9 @@ from tests.simulation.cluster.reckoning import (
 from tests.simulation.cluster.router import Router
 from tests.simulation.cluster.settings import Settings
 from tests.simulation.cluster.tempo import BUSY, Tempo
+from tests.simulation.contenders import contend
 from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
+from tests.simulation.histories.check import check_histories
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import Model
 from tests.simulation.producers import produce_transactions
@@ -182,6 +184,7 @@ class ClusterStory:
         if not self.cancelled:
             await check_transactional(self)
             await check_coordinators(self)
+            check_histories(self)
 
     def begin_clients(self) -> None:
         options = self.options
@@ -221,6 +224,8 @@ class ClusterStory:
             fragile += [each.work() for each in classic_members(self)]  # type: ignore[arg-type]
             fragile.append(be_static(self, "static"))       # type: ignore[arg-type]
             fragile += [each.work() for each in sharers(self)]      # type: ignore[arg-type]
+        if options.contenders:
+            fragile.append(contend(self))                   # type: ignore[arg-type]
         self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:

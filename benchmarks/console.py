@@ -32,7 +32,7 @@ from benchmarks.console_lists import drawn, opened, scrolled
 from benchmarks.group_load import CONSUMER_HEARTBEAT, Member
 from benchmarks.machine import cpu_seconds
 from compat_tests.brokers import free_port
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.wire.messages import ConsumerGroupHeartbeatRequest, CreateTopicsRequest
 
 PARTITIONS = 10
@@ -77,7 +77,7 @@ def memory_mib(pid: int, name: str = "VmRSS") -> float:
 
 def make_topics(address: str, count: int) -> None:
     """Create topics."""
-    with Cluster(address, request_seconds=300, patience_seconds=300) as cluster:
+    with ClusterClient(address, request_seconds=300, patience_seconds=300) as cluster:
         for first in range(0, count, AT_ONCE):
             made = [
                 CreateTopicsRequest.Topic(

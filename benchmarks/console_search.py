@@ -26,7 +26,7 @@ from confluent_kafka import Producer
 from benchmarks import report
 from benchmarks.machine import cpu_seconds
 from compat_tests.brokers import OttlaBroker
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import topics
 from ottla.tools.admin.topics import leader
 from ottla.tools.stream.batches import (
@@ -49,7 +49,7 @@ Search = dict[str, Any]
 
 def fill(address: str, gib: float) -> None:
     """A topic with so many bytes, and one for the client."""
-    with Cluster(address) as cluster:
+    with ClusterClient(address) as cluster:
         topics.create(cluster, "haystack", partitions=PARTITIONS, replication_factor=1)
         topics.create(cluster, "small", partitions=1, replication_factor=1)
     producer = Producer({
@@ -71,7 +71,7 @@ class Client:
     """Writes small records at a steady rate, and reads each back."""
 
     def __init__(self, address: str, rate: float) -> None:
-        self.cluster, self.rate = Cluster(address), rate
+        self.cluster, self.rate = ClusterClient(address), rate
         self.connection = self.cluster.node(leader(self.cluster, ("small", 0)))
         self.batch = build_batch([Record(value=b"x" * 100)])
         for _ in range(WARM_UP):

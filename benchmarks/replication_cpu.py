@@ -46,7 +46,7 @@ SETTINGS = (*load.SETTINGS, "min.insync.replicas=2", "default.replication.factor
 
 
 @dataclass
-class Cluster:
+class MeasuredCluster:
     """Three brokers: the leader as a target of the load, and the processes that count."""
 
     bootstrap: str
@@ -56,13 +56,13 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def ottla(directory: Path) -> Iterator[Cluster]:
+def ottla(directory: Path) -> Iterator[MeasuredCluster]:
     """Three Ottlas and a ZooKeeper."""
     with LocalCluster(directory, 3, settings=list(SETTINGS)) as running:
         pids = [each.process.pid for each in running.brokers.values() if each.process]
         if running.zookeeper is not None and running.zookeeper.process is not None:
             pids.append(running.zookeeper.process.pid)
-        yield Cluster(running.bootstrap, running.brokers[1].port, pids[0], pids)
+        yield MeasuredCluster(running.bootstrap, running.brokers[1].port, pids[0], pids)
 
 
 class KafkaNode(KafkaBroker):
@@ -86,7 +86,7 @@ class KafkaNode(KafkaBroker):
 
 
 @contextlib.contextmanager
-def kafka(directory: Path) -> Iterator[Cluster]:
+def kafka(directory: Path) -> Iterator[MeasuredCluster]:
     """Three Apache Kafka nodes in KRaft mode."""
     voters = {node: free_port() for node in ASSIGNMENT}
     cluster_id = KafkaBroker.new_cluster_id()
@@ -101,7 +101,7 @@ def kafka(directory: Path) -> Iterator[Cluster]:
     try:
         first = nodes[0]
         bootstrap = ",".join(node.bootstrap for node in nodes)
-        yield Cluster(bootstrap, first.port, first.pid, [node.pid for node in nodes])
+        yield MeasuredCluster(bootstrap, first.port, first.pid, [node.pid for node in nodes])
     finally:
         for node in nodes:
             with contextlib.suppress(ProcessLookupError):
@@ -109,7 +109,7 @@ def kafka(directory: Path) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def topic(cluster: Cluster, name: str) -> Iterator[None]:
+def topic(cluster: MeasuredCluster, name: str) -> Iterator[None]:
     """A topic that broker 1 leads, once it takes acks=all."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     made = NewTopic(name, PARTITIONS, replica_assignment=[ASSIGNMENT] * PARTITIONS)
@@ -123,7 +123,9 @@ def topic(cluster: Cluster, name: str) -> Iterator[None]:
     admin.delete_topics([name])[name].result(60)
 
 
-def run(cluster: Cluster, name: str, options: dict[str, Any], seconds: float) -> dict[str, Any]:
+def run(
+    cluster: MeasuredCluster, name: str, options: dict[str, Any], seconds: float
+) -> dict[str, Any]:
     """One load; `cluster_*` are of all processes."""
     before = [machine.cpu_seconds(pid) for pid in cluster.pids]
     result = load.blast(cluster, "produce", name, seconds=seconds, **LIMIT, **options)

@@ -24,7 +24,7 @@ from benchmarks.load import MEMORY
 from benchmarks.many_partitions import Layout
 from benchmarks.raw_client import RawClient
 from compat_tests.brokers import OttlaBroker, free_port
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import check
 from ottla.wire.messages import OffsetCommitRequest
 
@@ -47,7 +47,7 @@ def commit_all(port: int, layout: Layout) -> None:
     """Each group commits the first offset of every partition of its share of the topics."""
     made = OffsetCommitRequest.Topic
     names = layout.names()
-    with Cluster(f"127.0.0.1:{port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{port}") as cluster:
         for number in range(GROUPS):
             topics = [
                 made(

@@ -12,7 +12,7 @@ from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
 
 
-cdef class Connection(Channel):
+cdef class ClientConnection(Channel):
     cdef readonly object listener
     cdef object broker
     cdef readonly object session        # security.session.Session; None without authentication

@@ -7,7 +7,7 @@ from ottla.broker.security.client import Client
 from ottla.broker.security.listener_security import ListenerSecurity
 from ottla.broker.security.session import Session
 
-class Connection(Channel):
+class ClientConnection(Channel):
     def __init__(
         self,
         loop: BrokerLoop,

@@ -27,7 +27,7 @@ cdef enum:
     FETCH = 1
 
 
-cdef class Connection(Channel):
+cdef class ClientConnection(Channel):
     def __init__(
         self, loop, listener, Transport transport not None, Client client not None, security=None
     ):

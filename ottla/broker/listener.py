@@ -8,7 +8,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.connection import Connection
+from ottla.broker.connection import ClientConnection
 from ottla.broker.handshakes import Handshakes
 from ottla.broker.listening_sockets import listen
 from ottla.broker.network.transport import Transport
@@ -72,8 +72,8 @@ class Listener:
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
         self.idle_seconds = config.connections_max_idle_ms / 1000
-        self.connections: dict[Connection, None] = {}
-        self.strangers: dict[Connection, None] = {}
+        self.connections: dict[ClientConnection, None] = {}
+        self.strangers: dict[ClientConnection, None] = {}
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.full = False
@@ -191,7 +191,7 @@ class Listener:
         if principal is not None and not self.security.authenticates:
             client = client.authenticated(principal, False)
             self.logins.success(principal, client.host, client.peer(), "TLS", False)
-        connection = Connection(self.loop, self, transport, client, self.security)
+        connection = ClientConnection(self.loop, self, transport, client, self.security)
         self.connections[connection] = None
         if self.security.tls is not None:
             # Its first request may have arrived with the end of the handshake.
@@ -250,7 +250,7 @@ class Listener:
         self.logins.sweep()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self.sweep)
 
-    def refused(self, connection: Connection, error: Exception) -> None:
+    def refused(self, connection: ClientConnection, error: Exception) -> None:
         """Log why a connection is closed, at a bounded rate: bad clients must not flood the log."""
         self._refused(repr(connection), error)
 
@@ -259,11 +259,11 @@ class Listener:
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
             log.warning("listener %s: %s is closed: %s", self.name, who, error)
 
-    def authenticated(self, connection: Connection) -> None:
+    def authenticated(self, connection: ClientConnection) -> None:
         """A client has authenticated."""
         self.strangers.pop(connection, None)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         """A connection has ended."""
         self.strangers.pop(connection, None)
         if connection in self.connections:

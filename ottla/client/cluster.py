@@ -53,7 +53,7 @@ EARLY = {
 }
 
 
-class Cluster:
+class ClusterClient:
     """Connections to the brokers of one cluster."""
 
     def __init__(

@@ -10,7 +10,7 @@ from ottla.client.errors import ClientError, Refused
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 MOST = 3
 
@@ -32,7 +32,7 @@ def unrecognized(words: Sequence[str], flags: Iterable[str]) -> str:
     )
 
 
-def add_similar_names(cluster: Cluster, error: BaseException | None) -> None:
+def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
     """Complete the message of an error about an unknown topic, group or transactional id with
     similar ones."""
     if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
@@ -48,11 +48,11 @@ def add_similar_names(cluster: Cluster, error: BaseException | None) -> None:
     error.args = (str(error).rstrip(".") + near, *error.args[1:])
 
 
-def _topics(cluster: Cluster) -> Iterator[str]:
+def _topics(cluster: ClusterClient) -> Iterator[str]:
     return (topic.name for topic in cluster.metadata().topics)
 
 
-def _groups(cluster: Cluster) -> Iterator[str]:
+def _groups(cluster: ClusterClient) -> Iterator[str]:
     from ottla.wire.messages import ListGroupsRequest  # `ottla --help` comes without messages
 
     for node_id in cluster.brokers:
@@ -60,7 +60,7 @@ def _groups(cluster: Cluster) -> Iterator[str]:
         yield from (group.group_id for group in answer.groups)
 
 
-def _transactional_ids(cluster: Cluster) -> Iterator[str]:
+def _transactional_ids(cluster: ClusterClient) -> Iterator[str]:
     from ottla.wire.messages import ListTransactionsRequest
 
     for node_id in cluster.brokers:
@@ -69,7 +69,7 @@ def _transactional_ids(cluster: Cluster) -> Iterator[str]:
         yield from (state.transactional_id for state in answer.transaction_states)
 
 
-KINDS: dict[ErrorCode | None, tuple[re.Pattern[str], Callable[[Cluster], Iterator[str]]]] = {
+KINDS: dict[ErrorCode | None, tuple[re.Pattern[str], Callable[[ClusterClient], Iterator[str]]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (re.compile(r"topic '([^']+)'"), _topics),
     ErrorCode.GROUP_ID_NOT_FOUND: (re.compile(r"group '([^']+)'"), _groups),
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (

@@ -17,7 +17,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DescribeDelegationTokenRequest
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 Row = dict[str, Any]
@@ -26,7 +26,7 @@ HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0
 
 
-def acl_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def acl_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """All access rules that the user may see."""
     rows = []
     for pattern, rules in acls.describe(cluster).items():
@@ -40,7 +40,7 @@ def acl_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     return rows
 
 
-def user_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def user_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The users with SCRAM credentials."""
     names = {number: name for name, (number, _) in configs.MECHANISMS.items()}
     return [
@@ -53,7 +53,7 @@ def user_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     ]
 
 
-def quota_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def quota_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The quotas; an entity without a name is the default."""
     rows = []
     for entity, values in configs.quotas(cluster, []):
@@ -66,7 +66,7 @@ def quota_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     return rows
 
 
-def token_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def token_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The delegation tokens that the user may see."""
     response = cluster.any().call(DescribeDelegationTokenRequest(owners=None))
     check(response.error_code)
@@ -80,7 +80,7 @@ def token_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     ]
 
 
-def transaction_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The transactional ids, those in a transaction with its age and partitions."""
     now_ms = int(time.time() * 1000)
     listed = transactions.list_transactions(cluster)
@@ -114,7 +114,7 @@ def is_open(one: Listed) -> bool:
     return one.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
-def hanging_rows(cluster: Cluster, memory: Memory, minutes: int) -> Row:
+def hanging_rows(cluster: ClusterClient, memory: Memory, minutes: int) -> Row:
     """Transactions of partitions that no coordinator knows: readers wait behind them for ever. And
     how many topics were not looked at yet."""
     places: dict[str, list[Place]] = {}
@@ -129,7 +129,7 @@ def hanging_rows(cluster: Cluster, memory: Memory, minutes: int) -> Row:
             "left": sweep.left, "of": len(places)}
 
 
-def hanging_of(cluster: Cluster, places: list[Place], minutes: int) -> list[Row]:
+def hanging_of(cluster: ClusterClient, places: list[Place], minutes: int) -> list[Row]:
     """The hanging transactions of some partitions. Raises ClientError."""
     return [
         {
@@ -144,7 +144,7 @@ def hanging_of(cluster: Cluster, places: list[Place], minutes: int) -> list[Row]
 
 
 def abort_hanging(
-    cluster: Cluster, topic: str, partition: int, first_offset: int, minutes: int
+    cluster: ClusterClient, topic: str, partition: int, first_offset: int, minutes: int
 ) -> None:
     """End a transaction with a marker, if no coordinator knows it. Raises ClientError."""
     for one in transactions.hanging(cluster, [(topic, partition)], minutes):
@@ -157,7 +157,7 @@ def abort_hanging(
         f"{minutes} minutes or longer", 404)
 
 
-def audit_rows(cluster: Cluster, memory: Memory) -> Row:
+def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     """The newest lines of the brokers' audit logs, the newest first, and notes about brokers that
     gave none. The lines name everything that others have changed: only users who may alter the
     cluster see them. Raises Refused."""

@@ -13,10 +13,10 @@ from typing import Any
 
 from ottla import __version__
 from ottla.console import changes, reads
-from ottla.console.requests import Asked
+from ottla.console.requests import ApiRequest
 
 PREFIX = "/api/v1"
-Handler = Callable[[Asked], Awaitable[Any]]
+Handler = Callable[[ApiRequest], Awaitable[Any]]
 SEARCH = {
     "from": "newest, oldest, offset:N, time:MILLISECONDS, or the `next` of an answer",
     "partition": "numbers with commas; all if left out",

@@ -27,7 +27,7 @@ from ottla.console.api import PREFIX, TABLE, Entry, openapi
 from ottla.console.documents import encoded
 from ottla.console.guard import Guard
 from ottla.console.reads import one_record
-from ottla.console.requests import Asked, BadRequest, answer_of
+from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import Reader
 from ottla.console.service import Service
 
@@ -40,7 +40,7 @@ LIVE_PATHS = [
     if entry.method == "GET" and not entry.path.endswith("/records")
 ]
 NO_STORE = {"Cache-Control": "no-store"}
-Ask = Callable[[Asked], Awaitable[Any]]
+Ask = Callable[[ApiRequest], Awaitable[Any]]
 
 
 def application(service: Service) -> Starlette:
@@ -120,7 +120,7 @@ def endpoint(
                 raise BadRequest(
                     "this console is read-only, since the cluster has no authentication; start it "
                     "with --allow-changes to change that", 403, "READ_ONLY")
-            found = await handler(Asked(request, service, visitor))
+            found = await handler(ApiRequest(request, service, visitor))
         except ClientError as failed:
             return problem(failed)
         except Exception:
@@ -140,7 +140,7 @@ def endpoint(
 def of_entry(entry: Entry) -> Ask:
     """The handler of a path. It ignores no name that somebody has mistyped."""
 
-    async def handled(asked: Asked) -> Any:
+    async def handled(asked: ApiRequest) -> Any:
         asked.check_names(asked.request.query_params, entry.query, "parameter")
         if entry.body:
             asked.check_names(await asked.body(), entry.body, "field")
@@ -149,12 +149,12 @@ def of_entry(entry: Entry) -> Ask:
     return handled
 
 
-async def live(asked: Asked) -> Response:
+async def live(asked: ApiRequest) -> Response:
     """Everything live of a page."""
     return streams.live(asked, answer_path)
 
 
-async def answer_path(path: str, asked: Asked) -> Any:
+async def answer_path(path: str, asked: ApiRequest) -> Any:
     """The answer to a path of the table, for a stream. Raises ClientError."""
     bare, _, query = path.partition("?")
     for pattern, entry in LIVE_PATHS:
@@ -163,15 +163,15 @@ async def answer_path(path: str, asked: Asked) -> Any:
     raise BadRequest(f"path {path[:200]!r}: there is no such path, or it is not live", 404)
 
 
-def part_of(asked: Asked, query: str, names: dict[str, str]) -> Asked:
+def part_of(asked: ApiRequest, query: str, names: dict[str, str]) -> ApiRequest:
     """A request for one path of a stream."""
     scope = dict(asked.request.scope)
     scope["path_params"] = names
     scope["query_string"] = query.encode()
-    return Asked(Request(scope), asked.service, asked.visitor, waits=False)
+    return ApiRequest(Request(scope), asked.service, asked.visitor, waits=False)
 
 
-async def download(asked: Asked) -> Response:
+async def download(asked: ApiRequest) -> Response:
     """The value of one record, or its key, byte for byte."""
     topic = asked.path("topic")
     partition, offset = (int(asked.path(name)) for name in ("partition", "offset"))
@@ -243,7 +243,7 @@ async def logged_in(service: Service, request: Request) -> Response:
     """Open a session. Raises ClientError."""
     if not service.target.asks_login:
         raise BadRequest("nobody logs in here: the cluster has no authentication")
-    asked = Asked(request, service, None)  # type: ignore[arg-type]
+    asked = ApiRequest(request, service, None)  # type: ignore[arg-type]
     user = await asked.field("user", str)
     usual = service.target.properties.get("sasl.mechanism", "SCRAM-SHA-512")
     token = await service.sessions.open(

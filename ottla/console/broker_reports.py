@@ -21,7 +21,7 @@ from ottla.tools.admin import configs
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 SETTING = "ottla.http.listener"
 STATUS = "/api/v1/status"
@@ -35,7 +35,7 @@ OPENER = build_opener(ProxyHandler({}))
 Memory = MutableMapping[Hashable, Any]
 
 
-def addresses(cluster: Cluster, memory: Memory) -> dict[int, str]:
+def addresses(cluster: ClusterClient, memory: Memory) -> dict[int, str]:
     """The HTTP ports of the brokers that have one, as `http://host:port`."""
     known: tuple[float, dict[int, str]] | None = memory.get("http")
     if known is not None and time.monotonic() < known[0]:
@@ -64,7 +64,7 @@ def reachable(value: str, host: str) -> str | None:
     return show_address((host if at in ANYWHERE else at, port))
 
 
-def read_all(cluster: Cluster, memory: Memory, path: str) -> dict[int, Any]:
+def read_all(cluster: ClusterClient, memory: Memory, path: str) -> dict[int, Any]:
     """A JSON document of each broker that answers in time."""
     known = addresses(cluster, memory)
     if not known:

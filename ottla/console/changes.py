@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError, check
 from ottla.console.access_pages import HANGING_MINUTES, abort_hanging
-from ottla.console.requests import Asked, BadRequest
+from ottla.console.requests import ApiRequest, BadRequest
 from ottla.tools.admin import acls as rules
 from ottla.tools.admin import configs, offsets, partitions
 from ottla.tools.admin import groups as group_admin
@@ -30,7 +30,7 @@ from ottla.tools.stream.client_settings import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 Row = dict[str, Any]
 DONE: Row = {"done": True}
@@ -47,7 +47,7 @@ def strings(values: Mapping[str, Any], what: str) -> dict[str, str]:
     return dict(values)
 
 
-async def create_topic(asked: Asked) -> Row:
+async def create_topic(asked: ApiRequest) -> Row:
     """Create a topic."""
     name = await asked.field("topic", str)
     made = await asked.visitor.connections.run(
@@ -61,7 +61,7 @@ async def create_topic(asked: Asked) -> Row:
             "replication_factor": made.replication_factor}
 
 
-async def delete_topic(asked: Asked) -> Row:
+async def delete_topic(asked: ApiRequest) -> Row:
     """Delete a topic with all its records."""
     name = asked.path("topic")
     await asked.confirmed(name)
@@ -71,7 +71,7 @@ async def delete_topic(asked: Asked) -> Row:
     return DONE
 
 
-async def grow_topic(asked: Asked) -> Row:
+async def grow_topic(asked: ApiRequest) -> Row:
     """Give a topic more partitions: `count` in all."""
     name, count = asked.path("topic"), await asked.field("count", int)
     dry_run = await asked.field("dry_run", bool, False)
@@ -79,7 +79,7 @@ async def grow_topic(asked: Asked) -> Row:
     return {"topic": name, "partitions": count}
 
 
-async def trim_topic(asked: Asked) -> Row:
+async def trim_topic(asked: ApiRequest) -> Row:
     """Delete the records below an offset of each partition; -1 is the end."""
     name = asked.path("topic")
     await asked.confirmed(name)
@@ -91,7 +91,7 @@ async def trim_topic(asked: Asked) -> Row:
     return {"rows": [{"partition": place[1], "start": at} for place, at in starts.items()]}
 
 
-async def change_config(asked: Asked, kind: int, name: str) -> Row:
+async def change_config(asked: ApiRequest, kind: int, name: str) -> Row:
     """Set some settings, and reset others."""
     set_to = strings(await asked.field("set", dict, {}), "setting")
     reset = await asked.field("reset", list, [])
@@ -104,17 +104,17 @@ async def change_config(asked: Asked, kind: int, name: str) -> Row:
     return DONE
 
 
-async def change_topic_config(asked: Asked) -> Row:
+async def change_topic_config(asked: ApiRequest) -> Row:
     """Change settings of a topic: `set` some, `reset` others."""
     return await change_config(asked, configs.TOPIC, asked.path("topic"))
 
 
-async def change_broker_config(asked: Asked) -> Row:
+async def change_broker_config(asked: ApiRequest) -> Row:
     """Change settings of a broker: `set` some, `reset` others."""
     return await change_config(asked, configs.BROKER, asked.path("broker"))
 
 
-async def produce(asked: Asked) -> Row:
+async def produce(asked: ApiRequest) -> Row:
     """Send one record; `key` and `value` are texts, or base64 with `encoding`."""
     name = asked.path("topic")
     encoding = await asked.field("encoding", str, "text")
@@ -151,7 +151,7 @@ def data_of(text: Any, encoding: str) -> bytes | None:
 
 
 def sent(
-    cluster: Cluster, properties: dict[str, str], topic: str, partition: int,
+    cluster: ClusterClient, properties: dict[str, str], topic: str, partition: int,
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]],
 ) -> Row:
     """Send a record and wait for its acknowledgement. Raises ClientError."""
@@ -176,7 +176,7 @@ def sent(
     return {"topic": topic, "partition": message.partition(), "offset": message.offset()}
 
 
-async def reset_group(asked: Asked) -> Row:
+async def reset_group(asked: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
     for each partition; with `dry_run` only say what would change."""
     name = asked.path("group")
@@ -191,7 +191,7 @@ async def reset_group(asked: Asked) -> Row:
 
 
 def reset(
-    cluster: Cluster, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
+    cluster: ClusterClient, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
 ) -> list[Row]:
     """The old and the new offset of each partition; they are committed unless it is a dry run."""
     committed = group_admin.committed(cluster, group)
@@ -216,7 +216,7 @@ def reset(
     ]
 
 
-def resets_of(cluster: Cluster, given: list[Any]) -> dict[tuple[str, int], int]:
+def resets_of(cluster: ClusterClient, given: list[Any]) -> dict[tuple[str, int], int]:
     """The offsets of a file, within the range that each partition has. Raises BadRequest."""
     wanted: dict[tuple[str, int], int] = {}
     for row in given:
@@ -228,7 +228,7 @@ def resets_of(cluster: Cluster, given: list[Any]) -> dict[tuple[str, int], int]:
     return clamp(cluster, wanted)
 
 
-async def delete_group(asked: Asked) -> Row:
+async def delete_group(asked: ApiRequest) -> Row:
     """Delete a group without members, with all its offsets."""
     name = asked.path("group")
     await asked.confirmed(name)
@@ -236,7 +236,7 @@ async def delete_group(asked: Asked) -> Row:
     return DONE
 
 
-async def delete_group_topic(asked: Asked) -> Row:
+async def delete_group_topic(asked: ApiRequest) -> Row:
     """Delete a group's offsets for one topic."""
     name, topic = asked.path("group"), asked.path("topic")
     await asked.confirmed(name)
@@ -244,7 +244,7 @@ async def delete_group_topic(asked: Asked) -> Row:
     return {"partitions": count}
 
 
-def forget_topic(cluster: Cluster, group: str, topic: str) -> int:
+def forget_topic(cluster: ClusterClient, group: str, topic: str) -> int:
     """Delete the offsets; how many. Raises ClientError."""
     places = [place for place in group_admin.committed(cluster, group) if place[0] == topic]
     if not places:
@@ -256,7 +256,7 @@ def forget_topic(cluster: Cluster, group: str, topic: str) -> int:
     return len(places)
 
 
-async def elect(asked: Asked) -> Row:
+async def elect(asked: ApiRequest) -> Row:
     """Elect the preferred leaders, of one `topic` or of all."""
     topic = await asked.field("topic", str, None)
     done = await asked.visitor.connections.run(elected, topic)
@@ -266,13 +266,15 @@ async def elect(asked: Asked) -> Row:
     ]}
 
 
-def elected(cluster: Cluster, topic: str | None) -> dict[tuple[str, int], tuple[int, str | None]]:
+def elected(
+    cluster: ClusterClient, topic: str | None
+) -> dict[tuple[str, int], tuple[int, str | None]]:
     """Elect preferred leaders; what changed."""
     places = None if topic is None else list(topic_admin.leaders(cluster, [topic]))
     return partitions.elect(cluster, partitions.PREFERRED, places)
 
 
-async def rule_of(asked: Asked) -> tuple[Pattern, Rule]:
+async def rule_of(asked: ApiRequest) -> tuple[Pattern, Rule]:
     """The access rule that a body describes. Raises BadRequest."""
     words = {}
     for name, known in (
@@ -290,13 +292,13 @@ async def rule_of(asked: Asked) -> tuple[Pattern, Rule]:
     )
 
 
-async def create_acl(asked: Asked) -> Row:
+async def create_acl(asked: ApiRequest) -> Row:
     """Add an access rule."""
     await asked.visitor.connections.run(rules.create, [await rule_of(asked)])
     return DONE
 
 
-async def delete_acl(asked: Asked) -> Row:
+async def delete_acl(asked: ApiRequest) -> Row:
     """Remove an access rule."""
     found = await rule_of(asked)
     await asked.confirmed(found[1].principal or "")
@@ -306,7 +308,7 @@ async def delete_acl(asked: Asked) -> Row:
     return {"removed": len(removed)}
 
 
-async def set_user(asked: Asked) -> Row:
+async def set_user(asked: ApiRequest) -> Row:
     """Give a user a SCRAM credential."""
     mechanism = await asked.field("mechanism", str, "SCRAM-SHA-512")
     password = await asked.field("password", str)
@@ -317,7 +319,7 @@ async def set_user(asked: Asked) -> Row:
     return DONE
 
 
-async def delete_user(asked: Asked) -> Row:
+async def delete_user(asked: ApiRequest) -> Row:
     """Delete a user's SCRAM credential of one mechanism."""
     await asked.confirmed(asked.path("user"))
     mechanism = await asked.field("mechanism", str)
@@ -327,7 +329,7 @@ async def delete_user(asked: Asked) -> Row:
     return DONE
 
 
-async def change_quota(asked: Asked) -> Row:
+async def change_quota(asked: ApiRequest) -> Row:
     """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default one."""
     entity = await asked.field("entity", dict)
     set_to, reset = await asked.field("set", dict, {}), await asked.field("reset", list, [])
@@ -340,7 +342,7 @@ async def change_quota(asked: Asked) -> Row:
     return DONE
 
 
-async def end_transaction(asked: Asked) -> Row:
+async def end_transaction(asked: ApiRequest) -> Row:
     """Abort the transaction of a transactional id; its producer is fenced."""
     name = asked.path("id")
     await asked.confirmed(name)
@@ -349,7 +351,7 @@ async def end_transaction(asked: Asked) -> Row:
     return DONE
 
 
-async def end_hanging(asked: Asked) -> Row:
+async def end_hanging(asked: ApiRequest) -> Row:
     """Abort an open transaction that no coordinator knows: a marker in the partition ends it.
     `confirm` repeats the topic."""
     topic = await asked.field("topic", str)
@@ -361,7 +363,7 @@ async def end_hanging(asked: Asked) -> Row:
     return DONE
 
 
-async def reassign(asked: Asked) -> Row:
+async def reassign(asked: ApiRequest) -> Row:
     """Move partitions of a topic to other brokers: `replicas` has the brokers of each partition,
     the preferred leader first."""
     topic, wanted = await asked.field("topic", str), await asked.field("replicas", dict)
@@ -377,7 +379,7 @@ async def reassign(asked: Asked) -> Row:
     return {"partitions": len(plan)}
 
 
-async def cancel_reassignment(asked: Asked) -> Row:
+async def cancel_reassignment(asked: ApiRequest) -> Row:
     """Stop moving a partition: it stays where it was."""
     place = (await asked.field("topic", str), await asked.field("partition", int))
     refuse(await asked.visitor.connections.run(partitions.reassign, {place: None}))

@@ -17,7 +17,7 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from array import array
 
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 Row = dict[str, Any]
 Lags = dict[str, tuple[str, int]]
@@ -250,7 +250,7 @@ def figure(column: array[int] | None, place: int) -> int | None:
     return None if column is None or column[place] == UNKNOWN else column[place]
 
 
-def setting_rows(cluster: Cluster, memory: Memory, kind: int, name: str) -> list[Row]:
+def setting_rows(cluster: ClusterClient, memory: Memory, kind: int, name: str) -> list[Row]:
     """The settings of a topic, a broker or a group, with where each comes from."""
     documented = cluster.supports(32, 3)
     found = configs.describe(cluster, kind, name, documentation=documented)
@@ -274,7 +274,7 @@ def default_of(setting: Any) -> str | None:
     return others[0].value if others and not setting.is_sensitive else None
 
 
-def producer_rows(cluster: Cluster, memory: Memory, name: str) -> list[Row]:
+def producer_rows(cluster: ClusterClient, memory: Memory, name: str) -> list[Row]:
     """The idempotent producers that a topic's leaders remember."""
     places = [place for place, leader in leaders(cluster, [name]).items() if leader >= 0]
     return [
@@ -297,7 +297,7 @@ def directory_rows(disks: Disks) -> list[Row]:
     return [{"id": f"{one.broker}:{one.path}", **one.__dict__} for one in disks.directories]
 
 
-def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """Partitions that are being moved, with how many bytes the new replicas have; None where a
     broker does not say."""
     moving = partitions.reassignments(cluster)
@@ -317,7 +317,7 @@ def reassignment_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     return rows
 
 
-def connection_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def connection_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The connections of all brokers that report them, with the topics that the user may see."""
     found = read_all(cluster, memory, "/api/v1/connections")
     shown = set(names(cluster)) if found else set()
@@ -331,7 +331,7 @@ def connection_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     ]
 
 
-def client_metric_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def client_metric_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The clients of all brokers that push metrics (KIP-714)."""
     return [
         {"id": f"{broker}/{one.get('client_instance_id')}", "broker": broker, **one}
@@ -340,6 +340,6 @@ def client_metric_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     ]
 
 
-def status_reports(cluster: Cluster, memory: Memory) -> dict[int, Row]:
+def status_reports(cluster: ClusterClient, memory: Memory) -> dict[int, Row]:
     """The state that each broker reports."""
     return read_all(cluster, memory, STATUS)

@@ -1,7 +1,7 @@
 """A user's connections to the cluster, for worker threads.
 
-`Cluster` blocks and serves one thread, so each request takes one that is idle. What a browser no
-longer waits for still ends in its thread, which alone gives the connection back.
+A `ClusterClient` blocks and serves one thread, so each request takes one that is idle. A request
+that its browser gave up still ends in its thread, and only this thread gives the connection back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
 from ottla.client.transport import Security
 
@@ -55,9 +55,9 @@ class Target:
             "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password,
         }
 
-    def cluster(self, properties: Mapping[str, str]) -> Cluster:
+    def cluster(self, properties: Mapping[str, str]) -> ClusterClient:
         """A client with these properties, not connected yet. Raises ClientError."""
-        return Cluster(
+        return ClusterClient(
             self.bootstrap,
             client_id="ottla-console",
             connect_seconds=self.seconds,
@@ -83,13 +83,13 @@ class Connections:
         self, target: Target, properties: Mapping[str, str], threads: Executor
     ) -> None:
         self.target, self.properties, self.threads = target, properties, threads
-        self.idle: list[Cluster] = []
+        self.idle: list[ClusterClient] = []
         self.places = asyncio.Semaphore(AT_ONCE)
         self.closed = False
 
     async def run(
         self,
-        function: Callable[Concatenate[Cluster, Given], Result],
+        function: Callable[Concatenate[ClusterClient, Given], Result],
         *arguments: Given.args,
         **named: Given.kwargs,
     ) -> Result:
@@ -112,7 +112,7 @@ class Connections:
         if not running.cancelled():
             running.exception()             # nobody may be waiting for it any more
 
-    def _give_back(self, cluster: Cluster) -> None:
+    def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:
             cluster.close()
         else:

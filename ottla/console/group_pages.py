@@ -16,7 +16,7 @@ from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import Place
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
@@ -25,7 +25,7 @@ CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
 
 
-def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
+def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """A row for each group; lag in bytes and seconds where brokers report it."""
     listed = groups.list_groups(cluster)
     reports = reported(cluster, memory)
@@ -57,7 +57,7 @@ def group_rows(cluster: Cluster, memory: Memory) -> list[Row]:
     return rows
 
 
-def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
+def committed_offsets(cluster: ClusterClient, name: str) -> dict[Place, int]:
     """A group's offsets. Raises ClientError."""
     return {place: offset for place, (offset, _) in groups.committed(cluster, name).items()}
 
@@ -88,7 +88,7 @@ def groups_of_topic(memory: Memory, rows: Iterable[Row], topic: str) -> list[Row
     ]
 
 
-def reported(cluster: Cluster, memory: Memory) -> dict[str, Row]:
+def reported(cluster: ClusterClient, memory: Memory) -> dict[str, Row]:
     """What the brokers report of the groups that each coordinates."""
     found: dict[str, Row] = {}
     for rows in read_all(cluster, memory, "/api/v1/groups").values():
@@ -97,7 +97,7 @@ def reported(cluster: Cluster, memory: Memory) -> dict[str, Row]:
     return found
 
 
-def ends_of(cluster: Cluster, places: Iterable[Place]) -> dict[Place, int]:
+def ends_of(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, int]:
     """The ends of the partitions that answer."""
     wanted = sorted(places)
     if not wanted:
@@ -122,7 +122,7 @@ def lags_of(committed: dict[Place, int], ends: dict[Place, int]) -> dict[Place, 
     }
 
 
-def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
+def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     """One group: its members, and its offsets in every partition. Raises Refused."""
     group = groups.describe(cluster, name)
     committed = groups.committed(cluster, name)
@@ -181,19 +181,19 @@ def group_page(cluster: Cluster, memory: Memory, name: str) -> Row:
     }
 
 
-def coordinator_of(cluster: Cluster, name: str) -> int | None:
+def coordinator_of(cluster: ClusterClient, name: str) -> int | None:
     """The broker that coordinates a group."""
     address = cluster.coordinator(name).address
     return next((one for one, known in cluster.brokers.items() if known == address), None)
 
 
-def partition_reports(cluster: Cluster, memory: Memory, name: str) -> dict[Place, Row]:
+def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict[Place, Row]:
     """A group's lag in bytes and seconds of each partition, from its coordinator."""
     answers = read_all(cluster, memory, f"{of_name('/api/v1/groups', name)}/lag").values()
     return {(row["topic"], row["partition"]): row for rows in answers for row in rows}
 
 
-def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
+def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
     """What a group or a topic waits for now, and what has happened to it, as its brokers say."""
     found: dict[str, list[Row]] = {"now": [], "events": []}
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
@@ -207,7 +207,7 @@ def why(cluster: Cluster, memory: Memory, kind: str, name: str) -> dict[str, lis
     return found
 
 
-def clean_up(cluster: Cluster, memory: Memory) -> Row:
+def clean_up(cluster: ClusterClient, memory: Memory) -> Row:
     """What may be removed, with the reason: dead groups, offsets of topics that are gone, members
     without partitions; and how many groups were not looked at yet."""
     topics: Topics | None = memory.get("topics")
@@ -220,7 +220,7 @@ def clean_up(cluster: Cluster, memory: Memory) -> Row:
             "left": sweep.left, "of": len(listed)}
 
 
-def of_group(cluster: Cluster, group: groups.Listed, existing: set[str]) -> list[Row]:
+def of_group(cluster: ClusterClient, group: groups.Listed, existing: set[str]) -> list[Row]:
     """What may be removed of one group."""
     name = group.id
     committed = groups.committed(cluster, name)

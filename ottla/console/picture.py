@@ -21,7 +21,7 @@ from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.messages import DescribeLogDirsRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
@@ -87,7 +87,7 @@ class Picture:
     """What could not be read, and why."""
 
 
-def members(cluster: Cluster, memory: Memory) -> Members:
+def members(cluster: ClusterClient, memory: Memory) -> Members:
     """The brokers and the controller, with the fenced brokers if the cluster can tell them."""
     cluster.refresh()
     try:
@@ -101,7 +101,7 @@ def members(cluster: Cluster, memory: Memory) -> Members:
     )
 
 
-def take(cluster: Cluster, memory: Memory) -> Iterator[Picture]:
+def take(cluster: ClusterClient, memory: Memory) -> Iterator[Picture]:
     """Read everything, step by step; the last picture is whole. What the user may not see is
     missing, and noted."""
     picture = Picture(members(cluster, memory), topic_columns.read(cluster))
@@ -136,7 +136,7 @@ Page = list[tuple[topic_columns.Topic, tuple[int, ...]]]
 """Topics with the partitions that one broker leads."""
 
 
-def read_offsets(cluster: Cluster, topics: Topics, found: Offsets) -> None:
+def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None:
     """Read the first and the next offset of the partitions that answer. Raises ClientError."""
     for leader, page in pages(topics):
         try:
@@ -230,7 +230,7 @@ def rates(
 
 
 def disks_reader(
-    cluster: Cluster, topics: Topics, disks: Disks, broker: int
+    cluster: ClusterClient, topics: Topics, disks: Disks, broker: int
 ) -> Callable[[], None]:
     """What reads the log directories of a broker: whole, and the sizes of the topics that the user
     may see. Who may describe the cluster is told those of all topics."""

@@ -7,12 +7,12 @@ import threading
 from typing import Any
 
 from ottla.client.addresses import show_address
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused
 from ottla.console import access_pages, broker_reports, cluster_pages, group_pages, picture
 from ottla.console.filters import Filters
 from ottla.console.recorder import series_of
-from ottla.console.requests import Asked, BadRequest
+from ottla.console.requests import ApiRequest, BadRequest
 from ottla.console.search import (
     BYTES_MAX,
     LIMIT_MAX,
@@ -32,7 +32,7 @@ SEARCHES_MAX = 2
 Row = dict[str, Any]
 
 
-async def overview(asked: Asked) -> Row:
+async def overview(asked: ApiRequest) -> Row:
     """The cluster on one page: brokers, totals, and what is unhealthy and why. In a stream, what
     has not been read yet is null, and listed in `pending`."""
     notes: list[str] = []
@@ -47,7 +47,7 @@ async def overview(asked: Asked) -> Row:
     return found
 
 
-async def known_groups(asked: Asked, notes: list[str]) -> list[Row] | None:
+async def known_groups(asked: ApiRequest, notes: list[str]) -> list[Row] | None:
     """The groups; None if they are still being read. None at all, and a note, if the user may not
     see them."""
     try:
@@ -58,7 +58,7 @@ async def known_groups(asked: Asked, notes: list[str]) -> list[Row] | None:
     return found
 
 
-async def brokers(asked: Asked) -> Row:
+async def brokers(asked: ApiRequest) -> Row:
     """The brokers: address, state, uptime, leaders, replicas, disk."""
     members, taken, reports = await asyncio.gather(
         asked.part(picture.members), asked.soon(picture.take),
@@ -69,7 +69,7 @@ async def brokers(asked: Asked) -> Row:
     return {"key": "broker", "rows": rows}
 
 
-async def broker_config(asked: Asked) -> Row:
+async def broker_config(asked: ApiRequest) -> Row:
     """The settings of a broker with their sources."""
     if not asked.path("broker").isdecimal():
         raise BadRequest(f"broker {asked.path('broker')!r}: expected a number", 404)
@@ -77,13 +77,13 @@ async def broker_config(asked: Asked) -> Row:
     return {"key": "setting", "rows": rows}
 
 
-async def log_directories(asked: Asked) -> Row:
+async def log_directories(asked: ApiRequest) -> Row:
     """The log directories of all brokers: size, replicas, free space."""
     taken = await asked.view(picture.take)
     return {"key": "id", "rows": cluster_pages.directory_rows(taken.disks)}
 
 
-async def topics(asked: Asked) -> Row:
+async def topics(asked: ApiRequest) -> Row:
     """The topics: partitions, size, records, rate, and the slowest group with its lag. In a stream,
     fields that have not been read yet are null, and listed in `pending`."""
     taken, lags = await asyncio.gather(asked.part(picture.take), slowest(asked))
@@ -92,7 +92,7 @@ async def topics(asked: Asked) -> Row:
     return {"key": "topic", "pending": cluster_pages.pending_of(taken, lags), "rows": rows}
 
 
-async def slowest(asked: Asked) -> cluster_pages.Lags | None:
+async def slowest(asked: ApiRequest) -> cluster_pages.Lags | None:
     """The slowest group of each topic; none if the user may not see groups, None if they are still
     being read."""
     known = await known_groups(asked, [])
@@ -104,7 +104,7 @@ async def slowest(asked: Asked) -> cluster_pages.Lags | None:
     return found
 
 
-async def topic(asked: Asked) -> Row:
+async def topic(asked: ApiRequest) -> Row:
     """A topic: its partitions with leader, replicas, offsets and size, and its groups."""
     name = asked.path("topic")
     taken, known, lags = await asyncio.gather(
@@ -116,19 +116,19 @@ async def topic(asked: Asked) -> Row:
     return {"key": "partition", **found}
 
 
-async def topic_config(asked: Asked) -> Row:
+async def topic_config(asked: ApiRequest) -> Row:
     """The settings of a topic with their sources."""
     rows = await asked.view(cluster_pages.setting_rows, configs.TOPIC, asked.path("topic"))
     return {"key": "setting", "rows": rows}
 
 
-async def topic_producers(asked: Asked) -> Row:
+async def topic_producers(asked: ApiRequest) -> Row:
     """The idempotent producers that have written to a topic lately."""
     rows = await asked.view(cluster_pages.producer_rows, asked.path("topic"))
     return {"key": "id", "rows": rows}
 
 
-async def topic_why(asked: Asked) -> Row:
+async def topic_why(asked: ApiRequest) -> Row:
     """What the leaders of a topic say: who is not in sync, since when, and what has happened."""
     name = asked.path("topic")
     if name not in (await asked.part(picture.take)).topics.by_name:
@@ -137,23 +137,23 @@ async def topic_why(asked: Asked) -> Row:
     return found
 
 
-async def groups(asked: Asked) -> Row:
+async def groups(asked: ApiRequest) -> Row:
     """The groups: state, members, topics, lag in records, bytes and seconds."""
     return {"key": "group", "rows": await asked.view(group_pages.group_rows)}
 
 
-async def group(asked: Asked) -> Row:
+async def group(asked: ApiRequest) -> Row:
     """A group: its members with their partitions, and its offset and lag in each partition."""
     return {"key": "id", **await asked.view(group_pages.group_page, asked.path("group"))}
 
 
-async def clean_up(asked: Asked) -> Row:
+async def clean_up(asked: ApiRequest) -> Row:
     """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
     await asked.part(picture.take)
     return {"key": "id", **await asked.view(group_pages.clean_up)}
 
 
-async def topic_clients(asked: Asked) -> Row:
+async def topic_clients(asked: ApiRequest) -> Row:
     """The clients that write to a topic or read it, as the brokers have seen them lately."""
     name = asked.path("topic")
     rows = await asked.view(cluster_pages.connection_rows)
@@ -163,62 +163,62 @@ async def topic_clients(asked: Asked) -> Row:
     ]}
 
 
-async def connections(asked: Asked) -> Row:
+async def connections(asked: ApiRequest) -> Row:
     """Who is connected to the brokers: client id, software, address, user, rates. `notes` name the
     brokers that do not say."""
     rows = await asked.view(cluster_pages.connection_rows)
     return {"key": "id", "notes": broker_reports.refusals(asked.visitor.views.memory), "rows": rows}
 
 
-async def client_metrics(asked: Asked) -> Row:
+async def client_metrics(asked: ApiRequest) -> Row:
     """The clients that push metrics of their own, and what each is asked for."""
     return {"key": "id", "rows": await asked.view(cluster_pages.client_metric_rows)}
 
 
-async def audit(asked: Asked) -> Row:
+async def audit(asked: ApiRequest) -> Row:
     """The newest lines of the brokers' audit logs, for users who may alter the cluster. `notes`
     name the brokers that gave none."""
     return {"key": "id", **await asked.view(access_pages.audit_rows)}
 
 
-async def transactions(asked: Asked) -> Row:
+async def transactions(asked: ApiRequest) -> Row:
     """The transactional ids; those in a transaction with its age and partitions."""
     return {"key": "id", "rows": await asked.view(access_pages.transaction_rows)}
 
 
-async def hanging(asked: Asked) -> Row:
+async def hanging(asked: ApiRequest) -> Row:
     """Open transactions that no coordinator knows. Of many topics each answer has looked at more;
     `left` were not looked at yet."""
     minutes = asked.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
     return {"key": "id", **await asked.view(access_pages.hanging_rows, minutes)}
 
 
-async def reassignments(asked: Asked) -> Row:
+async def reassignments(asked: ApiRequest) -> Row:
     """Partitions that are being moved, with their progress in bytes."""
     return {"key": "id", "rows": await asked.view(cluster_pages.reassignment_rows)}
 
 
-async def acls(asked: Asked) -> Row:
+async def acls(asked: ApiRequest) -> Row:
     """The access rules."""
     return {"key": "id", "rows": await asked.view(access_pages.acl_rows)}
 
 
-async def users(asked: Asked) -> Row:
+async def users(asked: ApiRequest) -> Row:
     """The users with SCRAM credentials."""
     return {"key": "id", "rows": await asked.view(access_pages.user_rows)}
 
 
-async def quotas(asked: Asked) -> Row:
+async def quotas(asked: ApiRequest) -> Row:
     """The quotas of users, client ids and addresses."""
     return {"key": "id", "rows": await asked.view(access_pages.quota_rows)}
 
 
-async def tokens(asked: Asked) -> Row:
+async def tokens(asked: ApiRequest) -> Row:
     """The delegation tokens."""
     return {"key": "id", "rows": await asked.view(access_pages.token_rows)}
 
 
-async def history(asked: Asked) -> Row:
+async def history(asked: ApiRequest) -> Row:
     """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
     kind, name = asked.query("kind") or "total", asked.query("name") or ""
     if not await exists(asked, kind, name):
@@ -238,7 +238,7 @@ async def history(asked: Asked) -> Row:
     }
 
 
-async def exists(asked: Asked, kind: str, name: str) -> bool:
+async def exists(asked: ApiRequest, kind: str, name: str) -> bool:
     """Whether there is such a topic or group that the user may see."""
     if kind == "topic":
         return name in (await asked.part(picture.take)).topics.by_name
@@ -247,7 +247,7 @@ async def exists(asked: Asked, kind: str, name: str) -> bool:
     return not name
 
 
-def wanted_of(asked: Asked) -> Wanted:
+def wanted_of(asked: ApiRequest) -> Wanted:
     """The search that the parameters describe. Raises BadRequest or BadFilter."""
     given = asked.query("partition")
     parts = given.split(",") if given else []
@@ -275,7 +275,7 @@ def wanted_of(asked: Asked) -> Wanted:
     return wanted
 
 
-async def records(asked: Asked) -> Row:
+async def records(asked: ApiRequest) -> Row:
     """Records of a topic, searched on the server within a budget."""
     wanted = wanted_of(asked)
     visitor = asked.visitor
@@ -320,7 +320,7 @@ def searched(
 
 
 def prepared(
-    cluster: Cluster, wanted: Wanted
+    cluster: ClusterClient, wanted: Wanted
 ) -> tuple[dict[int, tuple[int, int]], dict[int, int], str]:
     """First and next offset of each partition, and where the search starts. Raises ClientError."""
     known = [index for (_, index) in leaders(cluster, [wanted.topic])]
@@ -336,7 +336,7 @@ def prepared(
 
 
 def begin_offsets(
-    cluster: Cluster, wanted: Wanted, bounds: dict[int, tuple[int, int]]
+    cluster: ClusterClient, wanted: Wanted, bounds: dict[int, tuple[int, int]]
 ) -> dict[int, int]:
     """Where a search starts in each partition."""
     word, _, value = wanted.start.partition(":")
@@ -372,7 +372,7 @@ def given(text: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
     return found
 
 
-def one_record(cluster: Cluster, topic: str, partition: int) -> tuple[tuple[int, int], str]:
+def one_record(cluster: ClusterClient, topic: str, partition: int) -> tuple[tuple[int, int], str]:
     """First and next offset of a partition, and the addresses for a reader."""
     place = (topic, partition)
     if place not in leaders(cluster, [topic]):

@@ -35,7 +35,7 @@ class BadRequest(ClientError):
         self.status, self.code = status, code
 
 
-class Asked:
+class ApiRequest:
     """One request for the API. One that does not wait, a page's, is answered with what is known
     already; it asks again."""
 

@@ -16,7 +16,7 @@ from ottla.console.sessions import Sessions
 
 if TYPE_CHECKING:
     from ottla.console.connections import Target
-    from ottla.console.requests import Asked
+    from ottla.console.requests import ApiRequest
 
 THREADS = 8
 SEARCH_THREADS = 4
@@ -82,7 +82,7 @@ class Service:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stop.wait(), seconds)
 
-    def still_open(self, asked: Asked) -> bool:
+    def still_open(self, asked: ApiRequest) -> bool:
         """Whether the session of a stream has not ended. An open page keeps its session alive."""
         return self.sessions.find(asked.request.cookies.get(self.cookie)) is asked.visitor
 

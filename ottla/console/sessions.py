@@ -20,7 +20,7 @@ from ottla.console.contact import Contact
 from ottla.console.views import Views
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 LIFE_SECONDS = 12 * 3600.0
 SESSIONS_MAX = 500
@@ -173,7 +173,7 @@ class Sessions:
                 visitor.close()
 
 
-def log_in(cluster: Cluster) -> None:
+def log_in(cluster: ClusterClient) -> None:
     """Connect, which logs in."""
     cluster.any()
 

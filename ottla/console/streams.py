@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 from ottla.client.errors import ClientError
 from ottla.console.documents import bytes_of, is_long
 from ottla.console.reads import prepared, wanted_of
-from ottla.console.requests import Asked, BadRequest, answer_of
+from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import Reader, Wanted, row_of
 from ottla.console.views import SOON_SECONDS
 
@@ -36,10 +36,10 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 TAIL_BYTES_MAX = 8 << 20
 """Bytes a second that a tail reads: watching a fast topic must not cost its readers much."""
 ENDLESS = 1 << 62
-Answer = Callable[[str, Asked], Awaitable[Any]]
+Answer = Callable[[str, ApiRequest], Awaitable[Any]]
 
 
-def opened(asked: Asked, events: AsyncIterator[bytes]) -> StreamingResponse:
+def opened(asked: ApiRequest, events: AsyncIterator[bytes]) -> StreamingResponse:
     """A stream, counted. Raises BadRequest if the user has too many."""
     visitor = asked.visitor
     if visitor.streams >= STREAMS_MAX * (10 if visitor.name is None else 1):
@@ -67,7 +67,7 @@ def framed(name: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def live(asked: Asked, answer: Answer) -> StreamingResponse:
+def live(asked: ApiRequest, answer: Answer) -> StreamingResponse:
     """The values of several paths, and what changes in them. Raises BadRequest."""
     paths = asked.request.query_params.getlist("path")
     if not 0 < len(paths) <= PATHS_MAX:
@@ -75,7 +75,7 @@ def live(asked: Asked, answer: Answer) -> StreamingResponse:
     return opened(asked, changes(asked, paths, answer))
 
 
-async def changes(asked: Asked, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
+async def changes(asked: ApiRequest, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
     """Events until the browser goes, or its session ends. No path waits for another one."""
     before: dict[str, Any] = {}
     said = time.monotonic()
@@ -111,7 +111,7 @@ async def changes(asked: Asked, paths: list[str], answer: Answer) -> AsyncIterat
             task.cancel()
 
 
-async def value_of(path: str, asked: Asked, answer: Answer) -> Any:
+async def value_of(path: str, asked: ApiRequest, answer: Answer) -> Any:
     """The value of a path; of one that is refused, the error."""
     try:
         return await answer(path, asked)
@@ -150,7 +150,7 @@ def difference(old: Any, new: Any) -> dict[str, Any]:
     }
 
 
-async def tail(asked: Asked) -> StreamingResponse:
+async def tail(asked: ApiRequest) -> StreamingResponse:
     """Records as they are written, filtered on the server."""
     wanted = wanted_of(asked)
     bounds, _, bootstrap = await asked.visitor.connections.run(prepared, wanted)
@@ -158,7 +158,7 @@ async def tail(asked: Asked) -> StreamingResponse:
 
 
 async def tailed(
-    asked: Asked, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
+    asked: ApiRequest, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
 ) -> AsyncIterator[bytes]:
     """Events with the rows of each half second."""
     stop, rows, counts = threading.Event(), deque[Any](maxlen=TAIL_ROWS_MAX), [0, 0]

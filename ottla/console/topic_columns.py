@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.tools.admin import topics
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 UNKNOWN = -1
 """A figure of a partition that did not answer. None that are shown are negative."""
@@ -121,6 +121,6 @@ class Topics:
         return self._same.setdefault(found, found)
 
 
-def read(cluster: Cluster) -> Topics:
+def read(cluster: ClusterClient) -> Topics:
     """All topics that the user may see. Raises ClientError."""
     return Topics(topics.each(cluster))

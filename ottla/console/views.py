@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.console.connections import Connections
 
 AGE_SECONDS_MIN = 1.5
@@ -116,7 +116,7 @@ class Views:
         taken = 0.0
         changes = self.changes
 
-        def timed(cluster: Cluster) -> Any:
+        def timed(cluster: ClusterClient) -> Any:
             nonlocal taken
             begun = time.monotonic()
             value = read(cluster, self.memory, *arguments)

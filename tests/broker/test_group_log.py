@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import Refused, check
 from ottla.tools.admin import topics
 from ottla.wire.messages import (
@@ -23,7 +23,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == "ottla.groups"]
 
 
-def classic_life(cluster: Cluster) -> None:
+def classic_life(cluster: ClusterClient) -> None:
     protocol = JoinGroupRequest.Protocol(name="range", metadata=b"")
     join = JoinGroupRequest(
         group_id="classic", session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
@@ -40,7 +40,7 @@ def classic_life(cluster: Cluster) -> None:
     check(cluster.coordinator("classic").call(leave, 1).error_code)
 
 
-def modern_life(cluster: Cluster) -> None:
+def modern_life(cluster: ClusterClient) -> None:
     def beat(epoch: int) -> None:
         check(cluster.coordinator("modern").call(ConsumerGroupHeartbeatRequest(
             group_id="modern", member_id="m", member_epoch=epoch, rebalance_timeout_ms=10_000,
@@ -57,7 +57,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
     caplog.set_level(logging.DEBUG, "ottla.groups")
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with RunningBroker(tmp_path, **settings) as broker:
-        with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+        with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
             topics.create(cluster, "t", partitions=1)
             cluster.with_retries(lambda: classic_life(cluster))
             modern_life(cluster)
@@ -73,13 +73,13 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
     assert modern[-1].endswith("0 members")
     caplog.clear()
     with RunningBroker(tmp_path, **settings) as broker:
-        with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+        with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
             with pytest.raises(Refused):
                 cluster.with_retries(lambda: modern_life_of_nobody(cluster))
     assert lines(caplog) == []
 
 
-def modern_life_of_nobody(cluster: Cluster) -> None:
+def modern_life_of_nobody(cluster: ClusterClient) -> None:
     """A refused heartbeat, once the group's shard is loaded."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="modern", member_id="unknown", member_epoch=7, topic_partitions=[])

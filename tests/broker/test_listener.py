@@ -50,12 +50,12 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """The broker's side of the connections."""
     sockets: list[socket.socket] = []
 
-    class Seen(listener_module.Connection):
+    class Seen(listener_module.ClientConnection):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             sockets.append(arguments[2].sock)
 
-    monkeypatch.setattr(listener_module, "Connection", Seen)
+    monkeypatch.setattr(listener_module, "ClientConnection", Seen)
     return sockets
 
 

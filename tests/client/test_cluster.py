@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.client.addresses import Address, BadAddress, parse_address, parse_addresses, show_address
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.connection import Connection
 from ottla.client.errors import (
     ClientError,
@@ -44,8 +44,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def cluster(broker: RunningBroker) -> Iterator[Cluster]:
-    with Cluster(f"127.0.0.1:{broker.port}") as made:
+def cluster(broker: RunningBroker) -> Iterator[ClusterClient]:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as made:
         yield made
 
 
@@ -55,13 +55,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def create(cluster: Cluster, name: str) -> None:
+def create(cluster: ClusterClient, name: str) -> None:
     topic = CreateTopicsRequest.Topic(name=name, num_partitions=1, replication_factor=1)
     [made] = cluster.controller().call(CreateTopicsRequest(topics=[topic], timeout_ms=5000)).topics
     check(made.error_code, made.error_message, name)
 
 
-def test_a_request_goes_in_the_newest_version_of_both_sides(cluster: Cluster) -> None:
+def test_a_request_goes_in_the_newest_version_of_both_sides(cluster: ClusterClient) -> None:
     connection = cluster.any()
     assert connection.version_of(ApiKey.METADATA) == APIS[ApiKey.METADATA].versions[-1]
     assert connection.version_of(ApiKey.METADATA, at_most=5) == 5
@@ -70,7 +70,7 @@ def test_a_request_goes_in_the_newest_version_of_both_sides(cluster: Cluster) ->
     assert connection.call(MetadataRequest(topics=[])).brokers
 
 
-def test_an_api_that_the_broker_lacks_is_named(cluster: Cluster) -> None:
+def test_an_api_that_the_broker_lacks_is_named(cluster: ClusterClient) -> None:
     with pytest.raises(NotSupported, match="does not support ShareFetch"):
         cluster.any().call(ShareFetchRequest())
 
@@ -99,7 +99,7 @@ def test_a_broker_that_does_not_know_the_newest_apiversions_is_asked_again() -> 
     assert asked == [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
 
 
-def test_controller_leader_and_coordinator_are_found(cluster: Cluster) -> None:
+def test_controller_leader_and_coordinator_are_found(cluster: ClusterClient) -> None:
     create(cluster, "routed")
     [topic] = cluster.metadata(["routed"]).topics
     assert cluster.node(topic.partitions[0].leader_id).call(MetadataRequest(topics=[])).brokers
@@ -107,19 +107,19 @@ def test_controller_leader_and_coordinator_are_found(cluster: Cluster) -> None:
     assert answer.groups[0].group_id == "nobody"
 
 
-def test_asking_about_a_topic_does_not_create_it(cluster: Cluster) -> None:
+def test_asking_about_a_topic_does_not_create_it(cluster: ClusterClient) -> None:
     [topic] = cluster.metadata(["never"]).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "never" not in [known.name for known in cluster.metadata().topics]
 
 
-def test_a_refusal_carries_its_code_and_the_brokers_text(cluster: Cluster) -> None:
+def test_a_refusal_carries_its_code_and_the_brokers_text(cluster: ClusterClient) -> None:
     with pytest.raises(Refused, match="a b") as refused:
         create(cluster, "a b")
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_what_time_mends_is_asked_again(cluster: Cluster) -> None:
+def test_what_time_mends_is_asked_again(cluster: ClusterClient) -> None:
     answers = [15, 14, 0]
 
     def ask() -> str:
@@ -129,7 +129,7 @@ def test_what_time_mends_is_asked_again(cluster: Cluster) -> None:
     assert cluster.with_retries(ask) == "found"
 
 
-def test_what_time_does_not_mend_is_raised_at_once(cluster: Cluster) -> None:
+def test_what_time_does_not_mend_is_raised_at_once(cluster: ClusterClient) -> None:
     answers = [3, 0]
     with pytest.raises(Refused, match="unknown topic or partition"):
         cluster.with_retries(lambda: check(answers.pop(0)))
@@ -137,13 +137,13 @@ def test_what_time_does_not_mend_is_raised_at_once(cluster: Cluster) -> None:
 
 
 def test_the_second_address_serves_where_the_first_is_dead(broker: RunningBroker) -> None:
-    with Cluster(f"127.0.0.1:{free_port()},127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{free_port()},127.0.0.1:{broker.port}") as cluster:
         assert cluster.metadata([]).brokers
 
 
 def test_an_unreachable_broker_is_one_sentence(broker: RunningBroker) -> None:
     port = free_port()
-    cluster = Cluster(f"127.0.0.1:{port}", connect_seconds=0.05)
+    cluster = ClusterClient(f"127.0.0.1:{port}", connect_seconds=0.05)
     expected = f"cannot reach a broker at 127.0.0.1:{port}: connection refused"
     with pytest.raises(Unreachable, match=expected):
         cluster.any()
@@ -153,7 +153,7 @@ def test_a_server_that_is_silent_or_foreign_is_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
-            Cluster(show_address(address), connect_seconds=0.2).any()
+            ClusterClient(show_address(address), connect_seconds=0.2).any()
         server.accept()[0].close()
 
         def speak_http() -> None:
@@ -165,7 +165,7 @@ def test_a_server_that_is_silent_or_foreign_is_told_apart() -> None:
         thread = threading.Thread(target=speak_http)
         thread.start()
         with pytest.raises(BadResponse, match=r"does not speak Kafka's protocol.*HTTP"):
-            Cluster(show_address(address)).any()
+            ClusterClient(show_address(address)).any()
         thread.join()
 
 
@@ -216,7 +216,7 @@ def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> N
 
 def test_a_connection_that_the_broker_closed_is_made_again() -> None:
     """Brokers close what was idle for ten minutes, and everything when they stop."""
-    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+    with Broker() as running, ClusterClient(running.bootstrap_servers) as cluster:
         cluster.metadata([])
         node_id = next(iter(cluster.brokers))
         assert cluster.node(node_id) is cluster.any()
@@ -229,7 +229,7 @@ def test_a_connection_that_the_broker_closed_is_made_again() -> None:
 
 
 def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one() -> None:
-    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+    with Broker() as running, ClusterClient(running.bootstrap_servers) as cluster:
         first = cluster.any()
         first.socket.settimeout(0.001)
         running.delay("Metadata", 0.05)
@@ -239,7 +239,7 @@ def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one() -> None:
 
 
 def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> None:
-    with Broker() as running, Cluster(running.bootstrap_servers) as cluster:
+    with Broker() as running, ClusterClient(running.bootstrap_servers) as cluster:
         lost = running.drop("Metadata", after=True)
         with pytest.raises(Unreachable):
             cluster.with_retries(lambda: cluster.metadata([]))
@@ -249,7 +249,9 @@ def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> 
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster, silent: bool) -> None:
+def test_another_broker_is_waited_for_where_one_is_away(
+    cluster: ClusterClient, silent: bool
+) -> None:
     """Its successor as leader, coordinator or controller is known once its session has ended."""
     cluster.refresh()
     here = cluster.controller_id
@@ -267,7 +269,7 @@ def test_another_broker_is_waited_for_where_one_is_away(cluster: Cluster, silent
     assert not leaders
 
 
-def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: Cluster) -> None:
+def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: ClusterClient) -> None:
     """It forwards them to the next one."""
     cluster.refresh()
     cluster.connect_seconds = 0.2
@@ -282,7 +284,7 @@ def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: Cluster)
 def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(
     broker: RunningBroker,
 ) -> None:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         cluster.refresh()
         cluster.close()
         cluster.bootstrap = [("127.0.0.1", free_port())]
@@ -292,7 +294,7 @@ def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(
 def test_a_bootstrap_address_that_is_silent_leaves_time_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = Cluster("a:1,b:2,c:3", connect_seconds=6.0)
+    cluster = ClusterClient("a:1,b:2,c:3", connect_seconds=6.0)
     now, given = 0.0, []
 
     def silent(address: Address, seconds: float, *, wait: bool) -> Connection:
@@ -309,7 +311,7 @@ def test_a_bootstrap_address_that_is_silent_leaves_time_for_the_others(
 
 
 def test_whichever_broker_starts_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster("a:1,b:2")
+    cluster = ClusterClient("a:1,b:2")
     asked: list[str] = []
     found = object()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import groups, offsets, topics
 from tests.broker.service import Service
 from tests.console.consoles import Console, free_port
@@ -23,7 +23,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                       "--override", f"ottla.http.listener=localhost:{free_port()}")
     host, port = service.ready()
     address = f"{host}:{port}"
-    with Cluster(address) as cluster:
+    with ClusterClient(address) as cluster:
         topics.create(cluster, "orders", partitions=2, replication_factor=1)
         topics.create(cluster, "old", partitions=1, replication_factor=1)
         producer = Producer({"bootstrap.servers": address, "linger.ms": 0})

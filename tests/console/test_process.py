@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.console.connections import Target
 from ottla.console.history import LEVELS, SERIES_MAX, History, Sample
 from ottla.console.recorder import once
@@ -59,7 +59,7 @@ def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) ->
     host, port = service.ready()
     service.properties.write_text(
         service.properties.read_text().replace("localhost:0", f"localhost:{port}"))
-    with Cluster(f"{host}:{port}") as cluster:
+    with ClusterClient(f"{host}:{port}") as cluster:
         topics.create(cluster, "t", partitions=1, replication_factor=1)
     with Console(f"{host}:{port}", tmp_path, "--timeout", "1") as running:
         assert len(running.get("/topics")["rows"]) == 1

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.console.filters import BadFilter, Filters
 from ottla.console.shown import SHOWN_MAX, shown
 from ottla.tools.admin import topics
@@ -127,7 +127,7 @@ def test_the_newest_record_that_passes_is_found_behind_thousands(console: Consol
 
 
 def test_records_that_are_hard_to_show_are_shown(console: Console, bootstrap: str) -> None:
-    with Cluster(bootstrap) as cluster:
+    with ClusterClient(bootstrap) as cluster:
         topics.create(cluster, "hard", partitions=1, replication_factor=1)
     producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 60_000_000})
     large = b"0123456789abcdef" * (50_000_000 // 16)

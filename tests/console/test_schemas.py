@@ -16,7 +16,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
 from ottla.console.schemas import NotDecoded, Schemas
 from ottla.tools.admin import topics
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_avro_values_are_shown_and_found_by_a_path(bootstrap: str, folder: Path) -> None:
-    with Cluster(bootstrap) as cluster:
+    with ClusterClient(bootstrap) as cluster:
         topics.create(cluster, "avro", partitions=1, replication_factor=1)
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in (*map(order, range(5)), framed(8, b"\x02"), framed(7, b"\xff" * 20), b"text"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.console.sweeps import Sweep
 from ottla.tools.admin import topics
 from tests.broker.service import Service
@@ -18,7 +18,7 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended(tmp_path: Pa
     settings = ("--override", "transaction.state.log.num.partitions=1")
     service = Service(tmp_path, *settings)
     host, port = service.ready()
-    with Cluster(f"{host}:{port}") as cluster:
+    with ClusterClient(f"{host}:{port}") as cluster:
         topics.create(cluster, "paid", partitions=1, replication_factor=1)
     producer = Producer({"bootstrap.servers": f"{host}:{port}", "transactional.id": "payments"})
     producer.init_transactions(30)

@@ -17,7 +17,7 @@ TOPIC_ID = b"\x07" * 16
 LAG_MS = 30_000
 
 
-class Cluster:
+class FakeClusterSide:
     """A ClusterSide: broker epochs are a dictionary, and requests are recorded."""
 
     def __init__(self, lag_ms: int = LAG_MS) -> None:
@@ -53,7 +53,7 @@ class Cluster:
 
 
 def make_partition(
-    path: Path, clock: FakeClock, cluster: Cluster, *, flush: bool = True,
+    path: Path, clock: FakeClock, cluster: FakeClusterSide, *, flush: bool = True,
     high_watermark: int = -1, disk: Disk | None = None, **config: Any,
 ) -> Partition:
     """A partition of a cluster over the log in `path`."""

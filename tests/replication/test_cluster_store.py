@@ -28,7 +28,7 @@ from tests.replication.histories import histories
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 
 
-class Cluster:
+class ServerAndStore:
     """A server, and a store whose session is the controller."""
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class AskedFor(MemoryCoordination):
         return super().get(path)
 
 
-def on_a_cluster(test: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+def on_a_cluster(test: Callable[[ServerAndStore], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         async def begun() -> None:
-            cluster = Cluster()
+            cluster = ServerAndStore()
             await cluster.begin()
             await test(cluster)
 
@@ -81,7 +81,7 @@ def setting(value: str) -> ConfigSet:
 
 
 @on_a_cluster
-async def test_what_was_written_is_read_by_everybody_in_order(cluster: Cluster) -> None:
+async def test_what_was_written_is_read_by_everybody_in_order(cluster: ServerAndStore) -> None:
     for n in range(70):
         await cluster.write(setting(str(n)), setting(f"{n}+"))
     other = MemoryCoordination(cluster.server)
@@ -91,7 +91,7 @@ async def test_what_was_written_is_read_by_everybody_in_order(cluster: Cluster) 
 
 
 @on_a_cluster
-async def test_a_reader_at_the_end_is_called_when_there_is_more(cluster: Cluster) -> None:
+async def test_a_reader_at_the_end_is_called_when_there_is_more(cluster: ServerAndStore) -> None:
     await cluster.write(setting("1"))
     news = Called()
     assert await cluster.store.after(1, news) == []
@@ -102,7 +102,7 @@ async def test_a_reader_at_the_end_is_called_when_there_is_more(cluster: Cluster
 
 
 @on_a_cluster
-async def test_one_new_entry_is_read_with_few_requests(cluster: Cluster) -> None:
+async def test_one_new_entry_is_read_with_few_requests(cluster: ServerAndStore) -> None:
     for n in range(100):
         await cluster.write(setting(str(n)))
     reader = AskedFor(cluster.server)
@@ -119,7 +119,7 @@ async def test_one_new_entry_is_read_with_few_requests(cluster: Cluster) -> None
 
 
 @on_a_cluster
-async def test_a_controller_that_was_deposed_writes_nothing(cluster: Cluster) -> None:
+async def test_a_controller_that_was_deposed_writes_nothing(cluster: ServerAndStore) -> None:
     await cluster.write(setting("1"))
     again = Called()
     cluster.coordination.listen(lambda state: again())
@@ -135,7 +135,7 @@ async def test_a_controller_that_was_deposed_writes_nothing(cluster: Cluster) ->
 
 
 @on_a_cluster
-async def test_an_entry_needs_the_one_before_it(cluster: Cluster) -> None:
+async def test_an_entry_needs_the_one_before_it(cluster: ServerAndStore) -> None:
     await cluster.write(setting("1"))
     with pytest.raises(NoNode):
         await cluster.store.append(3, b"", cluster.term.version)
@@ -146,7 +146,7 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 5)
 
     @on_a_cluster
-    async def check(cluster: Cluster) -> None:
+    async def check(cluster: ServerAndStore) -> None:
         store = cluster.store
         for n in range(5):
             assert not await store.wants_snapshot(cluster.image)
@@ -172,7 +172,7 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
 
 @on_a_cluster
 async def test_nodes_of_similar_names_are_left_alone_and_take_nothing_with_them(
-    cluster: Cluster,
+    cluster: ServerAndStore,
 ) -> None:
     """Read as a number, they would be the present snapshot, or an entry that is gone: then the
     rest of what is too old would never be deleted."""
@@ -190,7 +190,9 @@ async def test_nodes_of_similar_names_are_left_alone_and_take_nothing_with_them(
 
 
 @on_a_cluster
-async def test_a_snapshot_that_was_not_finished_is_not_read_and_made_anew(cluster: Cluster) -> None:
+async def test_a_snapshot_that_was_not_finished_is_not_read_and_made_anew(
+    cluster: ServerAndStore
+) -> None:
     await cluster.write(setting("1"))
     directory = f"{cluster_store.SNAPSHOTS}/1"
     await cluster.coordination.multi([Create(directory), Create(f"{directory}/0", b"half")])
@@ -200,7 +202,7 @@ async def test_a_snapshot_that_was_not_finished_is_not_read_and_made_anew(cluste
 
 
 @on_a_cluster
-async def test_a_damaged_snapshot_or_entry_stops_the_reader(cluster: Cluster) -> None:
+async def test_a_damaged_snapshot_or_entry_stops_the_reader(cluster: ServerAndStore) -> None:
     await cluster.write(setting("1"))
     await cluster.store.write_snapshot(cluster.image, cluster.term.version)
     await cluster.coordination.multi([Set(f"{cluster_store.SNAPSHOTS}/1/0", b"other")])
@@ -213,7 +215,7 @@ async def test_a_damaged_snapshot_or_entry_stops_the_reader(cluster: Cluster) ->
 
 @on_a_cluster
 async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
-    cluster: Cluster
+    cluster: ServerAndStore
 ) -> None:
     assert await cluster.store.cluster_id("first") == "first"
     assert await cluster.store.cluster_id("second") == "first"

@@ -16,7 +16,7 @@ from ottla.wire.errors import MalformedMessage
 from ottla.wire.messages import FetchResponse
 from tests.fakes import FakeClock
 from tests.log.faulty_disk import FaultyDisk
-from tests.replication.fakes import TOPIC_ID, Cluster, batch, make_partition
+from tests.replication.fakes import TOPIC_ID, FakeClusterSide, batch, make_partition
 
 HERE, LEADER, EPOCH, VERSION = 2, 1, 5, 17
 TAGS = 3
@@ -31,7 +31,7 @@ def following(partition: Partition) -> Partition:
 
 @pytest.fixture
 def followed(tmp_path: Path) -> Partition:
-    return following(make_partition(tmp_path, FakeClock(), Cluster()))
+    return following(make_partition(tmp_path, FakeClock(), FakeClusterSide()))
 
 
 def fetching(partition: Partition) -> Fetcher:
@@ -83,7 +83,7 @@ def test_a_link_that_ends_amid_a_reply_has_no_more_of_it_parsed() -> None:
     """A log directory that fails under an append ends the fetches of its partitions, and so perhaps
     the link that is being read."""
     disk = FaultyDisk()
-    followed = following(make_partition(Path("/"), FakeClock(), Cluster(), disk=disk))
+    followed = following(make_partition(Path("/"), FakeClock(), FakeClusterSide(), disk=disk))
     fetcher, sent = fetching(followed), reply(batch(), len(batch()))
     followed.log.health.watch(lambda reason: fetcher.reset())
     disk.errors["write"] = errno.EIO

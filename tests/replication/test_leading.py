@@ -20,7 +20,7 @@ from ottla.replication.roles.leader_replica import LeaderReplica
 from ottla.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
-from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
+from tests.replication.fakes import LAG_MS, FakeClusterSide, batch, make_partition
 
 Make = Callable[..., Partition]
 
@@ -31,12 +31,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> FakeClusterSide:
+    return FakeClusterSide()
 
 
 @pytest.fixture
-def make(tmp_path: Path, clock: FakeClock, cluster: Cluster) -> Make:
+def make(tmp_path: Path, clock: FakeClock, cluster: FakeClusterSide) -> Make:
     def made(isr: tuple[int, ...] = (1, 2, 3), **settings: Any) -> Partition:
         part = make_partition(tmp_path, clock, cluster, **settings)
         assume(part, 1, 5, 1, (1, 2, 3), isr, 10)
@@ -80,7 +80,7 @@ def test_only_replicas_under_the_broker_epoch_of_the_image_count(make: Make) -> 
 
 
 def test_a_fetch_without_a_broker_epoch_does_not_count_for_a_broker_that_is_gone(
-    make: Make, cluster: Cluster
+    make: Make, cluster: FakeClusterSide
 ) -> None:
     """A broker that reads that it was removed fetches without an epoch until it registers again.
     A proposal for it would be valid for whatever registers next, be its log shorter (KIP-903)."""
@@ -101,7 +101,9 @@ def test_the_high_watermark_never_goes_back_in_an_epoch(make: Make) -> None:
     assert part.high_watermark == 1
 
 
-def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluster: Cluster) -> None:
+def test_alone_in_sync_the_disk_counts_and_with_others_memory(
+    make: Make, cluster: FakeClusterSide
+) -> None:
     part = make((1,))
     part.append_bytes(batch())
     assert (part.high_watermark, part.wants_flush()) == (0, True)
@@ -118,7 +120,7 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(make: Make, cluste
 
 
 def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flushed_it(
-    make: Make, cluster: Cluster
+    make: Make, cluster: FakeClusterSide
 ) -> None:
     """One that is elected before the flush which its former leader waited for has to end it."""
     part = make((1, 2), flush=False, flush_messages=1)
@@ -133,7 +135,7 @@ def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flush
 
 
 def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_it_is_decided(
-    make: Make, clock: FakeClock, cluster: Cluster
+    make: Make, clock: FakeClock, cluster: FakeClusterSide
 ) -> None:
     part = make((1, 2))
     part.fetched_by(2, 102, 0)
@@ -197,7 +199,7 @@ def test_a_new_leaders_followers_have_the_lag_time_to_be_heard(
 
 
 def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
-    tmp_path: Path, clock: FakeClock, cluster: Cluster
+    tmp_path: Path, clock: FakeClock, cluster: FakeClusterSide
 ) -> None:
     part = make_partition(tmp_path, clock, cluster)
     assume(part, 1, 4, 1, (1, 2), (1, 2), 1)
@@ -214,7 +216,7 @@ def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
 
 
 def test_a_follower_that_is_gone_does_not_hold_the_high_watermark_back(
-    make: Make, cluster: Cluster
+    make: Make, cluster: FakeClusterSide
 ) -> None:
     part = make((1, 2))
     part.fetched_by(2, 102, 0)
@@ -228,7 +230,7 @@ def test_a_follower_that_is_gone_does_not_hold_the_high_watermark_back(
 
 
 def test_who_comes_back_holds_nobody_back_for_having_been_in_sync(
-    make: Make, clock: FakeClock, cluster: Cluster
+    make: Make, clock: FakeClock, cluster: FakeClusterSide
 ) -> None:
     part = make((1, 2, 3))
     for node in (2, 3):
@@ -307,7 +309,7 @@ def test_an_older_image_changes_nothing(make: Make) -> None:
 
 
 def test_a_start_goes_by_the_checkpointed_high_watermark_within_the_log(
-    make: Make, tmp_path: Path, clock: FakeClock, cluster: Cluster
+    make: Make, tmp_path: Path, clock: FakeClock, cluster: FakeClusterSide
 ) -> None:
     part = make((1, 2))
     for _ in range(3):
@@ -376,7 +378,7 @@ def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun
 
 
 def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(
-    make: Make, cluster: Cluster
+    make: Make, cluster: FakeClusterSide
 ) -> None:
     part = make((1,))
     part.fetched_by(2, 102, 0)
@@ -390,7 +392,7 @@ def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(
 
 
 def test_bytes_that_a_follower_asks_for_again_and_again_are_doubted(
-    make: Make, cluster: Cluster, clock: FakeClock
+    make: Make, cluster: FakeClusterSide, clock: FakeClock
 ) -> None:
     part = make((1, 3))
     part.append_bytes(batch())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import partitions
 from ottla.tools.admin.topics import brokers as live_brokers
 from ottla.tools.stream.load import FetchLoad, ProduceLoad, fetch, produce
@@ -22,9 +22,9 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-def connected(cluster: RunningCluster) -> Cluster:
+def connected(cluster: RunningCluster) -> ClusterClient:
     addresses = ",".join(f"127.0.0.1:{port}" for port in cluster.ports.values())
-    return Cluster(addresses, connect_seconds=0.5)
+    return ClusterClient(addresses, connect_seconds=0.5)
 
 
 def stopped_leader(cluster: RunningCluster) -> int:

@@ -34,14 +34,14 @@ FIELDS = {
 # --- the slow validator: the rules in the order in which they are tried ---------------------------
 
 
-class Refused(Exception):
+class InvalidBatch(Exception):
     def __init__(self, code):
         self.code = code
 
 
 def demand(condition, code=ErrorCode.INVALID_RECORD):
     if not condition:
-        raise Refused(code)
+        raise InvalidBatch(code)
 
 
 def field(batch, name):
@@ -78,7 +78,7 @@ class Reader:
 
 
 def reference(batch, *, log_append_time, compacted):
-    """The stored form of a valid batch; raises Refused."""
+    """The stored form of a valid batch; raises InvalidBatch."""
     demand(len(batch) >= 12)
     demand(field(batch, "length") >= 14, ErrorCode.CORRUPT_MESSAGE)
     demand(len(batch) >= field(batch, "length") + 12)
@@ -104,7 +104,7 @@ def reference(batch, *, log_append_time, compacted):
             decompress(attributes & 7, batch[61:], PLAIN_SIZE_MAX) if attributes & 7 else batch[61:]
         )
     except ProtocolError as error:
-        raise Refused(error.code) from error
+        raise InvalidBatch(error.code) from error
     reader, stamps = Reader(plain), []
     for index in range(count):
         record = Reader(reader.take(reader.number(32)))
@@ -250,7 +250,7 @@ def test_both_validators_give_the_same_verdict_and_the_same_bytes(seed):
         )
         try:
             wanted, stored = OK, reference(batch, **topic)
-        except Refused as refused:
+        except InvalidBatch as refused:
             wanted, stored = refused.code, batch
         found = bytearray(batch)
         try:

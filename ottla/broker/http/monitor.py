@@ -10,7 +10,7 @@ from ottla.broker.http.audit_lines import AuditLines
 from ottla.broker.http.lag import Lags
 
 if TYPE_CHECKING:
-    from ottla.broker.connection import Connection
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.context import BrokerContext
     from ottla.broker.listener import Listener
     from ottla.broker.network.poller import BrokerLoop
@@ -58,7 +58,7 @@ class Monitor:
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
         """The image's topics when they were counted last: partitions, those without a leader, with
         another than the preferred one, and those that are being reassigned."""
-        self.rates: dict[Connection, tuple[float, float]] = {}
+        self.rates: dict[ClientConnection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
         """Connections a second."""
         self.fetch_rate = 0.0
@@ -67,7 +67,7 @@ class Monitor:
         """The share of time in which the loop's thread used no CPU."""
         self.samples = 0
         """How often the topics of connections were sampled."""
-        self._before: dict[Connection, tuple[int, int]] = {}
+        self._before: dict[ClientConnection, tuple[int, int]] = {}
         self._fetches: dict[int, int] = {}
         self._marks = self._mark()
         self._timer = loop.call_later(RATES_EVERY_SECONDS, self._measure)
@@ -82,7 +82,7 @@ class Monitor:
             self._round_at = now
         return self._asked_lags
 
-    def connections(self) -> Iterator[Connection]:
+    def connections(self) -> Iterator[ClientConnection]:
         """All connections of all listeners."""
         for listener in self.listeners:
             yield from list(listener.connections)

@@ -12,7 +12,7 @@ can make the broker use. A client above its quota is muted for a while.
 A client that ends its sending side may still read. What it has asked for is answered, as in Kafka;
 then the channel is closed.
 
-What a frame means is not known here: `Connection` handles it.
+What a frame means is not known here: `ClientConnection` handles it.
 """
 
 from libc.stdint cimport uint32_t

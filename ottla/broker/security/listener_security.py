@@ -17,7 +17,7 @@ from ottla.broker.settings.listener_settings import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.connection import Connection
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.context import BrokerContext
     from ottla.broker.security.peer_login import PeerLogin
     from ottla.broker.security.sasl.mechanisms import Mechanism
@@ -51,7 +51,7 @@ class ListenerSecurity:
             for name in self.settings.sasl_enabled_mechanisms:
                 self.mechanisms[name] = mechanism(listener, name, own)
 
-    def session(self, broker: BrokerContext, connection: Connection) -> Session | None:
+    def session(self, broker: BrokerContext, connection: ClientConnection) -> Session | None:
         """The authentication of a new connection; None where clients do not authenticate."""
         if not self.authenticates:
             return None

@@ -27,7 +27,7 @@ from ottla.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 from ottla.wire.structs import EncodedMessage
 
 if TYPE_CHECKING:
-    from ottla.broker.connection import Connection
+    from ottla.broker.connection import ClientConnection
     from ottla.broker.context import BrokerContext
     from ottla.broker.security.listener_security import ListenerSecurity
     from ottla.broker.security.sasl.mechanisms import Mechanism
@@ -66,7 +66,7 @@ class Session:
     """The authentication state of one connection, which decides about each request."""
 
     def __init__(
-        self, security: ListenerSecurity, broker: BrokerContext, connection: Connection
+        self, security: ListenerSecurity, broker: BrokerContext, connection: ClientConnection
     ) -> None:
         self.security, self.broker, self.connection = security, broker, connection
         self.state = State.FIRST

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import check
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.in_place.segments import batches_in
@@ -41,7 +41,7 @@ def committed_batches(
     """
     aborted: set[int] = set()
     deadline = time.monotonic() + QUIET_SECONDS
-    with Cluster(bootstrap, client_id="ottla-in-place") as cluster:
+    with ClusterClient(bootstrap, client_id="ottla-in-place") as cluster:
         while start < end:
             ask = partial(_fetch, cluster, topic, partition, start)
             answer = cluster.with_retries(ask, again=True)
@@ -68,7 +68,7 @@ def committed_batches(
                 raise PipelineError(f"{where}: no record from {start} within {QUIET_SECONDS} s")
 
 
-def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Answer:
+def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int) -> Answer:
     """One answer; raises Refused with a code that `with_retries` knows."""
     described = cluster.metadata([topic]).topics[0]
     check(described.error_code, what=topic)

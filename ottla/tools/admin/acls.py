@@ -9,7 +9,7 @@ from ottla.client.errors import check
 from ottla.wire.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 RESOURCES = {
     "ANY": 1,
@@ -69,7 +69,7 @@ ANY_PATTERN = Pattern("ANY", None, "ANY")
 
 
 def describe(
-    cluster: Cluster, pattern: Pattern = ANY_PATTERN, rule: Rule = ANY_RULE
+    cluster: ClusterClient, pattern: Pattern = ANY_PATTERN, rule: Rule = ANY_RULE
 ) -> dict[Pattern, list[Rule]]:
     """The matching rules, by resource."""
     request = DescribeAclsRequest(
@@ -101,7 +101,7 @@ def describe(
     }
 
 
-def create(cluster: Cluster, rules: Iterable[tuple[Pattern, Rule]]) -> None:
+def create(cluster: ClusterClient, rules: Iterable[tuple[Pattern, Rule]]) -> None:
     """Creates rules; raises Refused for the first one that was rejected."""
     creations = [
         CreateAclsRequest.Creation(
@@ -119,7 +119,9 @@ def create(cluster: Cluster, rules: Iterable[tuple[Pattern, Rule]]) -> None:
         check(result.error_code, result.error_message)
 
 
-def delete(cluster: Cluster, filters: Sequence[tuple[Pattern, Rule]]) -> list[tuple[Pattern, Rule]]:
+def delete(
+    cluster: ClusterClient, filters: Sequence[tuple[Pattern, Rule]]
+) -> list[tuple[Pattern, Rule]]:
     """Deletes the rules that match any of the filters, and returns them."""
     asked = [
         DeleteAclsRequest.Filter(

@@ -17,7 +17,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.client.connection import Connection
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -33,14 +33,14 @@ class Feature(NamedTuple):
     finalized: int | None
 
 
-def brokers(cluster: Cluster, *, fenced: bool = False) -> Any:
+def brokers(cluster: ClusterClient, *, fenced: bool = False) -> Any:
     """DescribeCluster: id, controller, brokers."""
     response = cluster.any().call(DescribeClusterRequest(include_fenced_brokers=fenced))
     check(response.error_code, response.error_message)
     return response
 
 
-def may(cluster: Cluster, operation: int) -> bool:
+def may(cluster: ClusterClient, operation: int) -> bool:
     """Whether the user has the right to do this to the cluster. Raises ClientError."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = cluster.any().call(request)
@@ -48,14 +48,14 @@ def may(cluster: Cluster, operation: int) -> bool:
     return bool(response.cluster_authorized_operations & (1 << operation))
 
 
-def unregister(cluster: Cluster, broker_id: int) -> None:
+def unregister(cluster: ClusterClient, broker_id: int) -> None:
     """Unregisters a broker that no longer exists. Any broker takes the request: the metadata may
     still name as the controller the broker that has just been stopped."""
     response = cluster.any().call(UnregisterBrokerRequest(broker_id=broker_id))
     check(response.error_code, response.error_message)
 
 
-def features(cluster: Cluster) -> tuple[int, list[Feature]]:
+def features(cluster: ClusterClient) -> tuple[int, list[Feature]]:
     """The epoch of the finalized features, -1 for none, and all features by name."""
     connection = cluster.any()
     version = connection.version_of(ApiKey.API_VERSIONS)
@@ -69,7 +69,7 @@ def features(cluster: Cluster) -> tuple[int, list[Feature]]:
 
 
 def update_feature(
-    cluster: Cluster, levels: dict[str, int], kind: int, *, dry_run: bool = False
+    cluster: ClusterClient, levels: dict[str, int], kind: int, *, dry_run: bool = False
 ) -> dict[str, tuple[int, str | None]]:
     """Changes levels; returns code and message of each. Either all change or none."""
     update = UpdateFeaturesRequest.FeatureUpdate
@@ -90,7 +90,7 @@ def update_feature(
     }
 
 
-def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list[Any]]:
+def quorum(cluster: ClusterClient, asked: Connection | None = None) -> tuple[Any, list[Any]]:
     """The metadata partition, and the addresses of its voters, as any broker or the one that is
     `asked` sees them. While a controller is being elected the next one is waited for."""
     topic = DescribeQuorumRequest.Topic
@@ -111,7 +111,7 @@ def quorum(cluster: Cluster, asked: Connection | None = None) -> tuple[Any, list
     return found
 
 
-def remove_voter(cluster: Cluster, voter_id: int, directory_id: bytes) -> None:
+def remove_voter(cluster: ClusterClient, voter_id: int, directory_id: bytes) -> None:
     """Remove a controller from the quorum."""
     request = RemoveRaftVoterRequest(
         cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id

@@ -19,7 +19,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.client.connection import Connection
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -57,7 +57,7 @@ def resource_text(kind: int, name: str) -> str:
     return f"{NOUNS[kind]} {name!r}"
 
 
-def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
+def asked_of(cluster: ClusterClient, kind: int, name: str) -> Connection:
     """The broker to ask about a resource: brokers about themselves, any broker about the rest."""
     if kind in (BROKER, BROKER_LOGGER) and name:
         return cluster.node(int(name))
@@ -65,7 +65,8 @@ def asked_of(cluster: Cluster, kind: int, name: str) -> Connection:
 
 
 def describe(
-    cluster: Cluster, kind: int, name: str, *, synonyms: bool = True, documentation: bool = False
+    cluster: ClusterClient, kind: int, name: str, *, synonyms: bool = True,
+    documentation: bool = False
 ) -> list[Any]:
     """The settings of one resource, sorted by name."""
     resource = DescribeConfigsRequest.Resource(
@@ -80,7 +81,7 @@ def describe(
 
 
 def describe_many(
-    cluster: Cluster, kind: int, wanted: Sequence[str], asked: Connection | None = None
+    cluster: ClusterClient, kind: int, wanted: Sequence[str], asked: Connection | None = None
 ) -> dict[str, list[Any]]:
     """The settings of several resources by their names, in the order of the broker's reply. `asked`
     is a broker that is to be asked, instead of any."""
@@ -101,7 +102,7 @@ def describe_many(
 
 
 def alter(
-    cluster: Cluster,
+    cluster: ClusterClient,
     kind: int,
     name: str,
     set_to: Mapping[str, str],
@@ -123,7 +124,7 @@ def alter(
     return done.error_message or ""
 
 
-def resources(cluster: Cluster, kind: int) -> list[str]:
+def resources(cluster: ClusterClient, kind: int) -> list[str]:
     """The names of groups or client metrics that have settings."""
     response = cluster.any().call(ListConfigResourcesRequest(resource_types=[kind]))
     check(response.error_code)
@@ -133,7 +134,8 @@ def resources(cluster: Cluster, kind: int) -> list[str]:
 
 
 def quotas(
-    cluster: Cluster, components: Sequence[tuple[str, int, str | None]], *, strict: bool = False
+    cluster: ClusterClient, components: Sequence[tuple[str, int, str | None]], *,
+    strict: bool = False
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     """Quotas of the entities that match; None is the default user, client or address."""
     asked = [
@@ -152,7 +154,7 @@ def quotas(
 
 
 def alter_quotas(
-    cluster: Cluster,
+    cluster: ClusterClient,
     entity: Mapping[str, str | None],
     set_to: Mapping[str, float],
     reset: Iterable[str] = (),
@@ -171,7 +173,7 @@ def alter_quotas(
     check(done.error_code, done.error_message)
 
 
-def scram_users(cluster: Cluster, wanted: Sequence[str] | None = None) -> list[Any]:
+def scram_users(cluster: ClusterClient, wanted: Sequence[str] | None = None) -> list[Any]:
     """Users with SCRAM credentials: mechanism and iterations of each."""
     names = None
     if wanted is not None:
@@ -182,7 +184,7 @@ def scram_users(cluster: Cluster, wanted: Sequence[str] | None = None) -> list[A
 
 
 def set_scram(
-    cluster: Cluster,
+    cluster: ClusterClient,
     user: str,
     mechanism: str,
     password: str,
@@ -198,7 +200,7 @@ def set_scram(
     _alter_scram(cluster, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
 
-def delete_scram(cluster: Cluster, user: str, mechanism: str) -> None:
+def delete_scram(cluster: ClusterClient, user: str, mechanism: str) -> None:
     """Deletes a user's SCRAM credential."""
     deletion = AlterUserScramCredentialsRequest.Deletion(
         name=user, mechanism=MECHANISMS[mechanism][0]
@@ -206,6 +208,6 @@ def delete_scram(cluster: Cluster, user: str, mechanism: str) -> None:
     _alter_scram(cluster, AlterUserScramCredentialsRequest(deletions=[deletion]))
 
 
-def _alter_scram(cluster: Cluster, request: Any) -> None:
+def _alter_scram(cluster: ClusterClient, request: Any) -> None:
     for result in cluster.controller().call(request).results:
         check(result.error_code, result.error_message, result.user)

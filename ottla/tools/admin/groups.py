@@ -26,7 +26,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 NAMED_TOPICS = 9
@@ -72,7 +72,7 @@ class Listed:
 
 
 def list_groups(
-    cluster: Cluster, states: Sequence[str] = (), types: Sequence[str] = ()
+    cluster: ClusterClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> list[Listed]:
     """The groups of all brokers, sorted by id; filtered by state and type as the brokers do."""
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
@@ -94,13 +94,13 @@ def list_groups(
     return [found[name] for name in sorted(found)]
 
 
-def list_surely(cluster: Cluster) -> list[Listed]:
+def list_surely(cluster: ClusterClient) -> list[Listed]:
     """As `list_groups`, but waits while coordinators are being elected, whose groups nobody
     lists."""
     return of_all_coordinators(cluster, OFFSETS_TOPIC, partial(list_groups, cluster))
 
 
-def describe(cluster: Cluster, group_id: str) -> Group:
+def describe(cluster: ClusterClient, group_id: str) -> Group:
     """One group; raises Refused with GROUP_ID_NOT_FOUND if it does not exist."""
     first: Refused | None = None
     if cluster.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
@@ -120,7 +120,7 @@ def describe(cluster: Cluster, group_id: str) -> Group:
         raise
 
 
-def _modern(cluster: Cluster, group_id: str) -> Group:
+def _modern(cluster: ClusterClient, group_id: str) -> Group:
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
     [item] = cluster.coordinator(group_id).call(request).groups
     check(item.error_code, item.error_message, f"group {group_id!r}")
@@ -151,7 +151,7 @@ def _by_topic(assignment: Any) -> dict[str, list[int]]:
     return {part.topic_name: sorted(part.partitions) for part in assignment.topic_partitions}
 
 
-def _classic(cluster: Cluster, group_id: str) -> Group:
+def _classic(cluster: ClusterClient, group_id: str) -> Group:
     [item] = cluster.coordinator(group_id).call(DescribeGroupsRequest(groups=[group_id])).groups
     check(item.error_code, item.error_message, f"group {group_id!r}")
     if item.group_state == "Dead":
@@ -189,7 +189,7 @@ def _decoded(data: bytes) -> dict[str, list[int]]:
     return {part.topic: sorted(part.partitions) for part in found.assigned_partitions}
 
 
-def committed(cluster: Cluster, group_id: str) -> dict[Place, tuple[int, int]]:
+def committed(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, int]]:
     """Committed offset and leader epoch of each partition of a group."""
     return {
         place: (part.committed_offset, part.committed_leader_epoch)
@@ -197,7 +197,7 @@ def committed(cluster: Cluster, group_id: str) -> dict[Place, tuple[int, int]]:
     }
 
 
-def committed_metadata(cluster: Cluster, group_id: str) -> dict[Place, tuple[int, str]]:
+def committed_metadata(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, str]]:
     """Committed offset and its metadata of each partition of a group."""
     return {
         place: (part.committed_offset, part.metadata or "")
@@ -205,7 +205,7 @@ def committed_metadata(cluster: Cluster, group_id: str) -> dict[Place, tuple[int
     }
 
 
-def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
+def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
     def ask() -> Any:
         connection = cluster.coordinator(group_id)
         version = connection.version_of(ApiKey.OFFSET_FETCH, NAMED_TOPICS)
@@ -225,7 +225,7 @@ def _commits(cluster: Cluster, group_id: str) -> dict[Place, Any]:
     }
 
 
-def without_commit(cluster: Cluster, places: Iterable[Place]) -> set[Place]:
+def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
     """The other partitions of these partitions' topics; none of topics that are gone."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
@@ -243,7 +243,7 @@ def total_lag(lags: Iterable[int | None]) -> int | None:
 
 
 def commit(
-    cluster: Cluster,
+    cluster: ClusterClient,
     group_id: str,
     offsets: Mapping[Place, int],
     metadata: Mapping[Place, str] | None = None,
@@ -287,7 +287,7 @@ def commit(
 
 
 def delete_offsets(
-    cluster: Cluster, group_id: str, places: Iterable[Place]
+    cluster: ClusterClient, group_id: str, places: Iterable[Place]
 ) -> tuple[int, dict[Place, int]]:
     """Deletes committed offsets; returns the code of the group and of each partition."""
     by_topic: dict[str, list[int]] = defaultdict(list)
@@ -314,7 +314,7 @@ def delete_offsets(
     }
 
 
-def delete(cluster: Cluster, group_id: str) -> None:
+def delete(cluster: ClusterClient, group_id: str) -> None:
     """Deletes a group without members; raises Refused if it has some, or does not exist."""
 
     def ask() -> None:

@@ -13,7 +13,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DeleteRecordsRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
     -1,
@@ -43,7 +43,7 @@ class ListedOffset(NamedTuple):
 
 
 def at(
-    cluster: Cluster, wanted: Mapping[Place, int], *, committed: bool = False
+    cluster: ClusterClient, wanted: Mapping[Place, int], *, committed: bool = False
 ) -> dict[Place, ListedOffset]:
     """The offset at a timestamp (ms, or one of the constants) of each partition."""
     led = leaders(cluster, sorted({topic for topic, _ in wanted})) if wanted else {}
@@ -66,7 +66,7 @@ def at(
 
 
 def _ask(
-    cluster: Cluster, leader: int, places: Mapping[Place, int], committed: bool
+    cluster: ClusterClient, leader: int, places: Mapping[Place, int], committed: bool
 ) -> dict[Place, ListedOffset]:
     by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for (topic, index), timestamp in places.items():
@@ -96,12 +96,12 @@ def _ask(
     }
 
 
-def ends(cluster: Cluster, places: Iterable[Place]) -> dict[Place, ListedOffset]:
+def ends(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, ListedOffset]:
     """The end of each partition."""
     return at(cluster, dict.fromkeys(places, LATEST))
 
 
-def settled(cluster: Cluster, wanted: Mapping[Place, int]) -> dict[Place, ListedOffset]:
+def settled(cluster: ClusterClient, wanted: Mapping[Place, int]) -> dict[Place, ListedOffset]:
     """As `at`, but waits for leaders that are being elected; the rest have an `error`."""
     found: dict[Place, ListedOffset] = {}
 
@@ -129,7 +129,7 @@ def _wait(codes: Iterable[int]) -> None:
 
 
 def required(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Mapping[Place, int],
     *,
     committed: bool = False,
@@ -153,7 +153,9 @@ def required(
     return found
 
 
-def delete_records(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+def delete_records(
+    cluster: ClusterClient, below: Mapping[Place, int]
+) -> dict[Place, tuple[int, int]]:
     """Deletes the records below these offsets (-1: all); returns code and new start of each."""
     results: dict[Place, tuple[int, int]] = {}
 
@@ -175,7 +177,7 @@ def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
     return place not in results or results[place][0] in MOVED | EARLY
 
 
-def _delete(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
     led = leaders(cluster, sorted({topic for topic, _ in below}))
     by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     results: dict[Place, tuple[int, int]] = {}
@@ -216,7 +218,7 @@ def _delete(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, tuple[i
     return results
 
 
-def delete_or_raise(cluster: Cluster, below: Mapping[Place, int]) -> dict[Place, int]:
+def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, int]:
     """As `delete_records`, but raises Refused with a reason for each partition that failed."""
     done = delete_records(cluster, below)
     failed = {place: code for place, (code, _) in done.items() if code}

@@ -18,7 +18,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 log = logging.getLogger("ottla.tools")
@@ -57,7 +57,7 @@ def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
 
 
 def reassign(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Mapping[Place, Sequence[int] | None],
     *,
     allow_factor_change: bool = True,
@@ -88,7 +88,7 @@ def reassign(
     }
 
 
-def reassignments(cluster: Cluster) -> dict[Place, Moving]:
+def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
     """All partitions that are being moved."""
     request = ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None)
     response = cluster.controller().call(request)
@@ -103,7 +103,7 @@ def reassignments(cluster: Cluster) -> dict[Place, Moving]:
 
 
 def elect(
-    cluster: Cluster, election: int, places: Iterable[Place] | None
+    cluster: ClusterClient, election: int, places: Iterable[Place] | None
 ) -> dict[Place, tuple[int, str | None]]:
     """Elects leaders, of all partitions for None; code and message of each affected one."""
     asked = None
@@ -124,7 +124,9 @@ def elect(
     }
 
 
-def log_dirs(cluster: Cluster, broker: int, places: Iterable[Place] | None = None) -> list[Any]:
+def log_dirs(
+    cluster: ClusterClient, broker: int, places: Iterable[Place] | None = None
+) -> list[Any]:
     """The log directories of a broker with the partitions in them."""
     asked = None
     if places is not None:
@@ -137,7 +139,7 @@ def log_dirs(cluster: Cluster, broker: int, places: Iterable[Place] | None = Non
     return list(response.results)
 
 
-def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Replica]:
+def replicas(cluster: ClusterClient, places: Iterable[Place] | None = None) -> list[Replica]:
     """The log directory and size of every replica, without those of brokers that cannot be
     reached."""
     wanted = None if places is None else list(places)
@@ -166,7 +168,7 @@ def replicas(cluster: Cluster, places: Iterable[Place] | None = None) -> list[Re
 
 
 def move_directories(
-    cluster: Cluster, broker: int, wanted: Mapping[Place, str]
+    cluster: ClusterClient, broker: int, wanted: Mapping[Place, str]
 ) -> dict[Place, int]:
     """Moves partitions of a broker to other log directories; the code of each."""
     kind = AlterReplicaLogDirsRequest.Dir

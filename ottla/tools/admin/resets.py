@@ -9,11 +9,11 @@ from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 
 def clamp(
-    cluster: Cluster, wanted: Mapping[Place, int], warn: list[str] | None = None
+    cluster: ClusterClient, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
     """These offsets, limited to the range that each partition has."""
     first = offsets.required(cluster, dict.fromkeys(wanted, EARLIEST))
@@ -36,7 +36,7 @@ def clamp(
 
 
 def to_timestamp(
-    cluster: Cluster, places: Sequence[Place], timestamp: int
+    cluster: ClusterClient, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
     """The first offsets from a time on; and the partitions without one, which get their end."""
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
@@ -44,13 +44,13 @@ def to_timestamp(
     return found | offsets.required(cluster, dict.fromkeys(late, LATEST)), late
 
 
-def to_end(cluster: Cluster, places: Sequence[Place], which: int) -> dict[Place, int]:
+def to_end(cluster: ClusterClient, places: Sequence[Place], which: int) -> dict[Place, int]:
     """The first or the last offsets (EARLIEST, LATEST)."""
     return offsets.required(cluster, dict.fromkeys(places, which))
 
 
 def to_committed(
-    cluster: Cluster, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
+    cluster: ClusterClient, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
     """The committed offsets; the end where there are none."""
     missing = [place for place in places if place not in committed]

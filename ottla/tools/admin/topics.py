@@ -19,7 +19,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.client.connection import Connection
 
 TIMEOUT_MS = 30_000
@@ -52,7 +52,7 @@ class Topic:
     error: int = 0
 
 
-def each(cluster: Cluster) -> Iterator[Any]:
+def each(cluster: ClusterClient) -> Iterator[Any]:
     """The Metadata of every topic, in no order; each is decoded when it is asked for, so that a
     hundred thousand partitions are never in memory at once."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -63,7 +63,7 @@ def each(cluster: Cluster) -> Iterator[Any]:
     cluster.learn(response.message)
 
 
-def names(cluster: Cluster, *, internal: bool = True) -> list[str]:
+def names(cluster: ClusterClient, *, internal: bool = True) -> list[str]:
     """The names of all topics, sorted."""
     return sorted(topic.name for topic in each(cluster) if internal or not topic.is_internal)
 
@@ -78,7 +78,7 @@ def brokers(asked: Connection) -> set[int]:
 
 
 def describe(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Iterable[str] | None = None,
     limit: int = 0,
     asked: Connection | None = None,
@@ -143,14 +143,14 @@ def _of_metadata(topic: Any) -> Topic:
     )
 
 
-def topic_id(cluster: Cluster, name: str) -> bytes:
+def topic_id(cluster: ClusterClient, name: str) -> bytes:
     """The id of a topic; raises Refused if it does not exist."""
     [topic] = cluster.metadata([name]).topics
     check(topic.error_code, what=f"topic {name!r}")
     return bytes(topic.topic_id)
 
 
-def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
+def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
     """The leader of every partition of these topics; raises Refused for an unknown one."""
     found = {}
     for topic in cluster.metadata(wanted).topics:
@@ -160,7 +160,7 @@ def leaders(cluster: Cluster, wanted: Iterable[str]) -> dict[tuple[str, int], in
     return found
 
 
-def of_all_coordinators(cluster: Cluster, name: str, ask: Callable[[], Result]) -> Result:
+def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Result]) -> Result:
     """What `ask` gathers from the coordinators, who are the leaders of this internal topic.
 
     They are waited for until all of them are there, before and after it: what one coordinates
@@ -178,7 +178,7 @@ def of_all_coordinators(cluster: Cluster, name: str, ask: Callable[[], Result]) 
     return found
 
 
-def _led_by(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
+def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
     """The leader of each partition, and its epoch; raises Refused where one is being elected."""
     [topic] = cluster.metadata([name]).topics       # has no partitions for who may not see them
     for part in topic.partitions:
@@ -188,7 +188,7 @@ def _led_by(cluster: Cluster, name: str) -> dict[int, tuple[int, int]]:
     return {p.partition_index: (p.leader_id, p.leader_epoch) for p in topic.partitions}
 
 
-def leader(cluster: Cluster, place: tuple[str, int]) -> int:
+def leader(cluster: ClusterClient, place: tuple[str, int]) -> int:
     """The leader of one partition; raises Refused if there is no such partition or no leader."""
     found = leaders(cluster, [place[0]]).get(place)
     what = f"{place[0]}-{place[1]}"
@@ -200,7 +200,7 @@ def leader(cluster: Cluster, place: tuple[str, int]) -> int:
 
 
 def create(
-    cluster: Cluster,
+    cluster: ClusterClient,
     name: str,
     *,
     partitions: int = -1,
@@ -237,7 +237,7 @@ def create(
 
 
 def grow(
-    cluster: Cluster,
+    cluster: ClusterClient,
     name: str,
     count: int,
     assignments: Sequence[Sequence[int]] | None = None,
@@ -260,7 +260,7 @@ def grow(
     cluster.with_retries(ask)
 
 
-def delete(cluster: Cluster, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+def delete(cluster: ClusterClient, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
     """Delete topics; the code and message of each."""
     connection = cluster.controller()
     if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.cluster import TRANSACTION, Cluster
+from ottla.client.cluster import TRANSACTION, ClusterClient
 from ottla.client.errors import Refused, check
 from ottla.replication.topic_names import TRANSACTIONS_TOPIC
 from ottla.tools.admin.partitions import by_topic
@@ -43,7 +43,7 @@ class Hanging(NamedTuple):
 
 
 def list_transactions(
-    cluster: Cluster,
+    cluster: ClusterClient,
     *,
     older_ms: int = -1,
     pattern: str | None = None,
@@ -74,7 +74,7 @@ def list_transactions(
     return sorted(found)
 
 
-def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
+def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
     """The coordinator of a transactional id and its state; raises Refused if it is unknown."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
@@ -89,7 +89,7 @@ def describe(cluster: Cluster, transactional_id: str) -> tuple[int, Any]:
     return found
 
 
-def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any]]:
+def producers(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, list[Any]]:
     """The producers known to each partition's leader."""
     wanted = list(places)
     found: dict[Place, list[Any]] = cluster.with_retries(
@@ -98,7 +98,7 @@ def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Any
     return found
 
 
-def _producers(cluster: Cluster, wanted: Sequence[Place]) -> dict[Place, list[Any]]:
+def _producers(cluster: ClusterClient, wanted: Sequence[Place]) -> dict[Place, list[Any]]:
     led = leaders(cluster, sorted({topic for topic, _ in wanted}))
     for place in wanted:
         what = f"{place[0]}-{place[1]}"
@@ -122,7 +122,7 @@ def _producers(cluster: Cluster, wanted: Sequence[Place]) -> dict[Place, list[An
     return found
 
 
-def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
+def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
     """Transactions open for longer than this that no coordinator considers ongoing there."""
     now = int(time.time() * 1000)
     old = [
@@ -144,7 +144,7 @@ def hanging(cluster: Cluster, places: Iterable[Place], minutes_max: int) -> list
     ]
 
 
-def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
+def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
     """Producers in a transaction, and the partitions in it, as the coordinators say."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
@@ -158,7 +158,8 @@ def _ongoing(cluster: Cluster, producer_ids: Sequence[int]) -> set[tuple[int, Pl
 
 
 def abort(
-    cluster: Cluster, place: Place, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    cluster: ClusterClient, place: Place, producer_id: int, producer_epoch: int,
+    coordinator_epoch: int
 ) -> None:
     """Write an abort marker into a partition."""
     marker = WriteTxnMarkersRequest.Marker
@@ -184,7 +185,7 @@ def abort(
     cluster.with_retries(ask)
 
 
-def terminate(cluster: Cluster, transactional_id: str) -> None:
+def terminate(cluster: ClusterClient, transactional_id: str) -> None:
     """Fences the producer of a transactional id, which aborts its transaction."""
 
     def ask() -> None:

@@ -13,7 +13,7 @@ from ottla.tools.stream.batches import FETCH_MAX, fetch_request
 from ottla.wire.batch import batches
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.wire.records import Record
 
 FETCH_BYTES = 256 << 10
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 class Source:
     """One cluster, read without a group: nothing is left on the brokers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
 
     def topics(self) -> list[tuple[str, int]]:

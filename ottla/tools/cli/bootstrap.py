@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ottla.client.addresses import default_addresses
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 
 
@@ -32,11 +32,11 @@ def address_of(options: Namespace, properties: dict[str, str]) -> str:
     )
 
 
-def connect(options: Namespace, *, retry: bool = True) -> Cluster:
+def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
     """The cluster of the flags that every command has."""
     properties = properties_of(options)
     patience = options.timeout if options.timeout is not None else 5.0
-    return Cluster(
+    return ClusterClient(
         address_of(options, properties),
         client_id=properties.get("client.id", "ottla"),
         connect_seconds=patience,

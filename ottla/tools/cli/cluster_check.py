@@ -20,7 +20,7 @@ from ottla.tools.cli.output import show
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.client.connection import Connection
 
 ATTEMPTS = 3
@@ -111,7 +111,7 @@ class Departure(NamedTuple):
 
 
 def departures(
-    cluster: Cluster, controller: Connection, nodes: list[int], alive: set[int]
+    cluster: ClusterClient, controller: Connection, nodes: list[int], alive: set[int]
 ) -> dict[int, Departure]:
     """When brokers left, as far as somebody knows. A broker knows when another one left if it was
     running then, else that it was away at its own start; the controller is asked first."""
@@ -162,7 +162,7 @@ def summary(
     return lines
 
 
-def active_controller(cluster: Cluster) -> Connection:
+def active_controller(cluster: ClusterClient) -> Connection:
     """The broker that decides. Raises ClientError where there is none: then no leader moves away
     from a broker that stops."""
     for _ in range(ATTEMPTS):

@@ -16,7 +16,7 @@ from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 KINDS = {
     "topic": configs.TOPIC,
@@ -82,7 +82,7 @@ def set_values(options: Namespace) -> None:
         print(note, file=sys.stderr)
 
 
-def names_of(cluster: Cluster, kind: int, name: str) -> set[str]:
+def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
     """The settings of an entity. Those of all brokers are shown where they are set only, and each
     broker has them."""
     asked = {name} if name else {name, str(min(cluster.live()))}

@@ -20,7 +20,7 @@ from ottla.tools.stream.reader import Reading, places_of, print_records, read_to
 from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 Show = Callable[[Any], bytes]
 OUTPUTS = ("lines", "jsonl", "json", "hex")
@@ -57,7 +57,7 @@ def choose_output(options: Namespace) -> None:
     options.offset, options.output = text, None
 
 
-def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressLine:
+def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> ProgressLine:
     """A line for records that go to a file or a pipe, where it is known how many will come."""
     line = ProgressLine(options.count or 0)
     if sys.stdout.isatty() or (options.count is None and wanted.ends is None):
@@ -69,7 +69,7 @@ def progress(options: Namespace, cluster: Cluster, wanted: Reading) -> ProgressL
     return line
 
 
-def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading:
+def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> Reading:
     """Where to begin and where to end; before what is not `committed` yet, if only that is read."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
@@ -111,7 +111,7 @@ def reading(options: Namespace, cluster: Cluster, *, committed: bool) -> Reading
     return found
 
 
-def say_where_it_goes_on(cluster: Cluster, wanted: Reading, text: str) -> None:
+def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> None:
     """Say so if a group has commits, which count more than --offset."""
     group = wanted.group
     if any(
@@ -124,7 +124,7 @@ def say_where_it_goes_on(cluster: Cluster, wanted: Reading, text: str) -> None:
             " --yes", file=sys.stderr)
 
 
-def without_the_group(cluster: Cluster, wanted: Reading) -> None:
+def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
     """Read what the group would read next, without joining it: nothing is committed or moved."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
@@ -135,7 +135,7 @@ def without_the_group(cluster: Cluster, wanted: Reading) -> None:
     }
 
 
-def existing(cluster: Cluster, names: list[str]) -> None:
+def existing(cluster: ClusterClient, names: list[str]) -> None:
     """Raises for topics that do not exist, instead of waiting for them."""
     from ottla.client.errors import check
 
@@ -143,7 +143,7 @@ def existing(cluster: Cluster, names: list[str]) -> None:
         check(topic.error_code, what=f"topic {topic.name!r}")
 
 
-def by_time(cluster: Cluster, wanted: Reading, timestamp: int) -> dict[Place, int]:
+def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Place, int]:
     """The first offsets from a time on, the end where there are none."""
     places = places_of(cluster, wanted)
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
@@ -151,7 +151,9 @@ def by_time(cluster: Cluster, wanted: Reading, timestamp: int) -> dict[Place, in
     return {place: found[place] if found[place] >= 0 else ends[place] for place in places}
 
 
-def by_number(cluster: Cluster, wanted: Reading, number: int, *, last: bool) -> dict[Place, int]:
+def by_number(
+    cluster: ClusterClient, wanted: Reading, number: int, *, last: bool
+) -> dict[Place, int]:
     """An offset, or a number of records before the end, within each partition's range."""
     places = places_of(cluster, wanted)
     first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))

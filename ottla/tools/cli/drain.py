@@ -17,7 +17,7 @@ from ottla.wire.errors import name_of
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 CORDONED = "cordoned.log.dirs"
@@ -46,7 +46,7 @@ def drain(options: Namespace) -> None:
     done(options, f"moved {moved} out of {options.directory} of broker {broker}")
 
 
-def _broker(cluster: Cluster, wanted: int | None) -> int:
+def _broker(cluster: ClusterClient, wanted: int | None) -> int:
     cluster.refresh()
     if wanted is None and len(cluster.brokers) == 1:
         return next(iter(cluster.brokers))
@@ -81,7 +81,7 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
     return found
 
 
-def _cordon(cluster: Cluster, broker: int, path: str) -> None:
+def _cordon(cluster: ClusterClient, broker: int, path: str) -> None:
     """Have no new partition placed there."""
     known = configs.describe(cluster, configs.BROKER, str(broker))
     text = next((item.value for item in known if item.name == CORDONED), None) or ""
@@ -91,7 +91,7 @@ def _cordon(cluster: Cluster, broker: int, path: str) -> None:
         configs.alter(cluster, configs.BROKER, str(broker), {CORDONED: value})
 
 
-def _empty(cluster: Cluster, broker: int, leaving: str, count: int) -> None:
+def _empty(cluster: ClusterClient, broker: int, leaving: str, count: int) -> None:
     """Request moves until nothing is left. Those that are requested are done one after the other;
     a broker that restarts has forgotten them."""
     progress = ProgressLine(count, "partitions")
@@ -115,7 +115,7 @@ def _empty(cluster: Cluster, broker: int, leaving: str, count: int) -> None:
 
 
 def _request(
-    cluster: Cluster, broker: int, plan: dict[Place, str], tries: Counter[Place]
+    cluster: ClusterClient, broker: int, plan: dict[Place, str], tries: Counter[Place]
 ) -> None:
     codes = partitions.move_directories(cluster, broker, plan)
     for (topic, index), code in codes.items():

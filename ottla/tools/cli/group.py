@@ -17,12 +17,12 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def lag_of(cluster: Cluster, group: groups.Group) -> list[dict[str, Any]]:
+def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
     """A row for each partition that the group has or has committed, and for the other partitions
     of these topics."""
     committed = groups.committed(cluster, group.id)
@@ -125,7 +125,7 @@ def describe(options: Namespace) -> None:
 
 
 def chosen(
-    cluster: Cluster, options: Namespace, committed: dict[Place, tuple[int, int]]
+    cluster: ClusterClient, options: Namespace, committed: dict[Place, tuple[int, int]]
 ) -> list[Place]:
     """The partitions selected by --topic, or all with an offset."""
     if not options.topic:
@@ -149,7 +149,7 @@ def chosen(
 
 
 def planned(
-    cluster: Cluster, to: str, places: list[Place], committed: dict[Place, tuple[int, int]]
+    cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]]
 ) -> dict[Place, int]:
     """The new offsets."""
     if to in ("beginning", "earliest", "start"):

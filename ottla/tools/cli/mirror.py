@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.client.transport import Security
 from ottla.tools.admin import configs, groups, offsets, topics
@@ -59,10 +59,10 @@ def mirror_between(
         run.copy()
 
 
-def connected(address: str, properties: Mapping[str, str]) -> Cluster:
+def connected(address: str, properties: Mapping[str, str]) -> ClusterClient:
     """One of the two clusters."""
     security = Security.from_properties(properties)
-    return Cluster(address, connect_seconds=CONNECT_SECONDS, security=security)
+    return ClusterClient(address, connect_seconds=CONNECT_SECONDS, security=security)
 
 
 def pattern_of(text: str, flag: str) -> re.Pattern[str]:
@@ -101,7 +101,7 @@ class Copied:
 class Mirror:
     """One run: consumer, producer, and the progress of each partition."""
 
-    def __init__(self, options: Namespace, source: Cluster, target: Cluster) -> None:
+    def __init__(self, options: Namespace, source: ClusterClient, target: ClusterClient) -> None:
         self.source, self.target, self.once = source, target, options.once
         self.fits = pattern_of(options.topics or ".*", "--topics").fullmatch
         self.groups = pattern_of(options.groups, "--groups").fullmatch if options.groups else None
@@ -461,11 +461,11 @@ class Mirror:
             print(f"{topic}: {shown} copied, lag {lag}", file=sys.stderr, flush=True)
 
 
-def offsets_of(cluster: Cluster, names: list[str]) -> list[Place]:
+def offsets_of(cluster: ClusterClient, names: list[str]) -> list[Place]:
     """The partitions of topics."""
     return sorted(topics.leaders(cluster, names))
 
 
-def commits(cluster: Cluster, group: str) -> dict[Place, tuple[int, str]]:
+def commits(cluster: ClusterClient, group: str) -> dict[Place, tuple[int, str]]:
     """Committed offsets with their metadata."""
     return groups.committed_metadata(cluster, group)

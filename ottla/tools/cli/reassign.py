@@ -20,7 +20,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 
 SHOWN = 5
@@ -147,7 +147,9 @@ def elect(options: Namespace) -> int:
     return 1 if failed else 0
 
 
-def rehearse_election(options: Namespace, cluster: Cluster, places: list[Place] | None) -> int:
+def rehearse_election(
+    options: Namespace, cluster: ClusterClient, places: list[Place] | None
+) -> int:
     """Say who would lead after an election, from the replicas that are in sync now."""
     wanted = None if places is None else {name for name, _ in places}
     rows = []

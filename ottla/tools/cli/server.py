@@ -12,7 +12,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
@@ -107,7 +107,7 @@ def dev(options: Namespace) -> int:
         process = start_broker(options, Path(name))
         try:
             address = wait_ready(process)
-            with Cluster(address) as cluster:
+            with ClusterClient(address) as cluster:
                 for topic, count in wanted:
                     topics.create(cluster, topic, partitions=count)
             print(f"BOOTSTRAP_SERVERS={address}", flush=True)

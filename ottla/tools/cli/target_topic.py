@@ -19,7 +19,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 TOPIC_SECONDS = 5.0
 """How long a topic may take until it exists."""
@@ -29,7 +29,7 @@ AUTO_CREATE = "auto.create.topics.enable"
 class TargetTopic:
     """A topic by its name, and how many partitions it has, None until it exists."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: ClusterClient, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.partitions: int | None = None
 
@@ -83,7 +83,7 @@ class TargetTopic:
             )
 
 
-def creates_topics(cluster: Cluster) -> bool:
+def creates_topics(cluster: ClusterClient) -> bool:
     """Whether brokers create topics for producers; taken to be so for who may not see settings."""
     try:
         found = configs.describe(cluster, configs.BROKER, str(min(cluster.live())), synonyms=False)
@@ -92,7 +92,7 @@ def creates_topics(cluster: Cluster) -> bool:
     return any(one.name == AUTO_CREATE and one.value == "true" for one in found)
 
 
-def existing(cluster: Cluster, name: str, partitions: int = 0) -> int:
+def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
     """How many partitions a topic has. A broker may create it now, as it does for every producer,
     with so many partitions if a number is given: then say so, for the name may be mistyped. Raises
     ClientError after TOPIC_SECONDS, where a producer would wait for a minute."""

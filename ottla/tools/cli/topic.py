@@ -21,7 +21,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 
 def create(options: Namespace) -> None:
@@ -70,7 +70,7 @@ def list_topics(options: Namespace) -> None:
     )
 
 
-def known(cluster: Cluster, names: list[str]) -> list[topics.Topic]:
+def known(cluster: ClusterClient, names: list[str]) -> list[topics.Topic]:
     """These topics; Refused for one that does not exist."""
     found = topics.describe(cluster, names)
     for topic in found:

@@ -22,7 +22,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 SETTING = "ottla.http.listener"
 SECONDS = 10.0
@@ -105,7 +105,7 @@ def together(answers: list[Document]) -> Document:
     }
 
 
-def http_address(cluster: Cluster, node_id: int) -> str:
+def http_address(cluster: ClusterClient, node_id: int) -> str:
     """The URL of a broker's HTTP port, from its settings. Raises ClientError if it has none."""
     settings = configs.describe(cluster, configs.BROKER, str(node_id), synonyms=False)
     text = next((str(each.value or "") for each in settings if each.name == SETTING), "")

@@ -15,7 +15,7 @@ from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 FLAGS = {
     "topic": "TOPIC",
@@ -222,7 +222,7 @@ def about(pattern: Pattern) -> str:
     )
 
 
-def add(options: Options, cluster: Cluster) -> None:
+def add(options: Options, cluster: ClusterClient) -> None:
     chosen = wanted(options, needed=True)
     for pattern, its_rules in chosen.items():
         lines = "\n".join(f"\t{line(rule)}" for rule in its_rules)
@@ -230,7 +230,7 @@ def add(options: Options, cluster: Cluster) -> None:
     acls.create(cluster, [(pattern, rule) for pattern, its in chosen.items() for rule in its])
 
 
-def remove(options: Options, cluster: Cluster) -> None:
+def remove(options: Options, cluster: ClusterClient) -> None:
     chosen = (
         wanted(options, needed=False)
         if options.has("allow-principal") or options.has("deny-principal")
@@ -258,7 +258,7 @@ def confirmed(options: Options, question: str) -> bool:
     return sys.stdin.readline().strip().lower() == "y"
 
 
-def show_all(options: Options, cluster: Cluster, filters: list[Pattern]) -> None:
+def show_all(options: Options, cluster: ClusterClient, filters: list[Pattern]) -> None:
     found: dict[Pattern, list[Rule]] = {}
     for pattern in filters or [Pattern("ANY", None, "ANY")]:
         for about_it, its_rules in acls.describe(cluster, pattern).items():

@@ -10,7 +10,7 @@ from ottla.tools.kafka_names.common import connect
 from ottla.wire.apis import APIS, ApiKey
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.kafka_names.grammar import Options
 
 
@@ -22,7 +22,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def show(cluster: Cluster) -> None:
+def show(cluster: ClusterClient) -> None:
     """Print the versions of each broker of a cluster."""
     for broker in admin.brokers(cluster).brokers:
         address = show_address((broker.host, broker.port))
@@ -33,7 +33,7 @@ def show(cluster: Cluster) -> None:
         print(")")
 
 
-def versions(cluster: Cluster, broker_id: int) -> list[str]:
+def versions(cluster: ClusterClient, broker_id: int) -> list[str]:
     """A line for each API that clients may use, or that the broker serves."""
     connection = cluster.node(broker_id)
     connection.version_of(ApiKey.API_VERSIONS)

@@ -10,7 +10,7 @@ from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 NAMES = ("interval.ms", "match", "metrics")
 FLAGS = {"interval": "interval.ms", "match": "match", "metrics": "metrics"}
@@ -55,13 +55,13 @@ def run(options: Options) -> int:
     return 0
 
 
-def set_names(cluster: Cluster, name: str) -> list[str]:
+def set_names(cluster: ClusterClient, name: str) -> list[str]:
     """The settings that a subscription has."""
     found = configs.describe(cluster, configs.CLIENT_METRICS, name)
     return [item.name for item in found if item.config_source == 7]
 
 
-def describe(options: Options, cluster: Cluster) -> None:
+def describe(options: Options, cluster: ClusterClient) -> None:
     known = configs.resources(cluster, configs.CLIENT_METRICS)
     name = options.one("name")
     if name and name not in known:

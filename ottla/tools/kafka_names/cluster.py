@@ -13,7 +13,7 @@ from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 
 COMMANDS = ("cluster-id", "unregister", "unregister-controller", "list-endpoints", "api-versions")
@@ -46,7 +46,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def unregister(cluster: Cluster, broker_id: int) -> None:
+def unregister(cluster: ClusterClient, broker_id: int) -> None:
     try:
         admin.unregister(cluster, broker_id)
     except Refused as refused:
@@ -54,7 +54,7 @@ def unregister(cluster: Cluster, broker_id: int) -> None:
     print(f"Broker {broker_id} is no longer registered.")
 
 
-def endpoints(cluster: Cluster, *, fenced: bool) -> None:
+def endpoints(cluster: ClusterClient, *, fenced: bool) -> None:
     found = sorted(admin.brokers(cluster, fenced=fenced).brokers, key=lambda one: one.broker_id)
     host = max(4, *(len(one.host) for one in found))
     rack = max(10, *(len(one.rack or "null") for one in found))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
@@ -34,17 +34,17 @@ def properties_of(options: Options) -> dict[str, str]:
     return found
 
 
-def connect(options: Options, address: str = "") -> Cluster:
+def connect(options: Options, address: str = "") -> ClusterClient:
     """The cluster of `--bootstrap-server` (or `--bootstrap-controller`)."""
     properties = properties_of(options)
     given = address or options.one("bootstrap-server") or options.one("bootstrap-controller")
     return cluster_of(given or properties.get("bootstrap.servers", ""), properties)
 
 
-def cluster_of(address: str, properties: Mapping[str, str]) -> Cluster:
+def cluster_of(address: str, properties: Mapping[str, str]) -> ClusterClient:
     """A cluster with the settings of a client's property file."""
     timeout = properties.get("request.timeout.ms", "")
-    return Cluster(
+    return ClusterClient(
         address,
         client_id=properties.get("client.id", "ottla"),
         connect_seconds=SECONDS,

@@ -16,7 +16,7 @@ from ottla.tools.properties import read_properties
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 SHORT = {
     "topic": "topics",
@@ -153,7 +153,7 @@ def removed(options: Options) -> list[str]:
     return [name.strip() for text in options.all("delete-config") for name in text.split(",")]
 
 
-def alter(options: Options, cluster: Cluster, entities: list[Entity]) -> None:
+def alter(options: Options, cluster: ClusterClient, entities: list[Entity]) -> None:
     kind, name = entities[0]
     set_to, reset = added(options), removed(options)
     if kind in QUOTA_KINDS:
@@ -178,7 +178,7 @@ def alter(options: Options, cluster: Cluster, entities: list[Entity]) -> None:
 
 
 def alter_quotas(
-    cluster: Cluster, entities: list[Entity], set_to: dict[str, str], reset: list[str]
+    cluster: ClusterClient, entities: list[Entity], set_to: dict[str, str], reset: list[str]
 ) -> None:
     kinds = [kind for kind, _ in entities]
     scram = [name for name in [*set_to, *reset] if name in configs.MECHANISMS]
@@ -212,7 +212,9 @@ def alter_quotas(
     configs.alter_quotas(cluster, entity, numbers, reset)
 
 
-def alter_scram(cluster: Cluster, user: str, set_to: dict[str, str], reset: list[str]) -> None:
+def alter_scram(
+    cluster: ClusterClient, user: str, set_to: dict[str, str], reset: list[str]
+) -> None:
     for mechanism, text in set_to.items():
         parts = dict(part.partition("=")[::2] for part in text.split(","))
         if "password" not in parts:
@@ -239,7 +241,7 @@ def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
     ]
 
 
-def describe_quotas(cluster: Cluster, entities: list[Entity]) -> None:
+def describe_quotas(cluster: ClusterClient, entities: list[Entity]) -> None:
     found = configs.quotas(cluster, components(entities), strict=len(entities) < 2 or True)
     for entity, values in sorted(
         found, key=lambda pair: sorted((kind, name or "") for kind, name in pair[0].items())
@@ -254,7 +256,7 @@ def describe_quotas(cluster: Cluster, entities: list[Entity]) -> None:
         describe_scram(cluster, entities[0][1])
 
 
-def describe_scram(cluster: Cluster, user: str | None) -> None:
+def describe_scram(cluster: ClusterClient, user: str | None) -> None:
     numbers = {number: name for name, (number, _) in configs.MECHANISMS.items()}
     for result in configs.scram_users(cluster, [user] if user else None):
         if result.error_code == ErrorCode.NONE:
@@ -265,7 +267,7 @@ def describe_scram(cluster: Cluster, user: str | None) -> None:
             print(f"SCRAM credential configs for user-principal '{result.user}' are {shown}")
 
 
-def describe(options: Options, cluster: Cluster, entity: Entity) -> None:
+def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
     kind, name = entity
     one = kind.removesuffix("s")
     if name is None:
@@ -289,7 +291,7 @@ def describe(options: Options, cluster: Cluster, entity: Entity) -> None:
                 print(config_line(item))
 
 
-def everything(cluster: Cluster, kind: str) -> list[str]:
+def everything(cluster: ClusterClient, kind: str) -> list[str]:
     """All entities of a type; brokers with their default, which comes last."""
     if kind == "topics":
         return topics.names(cluster)
@@ -301,7 +303,7 @@ def everything(cluster: Cluster, kind: str) -> list[str]:
     return sorted(found)
 
 
-def exists(cluster: Cluster, kind: str, name: str) -> bool:
+def exists(cluster: ClusterClient, kind: str, name: str) -> bool:
     """Whether an entity of this name exists, or has settings."""
     return name in everything(cluster, kind)
 

@@ -14,7 +14,7 @@ from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.groups import Group
 
 STATES = (
@@ -132,7 +132,7 @@ def filters(options: Options, name: str, known: tuple[str, ...]) -> list[str]:
     return [by_name[one.lower()] for one in wanted]
 
 
-def list_groups(options: Options, cluster: Cluster) -> None:
+def list_groups(options: Options, cluster: ClusterClient) -> None:
     states = filters(options, "state", STATES)
     types = [one.lower() for one in filters(options, "type", TYPES)]
     found = [
@@ -152,7 +152,7 @@ def list_groups(options: Options, cluster: Cluster) -> None:
         print(padded((group.id, width), *((values[name], 20) for name in columns)))
 
 
-def describe(options: Options, cluster: Cluster) -> None:
+def describe(options: Options, cluster: ClusterClient) -> None:
     for group_id in sorted(chosen(options, cluster)):
         group = groups.describe(cluster, group_id)
         if warn(group):
@@ -171,7 +171,7 @@ def warn(group: Group) -> bool:
     return True
 
 
-def show(options: Options, cluster: Cluster, group: Group) -> None:
+def show(options: Options, cluster: ClusterClient, group: Group) -> None:
     verbose = options.has("verbose")
     if options.has("members"):
         group_tables.members(group, verbose)
@@ -181,7 +181,7 @@ def show(options: Options, cluster: Cluster, group: Group) -> None:
         group_tables.show_offsets(cluster, group, verbose)
 
 
-def delete(options: Options, cluster: Cluster) -> None:
+def delete(options: Options, cluster: ClusterClient) -> None:
     done, failed = [], []
     for group_id in chosen(options, cluster):
         try:

@@ -19,7 +19,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 NEEDED = {
     "create": ("max-life-time-period",),
@@ -67,7 +67,7 @@ def hmac_of(options: Options) -> bytes:
         raise Failed(f"--hmac is not base64: {wrong}") from wrong
 
 
-def create(options: Options, cluster: Cluster) -> None:
+def create(options: Options, cluster: ClusterClient) -> None:
     renewers = principals(options, "renewer-principal")
     lifetime = options.number("max-life-time-period", -1)
     print(
@@ -133,7 +133,7 @@ def row(
     )
 
 
-def renew(options: Options, cluster: Cluster) -> None:
+def renew(options: Options, cluster: ClusterClient) -> None:
     hmac, period = hmac_of(options), options.number("renew-time-period", -1)
     print(
         f"Calling renew token operation with hmac :{options.one('hmac')} , renew-time-period "
@@ -146,7 +146,7 @@ def renew(options: Options, cluster: Cluster) -> None:
     print(f"Completed renew operation. New expiry date : {date_of(response)}", end="")
 
 
-def expire(options: Options, cluster: Cluster) -> None:
+def expire(options: Options, cluster: ClusterClient) -> None:
     hmac, period = hmac_of(options), options.number("expiry-time-period", -1)
     print(
         f"Calling expire token operation with hmac :{options.one('hmac')} , expire-time-period "
@@ -164,7 +164,7 @@ def date_of(response: Any) -> str:
     return time.strftime("%Y-%m-%dT%H:%M", time.localtime(response.expiry_timestamp_ms / 1000))
 
 
-def describe(options: Options, cluster: Cluster) -> None:
+def describe(options: Options, cluster: ClusterClient) -> None:
     owners = principals(options, "owner-principal")
     print(
         "Calling describe token operation for current user."

@@ -25,7 +25,7 @@ from ottla.wire.batch import batches
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 POSITIONAL = ("bootstrap-server", "topic", "num-records", "producer-acks", "record-size")
 WAIT_MS = 60_000
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def prepare(cluster: Cluster, topic: str) -> None:
+def prepare(cluster: ClusterClient, topic: str) -> None:
     """Creates the topic if it is missing."""
     if topic in topics.names(cluster):
         return
@@ -100,7 +100,7 @@ def record_of(options: Options) -> Record:
     )
 
 
-def measure(options: Options, cluster: Cluster, acks: int) -> list[float]:
+def measure(options: Options, cluster: ClusterClient, acks: int) -> list[float]:
     """Milliseconds of each record, from sending it to having fetched it."""
     topic = options.one("topic")
     at = offsets.required(cluster, {(topic, 0): offsets.LATEST}, created=True)[topic, 0]

@@ -13,7 +13,7 @@ from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
     from ottla.tools.kafka_names.grammar import Options
 
@@ -75,7 +75,7 @@ def time_of(text: str) -> int:
         ) from None
 
 
-def partitions(cluster: Cluster, fits: Test, *, internal: bool) -> list[Place]:
+def partitions(cluster: ClusterClient, fits: Test, *, internal: bool) -> list[Place]:
     """The matching partitions, sorted."""
     return sorted(
         (topic.name, part.partition_index)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ottla.tools.admin import groups
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.kafka_names.grammar import Options
 
 
-def chosen(options: Options, cluster: Cluster) -> list[str]:
+def chosen(options: Options, cluster: ClusterClient) -> list[str]:
     """The selected groups."""
     if options.has("all-groups"):
         return [

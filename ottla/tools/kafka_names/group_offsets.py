@@ -17,13 +17,13 @@ from ottla.tools.kafka_names.java import exception_of, message_of
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.kafka_names.grammar import Options
 
 Plan = dict[Place, int]
 
 
-def reset(options: Options, cluster: Cluster) -> None:
+def reset(options: Options, cluster: ClusterClient) -> None:
     """Compute new offsets, commit them with --execute, print them."""
     plans: dict[str, Plan] = {}
     by_file = from_file(options) if options.has("from-file") else None
@@ -45,7 +45,7 @@ def reset(options: Options, cluster: Cluster) -> None:
     show(options, plans)
 
 
-def state_of(cluster: Cluster, group_id: str) -> str:
+def state_of(cluster: ClusterClient, group_id: str) -> str:
     """The state of a group; Dead if it does not exist."""
     try:
         return groups.describe(cluster, group_id).state
@@ -56,7 +56,7 @@ def state_of(cluster: Cluster, group_id: str) -> str:
 
 
 def planned(
-    options: Options, cluster: Cluster, group_id: str, by_file: dict[str, Plan] | None
+    options: Options, cluster: ClusterClient, group_id: str, by_file: dict[str, Plan] | None
 ) -> Plan:
     """The new offsets of a group."""
     if by_file is not None:
@@ -87,7 +87,7 @@ def planned(
     return by_time(options, cluster, places)
 
 
-def by_time(options: Options, cluster: Cluster, places: list[Place]) -> Plan:
+def by_time(options: Options, cluster: ClusterClient, places: list[Place]) -> Plan:
     if options.has("to-datetime"):
         try:
             timestamp = milliseconds_of(options.one("to-datetime"))
@@ -104,7 +104,7 @@ def by_time(options: Options, cluster: Cluster, places: list[Place]) -> Plan:
     return plan
 
 
-def places_of(cluster: Cluster, text: str) -> list[Place]:
+def places_of(cluster: ClusterClient, text: str) -> list[Place]:
     """`topic` or `topic:0,1` as partitions; ClientError for those that do not exist."""
     name, colon, listed = text.partition(":")
     described = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
@@ -168,7 +168,7 @@ def show(options: Options, plans: dict[str, Plan]) -> None:
         print(padded((group, widths[0]), (topic, widths[1]), (index, 10), (offset, 0)))
 
 
-def forget(options: Options, cluster: Cluster) -> None:
+def forget(options: Options, cluster: ClusterClient) -> None:
     """Delete committed offsets and print a line for each partition."""
     group_id = options.one("group")
     places: list[Place] = []

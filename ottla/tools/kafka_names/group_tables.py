@@ -9,7 +9,7 @@ from ottla.tools.admin import groups, offsets
 from ottla.tools.kafka_names.common import padded
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.groups import Group
     from ottla.tools.admin.offsets import Place
 
@@ -21,7 +21,7 @@ def dash(value: object) -> object:
     return NOTHING if value is None or value == "" else value
 
 
-def offsets_rows(cluster: Cluster, group: Group) -> list[tuple[object, ...]]:
+def offsets_rows(cluster: ClusterClient, group: Group) -> list[tuple[object, ...]]:
     """Topic, partition, epoch, committed, end, lag, member, host, client of each partition."""
     committed = groups.committed(cluster, group.id)
     owners: dict[Place, groups.Member] = {
@@ -82,7 +82,7 @@ def offsets_table(rows: list[tuple[object, ...]], group_id: str, verbose: bool) 
         )
 
 
-def show_offsets(cluster: Cluster, group: Group, verbose: bool) -> None:
+def show_offsets(cluster: ClusterClient, group: Group, verbose: bool) -> None:
     rows = offsets_rows(cluster, group)
     if rows:
         offsets_table(rows, group.id, verbose)
@@ -149,7 +149,7 @@ def members(group: Group, verbose: bool) -> None:
         print(padded(*row) + " ")
 
 
-def state(cluster: Cluster, group: Group, verbose: bool) -> None:
+def state(cluster: ClusterClient, group: Group, verbose: bool) -> None:
     """The state of a group and its coordinator."""
     connection = cluster.coordinator(group.id)
     [node_id] = [one for one, address in cluster.brokers.items() if address == connection.address]

@@ -14,7 +14,7 @@ from ottla.tools.kafka_names.java import pretty_table
 from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 
 def run(options: Options) -> int:
@@ -49,7 +49,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def remove(options: Options, cluster: Cluster) -> None:
+def remove(options: Options, cluster: ClusterClient) -> None:
     voter = options.number("controller-id", -1)
     directory = options.one("controller-directory-id")
     if not options.has("dry-run"):
@@ -60,7 +60,7 @@ def remove(options: Options, cluster: Cluster) -> None:
     )
 
 
-def replication(cluster: Cluster, *, human: bool) -> None:
+def replication(cluster: ClusterClient, *, human: bool) -> None:
     part, _ = admin.quorum(cluster)
     leader = next(one for one in part.current_voters if one.replica_id == part.leader_id)
     rows = [row(leader, leader, "Leader", human)]
@@ -104,7 +104,7 @@ def moment(timestamp: int, human: bool) -> str:
     return f"{int(time.time() * 1000) - timestamp} ms ago" if timestamp >= 0 else "unknown"
 
 
-def status(cluster: Cluster) -> None:
+def status(cluster: ClusterClient) -> None:
     part, nodes = admin.quorum(cluster)
     described = admin.brokers(cluster)
     leader = next(one for one in part.current_voters if one.replica_id == part.leader_id)

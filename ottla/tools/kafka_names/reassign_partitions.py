@@ -15,7 +15,7 @@ from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
     from ottla.tools.kafka_names.reassignment_plan import Plan
 
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def generate(options: Options, cluster: Cluster) -> None:
+def generate(options: Options, cluster: ClusterClient) -> None:
     names = reassignment_plan.topics_of(options.one("topics-to-move-json-file"))
     brokers = reassignment_plan.brokers_of(options.one("broker-list"))
     racks = racks_of(options, cluster, brokers)
@@ -82,7 +82,7 @@ def generate(options: Options, cluster: Cluster) -> None:
     print(compact_json(reassignment_plan.as_json(proposed, {})))
 
 
-def racks_of(options: Options, cluster: Cluster, brokers: list[int]) -> dict[int, str | None]:
+def racks_of(options: Options, cluster: ClusterClient, brokers: list[int]) -> dict[int, str | None]:
     """The racks of the listed brokers, none for each with --disable-rack-aware."""
     if options.has("disable-rack-aware"):
         return dict.fromkeys(brokers)
@@ -96,7 +96,7 @@ def racks_of(options: Options, cluster: Cluster, brokers: list[int]) -> dict[int
     return racks
 
 
-def with_directories(cluster: Cluster, replicas: dict[Place, list[int]]) -> object:
+def with_directories(cluster: ClusterClient, replicas: dict[Place, list[int]]) -> object:
     """The assignment as JSON with the log directory of each replica."""
     where = {
         (found.topic, found.partition, found.broker): found.directory
@@ -106,7 +106,7 @@ def with_directories(cluster: Cluster, replicas: dict[Place, list[int]]) -> obje
     return reassignment_plan.as_json(replicas, where)
 
 
-def current_replicas(cluster: Cluster, plan: Plan) -> dict[Place, list[int]]:
+def current_replicas(cluster: ClusterClient, plan: Plan) -> dict[Place, list[int]]:
     """The current replicas of the plan's partitions; none for unknown ones."""
     described = topics.describe(cluster, {topic for topic, _ in plan})
     return {
@@ -117,7 +117,7 @@ def current_replicas(cluster: Cluster, plan: Plan) -> dict[Place, list[int]]:
     }
 
 
-def execute(options: Options, cluster: Cluster) -> None:
+def execute(options: Options, cluster: ClusterClient) -> None:
     plan = reassignment_plan.read(options.one("reassignment-json-file"))
     current = current_replicas(cluster, plan)
     live = set(cluster.live())
@@ -169,7 +169,7 @@ def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
     raise ClientError(f"Error {doing} {what}:\n{shown}")
 
 
-def move_directories(cluster: Cluster, plan: Plan, seconds: float) -> None:
+def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None:
     """Starts the moves between log directories in the plan; a replica that is only on its way to
     its broker is waited for."""
     pending: dict[int, dict[Place, str]] = {}
@@ -195,7 +195,7 @@ def move_directories(cluster: Cluster, plan: Plan, seconds: float) -> None:
             time.sleep(AGAIN_SECONDS)
 
 
-def start_moves(cluster: Cluster, pending: dict[int, dict[Place, str]]) -> list[str]:
+def start_moves(cluster: ClusterClient, pending: dict[int, dict[Place, str]]) -> list[str]:
     """Starts the moves that can be started, and takes them out of `pending`."""
     started = []
     for broker, wanted in sorted(pending.items()):
@@ -214,7 +214,9 @@ def start_moves(cluster: Cluster, pending: dict[int, dict[Place, str]]) -> list[
     return started
 
 
-def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, list[int]]) -> None:
+def limit(
+    options: Options, cluster: ClusterClient, plan: Plan, current: dict[Place, list[int]]
+) -> None:
     """Set the throttles of --throttle and --replica-alter-log-dirs-throttle."""
     between = options.number("throttle", -1)
     inside = options.number("replica-alter-log-dirs-throttle", -1)
@@ -256,7 +258,7 @@ def limit(options: Options, cluster: Cluster, plan: Plan, current: dict[Place, l
         print(f"The replica-alter-dir throttle limit was set to {inside} B/s")
 
 
-def verify(options: Options, cluster: Cluster) -> None:
+def verify(options: Options, cluster: ClusterClient) -> None:
     plan = reassignment_plan.read(options.one("reassignment-json-file"))
     moving = partitions.reassignments(cluster)
     current = current_replicas(cluster, plan)
@@ -281,7 +283,7 @@ def verify(options: Options, cluster: Cluster) -> None:
         clear(cluster, sorted({topic for topic, _ in plan}))
 
 
-def verify_directories(cluster: Cluster, plan: Plan) -> bool:
+def verify_directories(cluster: ClusterClient, plan: Plan) -> bool:
     """Prints the progress of moves between directories; whether all have ended."""
     wanted = {
         (place, broker): path
@@ -316,7 +318,7 @@ def joined(brokers: list[int]) -> str:
     return ",".join(map(str, brokers))
 
 
-def clear(cluster: Cluster, names: list[str]) -> None:
+def clear(cluster: ClusterClient, names: list[str]) -> None:
     """Removes the throttles."""
     brokers = cluster.live()
     print(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {joined(brokers)}")
@@ -327,7 +329,7 @@ def clear(cluster: Cluster, names: list[str]) -> None:
         configs.alter(cluster, configs.TOPIC, name, {}, TOPIC_LISTS)
 
 
-def cancel(options: Options, cluster: Cluster) -> None:
+def cancel(options: Options, cluster: ClusterClient) -> None:
     plan = reassignment_plan.read(options.one("reassignment-json-file"))
     moving = partitions.reassignments(cluster)
     stopped = sorted(place for place in plan if place in moving)
@@ -344,7 +346,7 @@ def cancel(options: Options, cluster: Cluster) -> None:
         clear(cluster, sorted({topic for topic, _ in plan}))
 
 
-def show_list(options: Options, cluster: Cluster) -> None:
+def show_list(options: Options, cluster: ClusterClient) -> None:
     moving = partitions.reassignments(cluster)
     if not moving:
         print("No partition reassignments found.")

@@ -18,7 +18,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import LeaveGroupRequest
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 INTERNAL = (
     "-changelog",
@@ -59,7 +59,7 @@ def names(options: Options, flag: str) -> list[str]:
     return [name.strip() for text in options.all(flag) for name in text.split(",") if name.strip()]
 
 
-def empty(cluster: Cluster, application: str, *, force: bool) -> None:
+def empty(cluster: ClusterClient, application: str, *, force: bool) -> None:
     """Failed if the application still runs, unless its members may be removed."""
     try:
         group = groups.describe(cluster, application)
@@ -85,7 +85,8 @@ def empty(cluster: Cluster, application: str, *, force: bool) -> None:
 
 
 def seek(
-    options: Options, cluster: Cluster, application: str, inputs: list[str], middles: list[str]
+    options: Options, cluster: ClusterClient, application: str, inputs: list[str],
+    middles: list[str]
 ) -> int:
     if inputs:
         print(f"Reset-offsets for input topics [{', '.join(inputs)}]")
@@ -139,7 +140,7 @@ def places(described: dict[str, topics.Topic], wanted: list[str]) -> list[Place]
 
 
 def new_offsets(
-    options: Options, cluster: Cluster, application: str, wanted: list[Place]
+    options: Options, cluster: ClusterClient, application: str, wanted: list[Place]
 ) -> dict[Place, int]:
     """The new offsets of the input topics."""
     if options.has("to-offset"):
@@ -164,7 +165,7 @@ def new_offsets(
     return resets.to_end(cluster, wanted, EARLIEST)
 
 
-def delete_internal(options: Options, cluster: Cluster, application: str) -> None:
+def delete_internal(options: Options, cluster: ClusterClient, application: str) -> None:
     """Delete the application's internal topics, or those that --internal-topics names."""
     found = [name for name in topics.names(cluster) if internal(name, application)]
     if options.has("internal-topics"):

@@ -15,7 +15,7 @@ from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
     from ottla.tools.admin.partitions import Moving
     from ottla.tools.admin.topics import Partition, Topic
@@ -86,7 +86,7 @@ def check_flags(options: Options) -> None:
                 )
 
 
-def wanted(options: Options, cluster: Cluster, *, required: bool) -> list[str]:
+def wanted(options: Options, cluster: ClusterClient, *, required: bool) -> list[str]:
     """The topics selected by `--topic`; Failed if it must select one and does not."""
     pattern = options.one("topic") if options.has("topic") else None
     names = topics.names(cluster, internal=not options.has("exclude-internal"))
@@ -98,7 +98,7 @@ def wanted(options: Options, cluster: Cluster, *, required: bool) -> list[str]:
     return found
 
 
-def show_list(options: Options, cluster: Cluster) -> None:
+def show_list(options: Options, cluster: ClusterClient) -> None:
     print("\n".join(wanted(options, cluster, required=False)))
 
 
@@ -123,7 +123,7 @@ def assignment_of(text: str) -> list[list[int]]:
     return placed
 
 
-def create(options: Options, cluster: Cluster) -> None:
+def create(options: Options, cluster: ClusterClient) -> None:
     name = options.one("topic")
     if "." in name or "_" in name:
         print(COLLISIONS)
@@ -164,7 +164,7 @@ def create(options: Options, cluster: Cluster) -> None:
     print(f"Created topic {name}.")
 
 
-def alter(options: Options, cluster: Cluster) -> None:
+def alter(options: Options, cluster: ClusterClient) -> None:
     found = wanted(options, cluster, required=True)
     count = options.number("partitions", -1)
     for topic in topics.describe(cluster, found):
@@ -175,14 +175,14 @@ def alter(options: Options, cluster: Cluster) -> None:
         topics.grow(cluster, topic.name, count, placed)
 
 
-def delete(options: Options, cluster: Cluster) -> None:
+def delete(options: Options, cluster: ClusterClient) -> None:
     found = wanted(options, cluster, required=True)
     for code, message in topics.delete(cluster, found).values() if found else ():
         if code:
             raise failure(message_of(code, message))
 
 
-def describe(options: Options, cluster: Cluster) -> None:
+def describe(options: Options, cluster: ClusterClient) -> None:
     if options.has("topic-id"):
         found = [name_of_id(options, cluster)]
         if not found[0]:
@@ -220,7 +220,7 @@ def describe(options: Options, cluster: Cluster) -> None:
                 print(partition_line(topic, part, move))
 
 
-def name_of_id(options: Options, cluster: Cluster) -> str:
+def name_of_id(options: Options, cluster: ClusterClient) -> str:
     """The name of the topic with the id in `--topic-id`."""
     text = options.one("topic-id")
     identity = uuid_of(text)
@@ -232,7 +232,7 @@ def name_of_id(options: Options, cluster: Cluster) -> str:
     raise failure(f"TopicId '{show_uuid(identity)}' does not exist as expected")
 
 
-def reassignments(cluster: Cluster) -> dict[Place, Moving]:
+def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
     """The partitions that are being moved; none where the user may not know, as in Kafka's tool."""
     try:
         return partitions.reassignments(cluster)

@@ -13,7 +13,7 @@ from ottla.tools.kafka_names.java import message_of, pretty_table
 from ottla.tools.kafka_names.main import Failed
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 COMMANDS = (
@@ -49,7 +49,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def show_list(options: Options, cluster: Cluster) -> None:
+def show_list(options: Options, cluster: ClusterClient) -> None:
     found = transactions.list_transactions(
         cluster,
         older_ms=options.number("duration-filter", -1),
@@ -58,7 +58,7 @@ def show_list(options: Options, cluster: Cluster) -> None:
     print(pretty_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), found))
 
 
-def describe(options: Options, cluster: Cluster) -> None:
+def describe(options: Options, cluster: ClusterClient) -> None:
     wanted = options.one("transactional-id")
     try:
         coordinator, state = transactions.describe(cluster, wanted)
@@ -102,7 +102,7 @@ def describe(options: Options, cluster: Cluster) -> None:
     )
 
 
-def describe_producers(options: Options, cluster: Cluster) -> None:
+def describe_producers(options: Options, cluster: ClusterClient) -> None:
     place = (options.one("topic"), options.number("partition", 0))
     try:
         found = transactions.producers(cluster, [place])[place]
@@ -137,7 +137,7 @@ def describe_producers(options: Options, cluster: Cluster) -> None:
     )
 
 
-def abort(options: Options, cluster: Cluster) -> None:
+def abort(options: Options, cluster: ClusterClient) -> None:
     place = (options.one("topic"), options.number("partition", 0))
     name = f"{place[0]}-{place[1]}"
     if options.has("start-offset"):
@@ -169,7 +169,7 @@ def abort(options: Options, cluster: Cluster) -> None:
         ) from refused
 
 
-def find_hanging(options: Options, cluster: Cluster) -> None:
+def find_hanging(options: Options, cluster: ClusterClient) -> None:
     if not options.has("topic") and not options.has("broker-id"):
         raise Failed(
             "The `find-hanging` command requires either --topic or --broker-id to limit "
@@ -209,7 +209,7 @@ def find_hanging(options: Options, cluster: Cluster) -> None:
     )
 
 
-def places(options: Options, cluster: Cluster) -> list[Place]:
+def places(options: Options, cluster: ClusterClient) -> list[Place]:
     """The partitions to search."""
     topics = cluster.metadata([options.one("topic")] if options.has("topic") else None).topics
     broker = options.number("broker-id", -1)
@@ -223,5 +223,5 @@ def places(options: Options, cluster: Cluster) -> list[Place]:
     ]
 
 
-def terminate(options: Options, cluster: Cluster) -> None:
+def terminate(options: Options, cluster: ClusterClient) -> None:
     transactions.terminate(cluster, options.one("transactionalId"))

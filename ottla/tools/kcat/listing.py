@@ -7,16 +7,16 @@ import sys
 from typing import Any
 
 from ottla.client.addresses import parse_addresses, show_address
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 from ottla.tools.admin import offsets
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.wire.errors import ErrorCode
 
 
-def connected(chosen: Chosen) -> Cluster:
+def connected(chosen: Chosen) -> ClusterClient:
     """The cluster of -b."""
-    return Cluster(
+    return ClusterClient(
         chosen.brokers,
         client_id=chosen.properties.get("client.id", "kcat"),
         connect_seconds=chosen.seconds,

@@ -77,9 +77,9 @@ def say_ends(chosen: Chosen, wanted: Reading) -> None:
 
 def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
     """-o: where to begin; the first record without, what is stored with a group."""
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, ClusterClient)
     wanted.start = LATEST if chosen.group else EARLIEST
     for text in chosen.offsets:
         if text.startswith("e@"):

@@ -13,7 +13,7 @@ from ottla.wire.messages import FetchRequest, InitProducerIdRequest, ProduceRequ
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -85,7 +85,7 @@ class SingleSender:
     """Sends records one by one, each in a batch of its own, and once: with sequences, by which
     brokers know a batch that they get again after its answer was lost."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
         self._producer: tuple[int, int] | None = None
         self._sequences: Counter[Place] = Counter()

@@ -15,7 +15,7 @@ from ottla.client.transport import Security
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 NO_NAME = "-"
 UNKNOWN = "No such configuration property"
@@ -138,7 +138,7 @@ def reason_with_code(error: Any) -> str:
     return f"{name}: {text}" if text else name
 
 
-def bootstrap_servers(cluster: Cluster) -> str:
+def bootstrap_servers(cluster: ClusterClient) -> str:
     """The addresses for librdkafka to begin with."""
     return ",".join(show_address(address) for address in cluster.bootstrap)
 

@@ -24,7 +24,7 @@ from ottla.tools.stream.client_settings import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.stream.batches import Headers
 
 RECORDS_MAX = 5000
@@ -79,7 +79,7 @@ class Consumer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         properties: Mapping[str, str],
         *,
         group: str = "",

@@ -35,7 +35,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.client.connection import Connection
     from ottla.client.frames import Sent
 
@@ -134,7 +134,7 @@ def codec_of(name: str) -> int:
 
 
 def produce(
-    cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
+    cluster: ClusterClient, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
 ) -> None:
     """Send the load; `on_batch` gets records, bytes and milliseconds of each acknowledged batch."""
     sender = _Sender(cluster, load, on_batch)
@@ -159,7 +159,7 @@ class _Sender:
     or what it cannot acknowledge, is sent to its successor; its time counts from the first try."""
 
     def __init__(
-        self, cluster: Cluster, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
+        self, cluster: ClusterClient, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
     ) -> None:
         self.cluster, self.load, self.on_batch = cluster, load, on_batch
         self.led: dict[Place, int] = cluster.with_retries(lambda: _leaders_of(cluster, load))
@@ -241,7 +241,7 @@ class _Sender:
         self.cluster.with_retries(ask, REPLICATION, again=True)
 
 
-def _leaders_of(cluster: Cluster, load: ProduceLoad) -> dict[Place, int]:
+def _leaders_of(cluster: ClusterClient, load: ProduceLoad) -> dict[Place, int]:
     """The leaders of the topic's partitions; asking creates the topic where brokers do that."""
     from ottla.wire.messages import MetadataRequest
 
@@ -331,7 +331,9 @@ class FetchLoad:
     committed: bool = False
 
 
-def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]) -> int:
+def fetch(
+    cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
+) -> int:
     """Fetch until enough has come; `on_fetch` gets records and bytes. Returns the records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
@@ -372,7 +374,7 @@ def fetch(cluster: Cluster, load: FetchLoad, on_fetch: Callable[[int, int], bool
 
 
 def _fetch_once(
-    cluster: Cluster, leader: int, topic: str, at: dict[Place, int], load: FetchLoad
+    cluster: ClusterClient, leader: int, topic: str, at: dict[Place, int], load: FetchLoad
 ) -> tuple[int, int]:
     """Records and bytes of one fetch; `at` moves on."""
     if not at:

@@ -25,7 +25,7 @@ from ottla.tools.stream.record_output import RecordOutput
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
@@ -84,7 +84,7 @@ class Reading:
 
 
 def print_records(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Reading,
     properties: Mapping[str, str],
     show: Show,
@@ -116,7 +116,7 @@ class RecordPrinter:
     """One reading: where its partitions are, and whether it is done."""
 
     def __init__(
-        self, cluster: Cluster, consumer: Consumer, wanted: Reading, out: RecordOutput
+        self, cluster: ClusterClient, consumer: Consumer, wanted: Reading, out: RecordOutput
     ) -> None:
         self.cluster, self.consumer, self.wanted, self.out = cluster, consumer, wanted, out
         self.ends: dict[Place, int] = {}
@@ -281,13 +281,13 @@ class RecordPrinter:
             self.consumer.settle()
 
 
-def matching(cluster: Cluster, pattern: str) -> list[str]:
+def matching(cluster: ClusterClient, pattern: str) -> list[str]:
     """The topics that fit a regular expression as a whole."""
     fits = re.compile(pattern).fullmatch
     return [one.name for one in cluster.metadata().topics if fits(one.name) and not one.is_internal]
 
 
-def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
+def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
     """The partitions to read; a topic that does not exist yet is waited for."""
     told = False
     while True:
@@ -318,7 +318,7 @@ def places_of(cluster: Cluster, wanted: Reading) -> list[Place]:
         time.sleep(0.2)
 
 
-def tell_waiting(cluster: Cluster, wanted: Reading) -> None:
+def tell_waiting(cluster: ClusterClient, wanted: Reading) -> None:
     """Say which topic is waited for, and which ones have similar names."""
     known = [topic.name for topic in cluster.metadata().topics]
     for name in [wanted.pattern] if wanted.pattern else wanted.topics:
@@ -335,7 +335,7 @@ def check_partitions(topic: Any, wanted: list[int]) -> None:
         raise ClientError(f"{topic.name} has no partition {missing[0]}, only 0 to {last}")
 
 
-def read_to_the_end(cluster: Cluster, wanted: Reading, *, committed: bool) -> None:
+def read_to_the_end(cluster: ClusterClient, wanted: Reading, *, committed: bool) -> None:
     """Let a member of a group stop once it has read what there is at this moment."""
     wanted.idle_ms = GROUP_IDLE_MS
     asked = Reading(wanted.topics, wanted.pattern, partitions=wanted.partitions, ends={})

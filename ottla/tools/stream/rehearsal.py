@@ -9,7 +9,7 @@ from ottla.tools.admin import configs, topics
 from ottla.wire.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.stream.batches import Headers
 
 SIZE = "max.message.bytes"
@@ -18,7 +18,7 @@ SIZE = "max.message.bytes"
 class RehearsalWriter:
     """Refuses what a broker would refuse: unknown topics and partitions, records too large."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self.sent = 0
         self.size = 0
         self._cluster = cluster

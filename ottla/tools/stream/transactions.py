@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.client.cluster import TRANSACTION, Cluster
+from ottla.client.cluster import TRANSACTION, ClusterClient
 from ottla.client.errors import check
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
@@ -28,7 +28,7 @@ TIMEOUT_MS = 60_000
 class Transactions:
     """One transactional producer."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, duration_ms: int) -> None:
+    def __init__(self, cluster: ClusterClient, transactional_id: str, duration_ms: int) -> None:
         self.cluster, self.id, self.duration_ms = cluster, transactional_id, duration_ms
         self.producer_id = self.epoch = -1
         self.places: set[Place] = set()

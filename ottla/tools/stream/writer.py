@@ -21,7 +21,7 @@ from ottla.tools.stream.client_settings import (
 from ottla.wire.records import Record
 
 if TYPE_CHECKING:
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import ClusterClient
 
 DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "10"}
 """Keys go to partitions as Java's clients send them; batches are large, as many records come."""
@@ -62,7 +62,7 @@ class Writer:
     """Sends records. The cluster stays open as long as the writer."""
 
     def __init__(
-        self, cluster: Cluster, properties: Mapping[str, str]
+        self, cluster: ClusterClient, properties: Mapping[str, str]
     ) -> None:
         import confluent_kafka
 

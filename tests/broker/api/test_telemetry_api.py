@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.api import telemetry
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import configs
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def subscription(broker: RunningBroker) -> Iterator[None]:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         configs.alter(cluster, configs.CLIENT_METRICS, "all", FAST, [])
         yield
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {}, list(FAST))
@@ -73,7 +73,7 @@ def exposed(broker: RunningBroker) -> dict[tuple[str, str], float]:
 def test_a_client_is_asked_for_what_is_subscribed(
     broker: RunningBroker, client: WireClient
 ) -> None:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:      # longer than two calls may take
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:      # longer than two calls may take
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {"interval.ms": "60000"}, [])
     asked = ask(client)
     assert asked.client_instance_id != bytes(16) and asked.subscription_id != 0
@@ -87,7 +87,7 @@ def test_a_client_is_asked_for_what_is_subscribed(
 def test_without_a_subscription_a_client_is_asked_for_nothing(
     broker: RunningBroker, client: WireClient
 ) -> None:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {}, list(FAST))
         assert TELEMETRY.isdisjoint(served(client))      # new connections do not ask at all
     asked = ask(client)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.stream.load import ProduceLoad, produce
 from ottla.wire.messages import WriteTxnMarkersRequest
 from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
@@ -31,7 +31,7 @@ def markers(cluster: RunningCluster, node_id: int, client_id: str, topic: str) -
         producer_id=77, producer_epoch=0, transaction_result=False, coordinator_epoch=0,
         topics=[marker.Topic(name=topic, partition_indexes=[0])],
     )])
-    with Cluster(f"127.0.0.1:{cluster.ports[node_id]}", client_id=client_id) as client:
+    with ClusterClient(f"127.0.0.1:{cluster.ports[node_id]}", client_id=client_id) as client:
         client.any().call(request, 1)
 
 
@@ -43,7 +43,7 @@ def test_markers_of_transactions_are_not_audited_and_an_operators_are(
     load = ProduceLoad(
         "t", 60, [b"x"], batch_bytes=100, transactional_id="id", transaction_ms=0
     )
-    with Cluster(f"127.0.0.1:{cluster.ports[1]}") as client:
+    with ClusterClient(f"127.0.0.1:{cluster.ports[1]}") as client:
         produce(client, load, lambda *_: None)
     assert not [line for line in audited(caplog) if "WriteTxnMarkers" in line]
     assert [line for line in audited(caplog) if "CreateTopics t " in line]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.groups.records import Producer
 from ottla.replication.metadata import PartitionState
 from ottla.replication.partition import Partition
@@ -169,7 +169,7 @@ def committed(cluster: RunningCluster, topic: str = LOSSY) -> list[bytes]:
 
 
 def hanging(cluster: RunningCluster) -> list[admin.Hanging]:
-    with Cluster(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
+    with ClusterClient(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
         return admin.hanging(client, [(LOSSY, 0), (WHOLE, 0)], 0)
 
 
@@ -193,14 +193,14 @@ def test_a_transaction_whose_marker_is_lost_is_found_and_ended_by_an_operator(
     cluster: RunningCluster, version: int
 ) -> None:
     with_a_lost_marker(cluster, version)
-    with Cluster(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
+    with ClusterClient(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
         (listed,) = admin.list_transactions(client)
         assert (listed.id, listed.state) == (KEY, "CompleteCommit"), "over, for its coordinator"
         (producer,) = admin.producers(client, [(LOSSY, 0)])[LOSSY, 0]
         assert producer.current_txn_start_offset == 0
     (found,) = hanging(cluster)
     assert found.place == (LOSSY, 0) and found.producer.producer_id == producer.producer_id
-    with Cluster(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
+    with ClusterClient(f"127.0.0.1:{cluster.ports[SOUND]}") as client:
         admin.abort(
             client, found.place, producer.producer_id, producer.producer_epoch,
             producer.coordinator_epoch,

@@ -18,7 +18,7 @@ from ottla.replication.roles.assignment import assume
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from tests.fakes import FakeClock
-from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
+from tests.replication.fakes import LAG_MS, FakeClusterSide, batch, make_partition
 
 
 class Refusing:
@@ -89,7 +89,7 @@ def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
     would be left alone in sync, with a log that has less than theirs, or nothing, once it is
     back."""
     clock = FakeClock()
-    part = make_partition(tmp_path, clock, Cluster())
+    part = make_partition(tmp_path, clock, FakeClusterSide())
     assume(part, 1, 5, 1, (1, 2), (1, 2), 10)
     for _ in range(3):
         part.append_bytes(batch())
@@ -103,7 +103,7 @@ def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
 
 def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
     """So that it can lead, if it has everything that was committed."""
-    part = make_partition(tmp_path, FakeClock(), Cluster())
+    part = make_partition(tmp_path, FakeClock(), FakeClusterSide())
     assume(part, 1, 5, 1, (1, 2), (1,), 10)
     part.append_bytes(batch())
     part.log.flush()
@@ -118,7 +118,7 @@ def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_
 ) -> None:
     """Who is never removed from the in-sync set would hold up each acks=all until a restart."""
     monkeypatch.setattr(continuity, "AGAIN_SECONDS", 0)
-    partition = make_partition(tmp_path, FakeClock(), Cluster())
+    partition = make_partition(tmp_path, FakeClock(), FakeClusterSide())
 
     class Unready:
         """Replicas that cannot be looked through at first."""

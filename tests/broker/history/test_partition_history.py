@@ -17,7 +17,7 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.roles.assignment import assume
 from tests.fakes import FakeClock
-from tests.replication.fakes import LAG_MS, Cluster, batch, make_partition
+from tests.replication.fakes import LAG_MS, FakeClusterSide, batch, make_partition
 
 TOPIC_ID = bytes(15) + b"\x01"
 KEY = TOPIC_ID, 0
@@ -62,7 +62,7 @@ class Told:
 
 def test_a_follower_that_lags_leaves_with_how_far_it_was_behind(tmp_path: Path) -> None:
     told = Told()
-    partition = make_partition(tmp_path, told.clock, Cluster())
+    partition = make_partition(tmp_path, told.clock, FakeClusterSide())
     assume(partition, 1, 5, 1, (1, 2), (1, 2), 10)
     for _ in range(3):
         partition.append_bytes(batch())

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ottla.broker.http.exposition import ROWS_PER_PIECE
 from ottla.broker.http.server import all_metrics
 from ottla.broker.settings.config import BrokerConfig, SettingsError
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import check
 from ottla.tools.command import main
 from ottla.wire.batch import batches
@@ -86,7 +86,7 @@ def used(broker: RunningBroker, topic: str) -> str:
         group_id=f"group of {topic}", generation_id_or_member_epoch=-1,
         topics=[commit(name=topic, partitions=[partition])],
     )
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
 
         def committed() -> None:
             done = cluster.coordinator(request.group_id).call(request, 2)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import groups, offsets, topics
 from ottla.tools.stream.batches import SingleSender
 from ottla.wire.records import Record
@@ -33,8 +33,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def cluster(broker: RunningBroker) -> Iterator[Cluster]:
-    with Cluster(f"127.0.0.1:{broker.port}") as connected:
+def cluster(broker: RunningBroker) -> Iterator[ClusterClient]:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as connected:
         yield connected
 
 
@@ -56,7 +56,9 @@ def value(found: Samples, name: str, **labels: object) -> float:
     return found[name, frozenset((key, str(each)) for key, each in labels.items())]
 
 
-def fill(broker: RunningBroker, cluster: Cluster, topic: str, ages_seconds: list[int]) -> list[int]:
+def fill(
+    broker: RunningBroker, cluster: ClusterClient, topic: str, ages_seconds: list[int]
+) -> list[int]:
     """A topic with a record of 400 kB for each age, two to a segment; the batches' sizes."""
     topics.create(cluster, topic, partitions=1, configs=SMALL)
     now_ms = broker.server.clock.now_ms()
@@ -84,7 +86,7 @@ def lag_of(broker: RunningBroker, group: str, topic: str) -> tuple[float, float,
 
 
 def test_the_lag_is_what_is_behind_the_committed_offset(
-    broker: RunningBroker, cluster: Cluster
+    broker: RunningBroker, cluster: ClusterClient
 ) -> None:
     ages = [900, 800, 700, 600, 500, 400, 300]
     sizes = fill(broker, cluster, "behind", ages)
@@ -103,7 +105,7 @@ def test_the_lag_is_what_is_behind_the_committed_offset(
 
 
 def test_what_is_deleted_is_not_behind_any_more(
-    broker: RunningBroker, cluster: Cluster
+    broker: RunningBroker, cluster: ClusterClient
 ) -> None:
     sizes = fill(broker, cluster, "trimmed", [50, 40, 30, 20, 10, 5])
     groups.commit(cluster, "late", {("trimmed", 0): 1})
@@ -116,7 +118,7 @@ def test_what_is_deleted_is_not_behind_any_more(
     assert not [key for key in samples(broker) if ("topic", "trimmed") in key[1]]
 
 
-def test_kafka_lag_exporters_names(broker: RunningBroker, cluster: Cluster) -> None:
+def test_kafka_lag_exporters_names(broker: RunningBroker, cluster: ClusterClient) -> None:
     fill(broker, cluster, "exported", [30, 20, 10])
     groups.commit(cluster, "exporting", {("exported", 0): 1})
     found, name = samples(broker), "kafka_consumergroup_group_"
@@ -134,7 +136,9 @@ def test_kafka_lag_exporters_names(broker: RunningBroker, cluster: Cluster) -> N
     assert value(found, "kafka_partition_latest_offset", **place) == 3
 
 
-def test_confluents_names_have_the_same_values(broker: RunningBroker, cluster: Cluster) -> None:
+def test_confluents_names_have_the_same_values(
+    broker: RunningBroker, cluster: ClusterClient
+) -> None:
     fill(broker, cluster, "confluent", [1, 1])
     found = samples(broker)
     for what in ("messagesin", "bytesin", "bytesout", "totalproducerequests"):

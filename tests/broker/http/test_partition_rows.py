@@ -19,10 +19,10 @@ from ottla.replication.counters import COUNTED, PartitionCounters
 from ottla.replication.metadata import PartitionChanged, PartitionExtra
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 from tests.broker.produce_fetch import batch, produce
-from tests.broker.replication.nodes import TOPIC, Cluster
+from tests.broker.replication.nodes import TOPIC, NodeCluster
 from tests.broker.running import RunningBroker, WireClient
 from tests.fakes import FakeClock
-from tests.replication.fakes import Cluster as LonePartition
+from tests.replication.fakes import FakeClusterSide as LonePartition
 from tests.replication.fakes import make_partition
 
 
@@ -89,7 +89,7 @@ def test_a_topic_that_is_deleted_during_a_scrape_counts_once(tmp_path: Path) -> 
 
 
 def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, min_isr=3)
+    cluster = NodeCluster(tmp_path, min_isr=3)
     try:
         cluster.append(1)
         cluster.settle()
@@ -118,7 +118,7 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
 
 def test_what_a_reassignment_adds_is_not_missing(tmp_path: Path) -> None:
     """As in Apache Kafka: nobody is to be woken because replicas move as they were told to."""
-    cluster = Cluster(tmp_path)
+    cluster = NodeCluster(tmp_path)
     try:
         state = cluster.image.topics[TOPIC].partitions[0]
 
@@ -140,7 +140,7 @@ def test_what_a_reassignment_adds_is_not_missing(tmp_path: Path) -> None:
 
 
 def test_what_replicas_copy_is_no_traffic_of_clients(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = NodeCluster(tmp_path)
     try:
         for _ in range(3):
             assert cluster.append(1)
@@ -160,7 +160,7 @@ def test_what_replicas_copy_is_no_traffic_of_clients(tmp_path: Path) -> None:
 
 
 def test_a_follower_says_how_many_committed_records_it_lacks(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = NodeCluster(tmp_path)
     try:
         cluster.kill(3)
         cluster.gone(3)
@@ -188,7 +188,7 @@ def test_a_follower_says_how_many_committed_records_it_lacks(tmp_path: Path) -> 
 
 
 def test_what_a_replica_counted_stays_after_it_has_moved_away(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = NodeCluster(tmp_path)
     try:
         assert cluster.append(1)
         cluster.settle()

@@ -15,7 +15,7 @@ import pytest
 from ottla.broker.http.readers import outsider
 from ottla.broker.http.server import JSON, HttpServer
 from ottla.broker.settings.config import BrokerConfig, SettingsError
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.console.access_pages import audit_rows
 from ottla.console.broker_reports import refusals
 from ottla.console.cluster_pages import connection_rows, status_reports
@@ -154,7 +154,7 @@ def test_the_console_says_which_broker_does_not_report_to_it(
     server = broker.server.http
     assert server is not None
     memory: dict[Any, Any] = {}
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         assert connection_rows(cluster, memory) and not refusals(memory)
         server.readers.names.clear()                # so that this machine is refused, as others are
         memory["http"] = (memory["http"][0], {4: f"http://localhost:{server.port}"})
@@ -177,7 +177,7 @@ def test_the_console_says_which_broker_gave_it_no_audit_log(
     caplog.set_level(logging.INFO, "ottla.audit")
     server = broker.server.http
     assert server is not None
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         topics.create(cluster, "orders", partitions=1, replication_factor=1)
         page = audit_rows(cluster, {})
         assert [row["api"] for row in page["rows"]] == ["CreateTopics"] and not page["notes"]

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import groups, topics
 from ottla.tools.stream.batches import SingleSender
 from ottla.wire.records import Record
@@ -34,7 +34,7 @@ def get(broker: RunningBroker, path: str) -> tuple[int, Any]:
 
 
 def test_a_group_without_members_says_so_and_how_much_waits(broker: RunningBroker) -> None:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         topics.create(cluster, "t", partitions=2)
         now_ms = broker.server.clock.now_ms()
         for _ in range(3):
@@ -58,7 +58,7 @@ def test_a_group_without_members_says_so_and_how_much_waits(broker: RunningBroke
 
 
 def test_an_unknown_group_is_refused_with_a_document(broker: RunningBroker) -> None:
-    with Cluster(f"127.0.0.1:{broker.port}") as cluster:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         topics.create(cluster, "t", partitions=1)
         groups.commit(cluster, "other", {("t", 0): 0})
     for word in ("why", "lag"):

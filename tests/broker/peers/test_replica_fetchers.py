@@ -29,7 +29,7 @@ from ottla.replication.roles.follower_replica import FollowerReplica
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
-from tests.replication.fakes import Cluster
+from tests.replication.fakes import FakeClusterSide
 
 LISTENER = "PLAINTEXT"
 HERE, THERE = 1, 2
@@ -73,7 +73,7 @@ class Following:
     def partition(self, topic: str) -> Partition:
         known = self.leader.server.metadata_log.image.topics[topic]
         log = self.storage.get_or_create(topic, 0, known.topic_id, LogConfig())
-        made = Partition(topic, 0, known.topic_id, log, True, None, Cluster(), 0)
+        made = Partition(topic, 0, known.topic_id, log, True, None, FakeClusterSide(), 0)
         epoch = self.leader.server.metadata_log.image.leader_epoch(known, known.partitions[0])
         assume(made, THERE, epoch, HERE, (THERE, HERE), (THERE,), 0)
         return made
@@ -139,7 +139,7 @@ def share(leader: RunningBroker, topic: str) -> None:
     replicas = leader.server.replicas
     alone = replicas.partition(topic, 0)
     assert alone is not None
-    made = Partition(topic, 0, alone.topic_id, alone.log, True, None, Cluster(), 0)
+    made = Partition(topic, 0, alone.topic_id, alone.log, True, None, FakeClusterSide(), 0)
     assume(made, THERE, alone.leader_epoch, THERE, (THERE, HERE), (THERE,), 0)
     replicas.by_name[topic][0] = made
 

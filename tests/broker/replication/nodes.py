@@ -1,6 +1,6 @@
 """Brokers in one process that replicate partitions from one another: real logs, real Replicas, the
-real leader's side of Fetch on a real Connection, and a Fetcher for each pair. A test decides the
-order of events: which node sees which image, which bytes arrive, which process dies.
+real leader's side of Fetch on a real ClientConnection, and a Fetcher for each pair. A test decides
+the order of events: which node sees which image, which bytes arrive, which process dies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.broker.api.records.fetch import FetchHandler
-from ottla.broker.connection import Connection
+from ottla.broker.connection import ClientConnection
 from ottla.broker.coordination.commits import when_committed
 from ottla.broker.network.counts import Counts
 from ottla.broker.network.transport import Transport
@@ -82,14 +82,14 @@ class Time:
         return 1_700_000_000_000 + int(self.now * 1000)
 
 
-def connected(node: Node, name: str) -> tuple[socket.socket, Connection]:
+def connected(node: Node, name: str) -> tuple[socket.socket, ClientConnection]:
     """The near end of a connection to a node, and the node's own."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
     client = Client("127.0.0.1", "PLAINTEXT", name, None)
     with running(node.loop):
-        return near, Connection(node.loop, node.listener, Transport(far), client)
+        return near, ClientConnection(node.loop, node.listener, Transport(far), client)
 
 
 class Link:
@@ -321,7 +321,7 @@ class Node:
         self.loop.close()
 
 
-class Cluster:
+class NodeCluster:
     """Nodes, the metadata log, and a controller that never fails."""
 
     def __init__(
@@ -567,7 +567,7 @@ class Cluster:
             self.kill(node_id)
 
 
-def records_of(cluster: Cluster, node_id: int, index: int = 0) -> bytes:
+def records_of(cluster: NodeCluster, node_id: int, index: int = 0) -> bytes:
     partition = cluster.nodes[node_id].partition(index)
     assert partition is not None
     data, at = b"", partition.log.log_start_offset

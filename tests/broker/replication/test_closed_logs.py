@@ -13,17 +13,17 @@ from ottla.log.files.clock import Clock
 from ottla.log.files.disk import Disk
 from ottla.log.partition import loading
 from ottla.replication.metadata import PartitionsChanged
-from tests.broker.replication.nodes import TOPIC, Cluster, elected, records_of
+from tests.broker.replication.nodes import TOPIC, NodeCluster, elected, records_of
 
-Make = Callable[..., Cluster]
+Make = Callable[..., NodeCluster]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Cluster] = []
+    made: list[NodeCluster] = []
 
-    def cluster(**options: int) -> Cluster:
-        made.append(Cluster(tmp_path, **options))
+    def cluster(**options: int) -> NodeCluster:
+        made.append(NodeCluster(tmp_path, **options))
         return made[-1]
 
     yield cluster

@@ -16,19 +16,19 @@ from ottla.replication.partition import Partition
 from ottla.wire.errors import ErrorCode
 from ottla.wire.records import ControlType, Record, build_batch, build_marker
 from tests.broker.produce_fetch import values
-from tests.broker.replication.nodes import TOPIC, Cluster, Node, Reader, elected
+from tests.broker.replication.nodes import TOPIC, Node, NodeCluster, Reader, elected
 from tests.broker.retention import one_round
 
-Make = Callable[..., Cluster]
+Make = Callable[..., NodeCluster]
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Cluster] = []
+    made: list[NodeCluster] = []
 
-    def cluster(selector: str | None = RACK_AWARE_SELECTOR, **options: Any) -> Cluster:
-        made.append(Cluster(tmp_path, selector=selector, **options))
+    def cluster(selector: str | None = RACK_AWARE_SELECTOR, **options: Any) -> NodeCluster:
+        made.append(NodeCluster(tmp_path, selector=selector, **options))
         return made[-1]
 
     yield cluster
@@ -36,19 +36,19 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.close()
 
 
-def part(cluster: Cluster, node_id: int) -> Partition:
+def part(cluster: NodeCluster, node_id: int) -> Partition:
     found = cluster.nodes[node_id].partition()
     assert found is not None
     return found
 
 
-def elect(cluster: Cluster, leader: int) -> None:
+def elect(cluster: NodeCluster, leader: int) -> None:
     """Another leader epoch, which nobody has seen yet."""
     state = cluster.image.topics[TOPIC].partitions[0]
     cluster.decide([PartitionChanged(TOPIC, 0, elected(state, leader))])
 
 
-def committed(cluster: Cluster, count: int) -> None:
+def committed(cluster: NodeCluster, count: int) -> None:
     """Records that every replica knows to be committed."""
     for _ in range(count):
         assert cluster.append(1)
@@ -343,7 +343,7 @@ def test_every_answer_in_a_session_has_the_replica_to_read_from(make: Make) -> N
 # How followers learn what is committed
 
 
-def moves_while_it_waits(cluster: Cluster) -> bool:
+def moves_while_it_waits(cluster: NodeCluster) -> bool:
     """Whether a follower's fetch that waits is answered once the high watermark has moved."""
     committed(cluster, 1)
     for _ in range(4):

@@ -31,14 +31,14 @@ from hypothesis.stateful import (
 from ottla.replication.controller.brokers import preferred_leaders
 from ottla.replication.controller.elections import moved, trusted
 from ottla.replication.metadata import PartitionsChanged
-from tests.broker.replication.nodes import TOPIC, Cluster
+from tests.broker.replication.nodes import TOPIC, NodeCluster
 from tests.log.batches import split
 
 NODES = st.integers(1, 3)
 SIZES = st.sampled_from([1 << 20, 1 << 20, 1 << 20, 40, 90, 150])
 
 
-def batches(cluster: Cluster, node_id: int) -> dict[int, tuple[int, bytes]]:
+def batches(cluster: NodeCluster, node_id: int) -> dict[int, tuple[int, bytes]]:
     """A log's batches by base offset: leader epoch, and the bytes."""
     partition = cluster.nodes[node_id].partition()
     assert partition is not None
@@ -61,7 +61,7 @@ class Replication(RuleBasedStateMachine):
     )
     def begin(self, min_isr: int, segment: int, flush: int) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="ottla-replication-")
-        self.cluster = Cluster(
+        self.cluster = NodeCluster(
             Path(self.folder.name), min_isr=min_isr, segment_bytes=segment, flush_messages=flush
         )
         self.leaders: dict[int, int] = {}

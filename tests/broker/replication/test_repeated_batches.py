@@ -11,20 +11,20 @@ import pytest
 
 from ottla.replication.metadata import PartitionChanged
 from ottla.wire.errors import ErrorCode, ProtocolError
-from tests.broker.replication.nodes import TOPIC, Cluster, elected
+from tests.broker.replication.nodes import TOPIC, NodeCluster, elected
 from tests.broker.replication.producing import Sender
 
-Make = Callable[..., Cluster]
+Make = Callable[..., NodeCluster]
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 OK = ErrorCode.NONE
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Cluster] = []
+    made: list[NodeCluster] = []
 
-    def cluster(**options: Any) -> Cluster:
-        made.append(Cluster(tmp_path, **options))
+    def cluster(**options: Any) -> NodeCluster:
+        made.append(NodeCluster(tmp_path, **options))
         return made[-1]
 
     yield cluster
@@ -32,7 +32,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.close()
 
 
-def all_are_in_order(cluster: Cluster, sender: Sender) -> None:
+def all_are_in_order(cluster: NodeCluster, sender: Sender) -> None:
     """The second batch waits for the first one, which clients send again."""
     assert sender.send(1) is OUT_OF_ORDER
     sender.ask(0)

@@ -14,18 +14,18 @@ from ottla.replication.controller.directories import LOST, UNASSIGNED
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import PartitionChanged, PartitionsChanged
 from tests.broker.produce_fetch import batch
-from tests.broker.replication.nodes import TOPIC, Cluster, elected, records_of
+from tests.broker.replication.nodes import TOPIC, NodeCluster, elected, records_of
 from tests.broker.retention import one_round
 
-Make = Callable[..., Cluster]
+Make = Callable[..., NodeCluster]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Cluster] = []
+    made: list[NodeCluster] = []
 
-    def cluster(**options: int) -> Cluster:
-        made.append(Cluster(tmp_path, **options))
+    def cluster(**options: int) -> NodeCluster:
+        made.append(NodeCluster(tmp_path, **options))
         return made[-1]
 
     yield cluster
@@ -33,7 +33,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.close()
 
 
-def state(cluster: Cluster, node_id: int, index: int = 0) -> tuple[int, int]:
+def state(cluster: NodeCluster, node_id: int, index: int = 0) -> tuple[int, int]:
     partition = cluster.nodes[node_id].partition(index)
     assert partition is not None
     return partition.high_watermark, partition.log.log_end_offset
@@ -409,7 +409,7 @@ def test_a_machine_that_lost_its_unflushed_end_does_not_lead_with_that(
 ) -> None:
     """Three in sync, everything acknowledged is in memories only; two processes die, then the last
     one's machine, which is back first. The replica that became eligible has everything."""
-    cluster = Cluster(tmp_path, min_isr=2)
+    cluster = NodeCluster(tmp_path, min_isr=2)
     cluster.settle()
     for _ in range(3):
         assert cluster.append(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
 from ottla.client.transport import PROTOCOLS, Security
 from tests.broker.running import RunningBroker
@@ -59,7 +59,7 @@ def ask(port: int, protocol: str, trusted: Path) -> None:
         "security.protocol": protocol, "ssl.ca.location": str(trusted),
         "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "alice-secret",
     })  # fmt: skip
-    with Cluster(f"127.0.0.1:{port}", security=security) as cluster:
+    with ClusterClient(f"127.0.0.1:{port}", security=security) as cluster:
         cluster.metadata()
 
 

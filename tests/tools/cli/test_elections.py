@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.connection import Connection
 from ottla.client.errors import Refused, Unreachable
 from ottla.testing import Broker
@@ -268,10 +268,10 @@ def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
         part = SimpleNamespace(partition_index=0, leader_id=leaders.pop(0), leader_epoch=5)
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
 
-    def listed(_: Cluster, producer_ids: list[int]) -> list[transactions.Listed]:
+    def listed(_: ClusterClient, producer_ids: list[int]) -> list[transactions.Listed]:
         return [] if len(leaders) > 1 else [transactions.Listed("id", 2, 7, "Ongoing")]
 
-    with Cluster(disturbed.bootstrap_servers) as cluster:
+    with ClusterClient(disturbed.bootstrap_servers) as cluster:
         monkeypatch.setattr(cluster, "metadata", metadata)
         monkeypatch.setattr(transactions, "producers", lambda *_: {place: [producer]})
         monkeypatch.setattr(transactions, "list_transactions", listed)
@@ -323,7 +323,7 @@ def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
     """It would call everything in order, by what that broker has heard last."""
     part = SimpleNamespace(error_code=0, leader_id=-1, current_voters=[], observers=[])
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[part])])
-    with Cluster(disturbed.bootstrap_servers) as cluster:
+    with ClusterClient(disturbed.bootstrap_servers) as cluster:
         cluster.refresh()
         cluster.controller_id, cluster.request_seconds = -1, -1.0
         monkeypatch.setattr(cluster, "refresh", lambda: None)
@@ -334,10 +334,13 @@ def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
 
 @pytest.mark.parametrize("listing", [groups.list_groups, transactions.list_transactions])
 def test_a_listing_begins_again_where_a_broker_leaves_meanwhile(
-    disturbed: Broker, monkeypatch: pytest.MonkeyPatch, listing: Callable[[Cluster], list[object]]
+    disturbed: Broker, monkeypatch: pytest.MonkeyPatch, listing: Callable[[ClusterClient],
+    list[object]]
 ) -> None:
     asked = 0
-    with Cluster(disturbed.bootstrap_servers, connect_seconds=0.5, request_seconds=5) as cluster:
+    with ClusterClient(
+        disturbed.bootstrap_servers, connect_seconds=0.5, request_seconds=5
+    ) as cluster:
         live = cluster.live
 
         def once_more() -> list[int]:
@@ -358,7 +361,7 @@ def test_the_only_broker_is_not_waited_for_at_an_address_that_is_wrong(
     disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
-    with Cluster(disturbed.bootstrap_servers, connect_seconds=0.5) as cluster:
+    with ClusterClient(disturbed.bootstrap_servers, connect_seconds=0.5) as cluster:
         learn = cluster.learn
 
         def misled(metadata: object) -> None:

@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 from confluent_kafka import KafkaError
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Unreachable, check
 from ottla.testing import Broker
 from ottla.tools.admin import groups
@@ -232,12 +232,12 @@ def test_a_topic_is_not_copied_back_while_the_group_that_says_so_has_no_coordina
         part = SimpleNamespace(partition_index=0, leader_id=leaders.pop(0), leader_epoch=5)
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
 
-    def listed(_: Cluster) -> list[SimpleNamespace]:
+    def listed(_: ClusterClient) -> list[SimpleNamespace]:
         return [SimpleNamespace(id="ottla-mirror-T")] if len(leaders) < 2 else []
 
     monkeypatch.setattr(groups, "list_groups", listed)
     monkeypatch.setattr(groups, "committed", lambda *_: {("copied", 0): (1, -1)})
-    with Cluster(disturbed.bootstrap_servers) as source:
+    with ClusterClient(disturbed.bootstrap_servers) as source:
         monkeypatch.setattr(source, "metadata", metadata)
         options = SimpleNamespace(
             once=True, topics=None, groups=None, prefix="", report=None, dry_run=False

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import ClusterClient
 from tests.broker.running import RunningBroker
 from tests.tools.kafka_names.scenario import Place
 
@@ -106,6 +106,6 @@ def stage_broker(directory: Path) -> RunningBroker:
 
 def place_of(address: str, directory: Path, data: Path) -> Place:
     """What a scenario's lines refer to, with this broker."""
-    with Cluster(address) as cluster:
+    with ClusterClient(address) as cluster:
         cluster.refresh()
         return Place(address, cluster.cluster_id or "", directory, data)

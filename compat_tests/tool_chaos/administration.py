@@ -119,7 +119,7 @@ def any_command(seed: Seed) -> None:
         running.until_held(event.seconds)
         if event.name != "nothing":
             seed.happen(event, running)
-        running.go_on()
+        running.read_rest()
         outcome = running.wait(120)
     finally:
         running.kill()

@@ -23,7 +23,7 @@ def calls(seed: Seed) -> None:
         topic, str(SECONDS), client,
     ])  # fmt: skip
     try:
-        running.go_on()
+        running.read_rest()
         wait_until(lambda: b"ready" in running.out or running.process.poll() is not None,
                    "the client is there")
         for _ in range(2):

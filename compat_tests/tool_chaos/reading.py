@@ -129,7 +129,7 @@ def two_members(seed: Seed) -> None:
     try:
         event = seed.event(PROCESS, SIZE)
         outcome = seed.run(words, event)
-        other.go_on()
+        other.read_rest()
         rest = other.wait(90)
     finally:
         other.kill()

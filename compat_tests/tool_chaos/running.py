@@ -32,8 +32,8 @@ class Outcome:
 
 
 class Running:
-    """The process. Until `go_on` no more than `hold` bytes of its output are read, and given to its
-    input: so something can happen in the middle of its work."""
+    """The process. Until `read_rest` at most `hold` bytes of its output are read, and of its input
+    given to it, so that something can happen in the middle of its work."""
 
     def __init__(
         self, words: list[str], folder: Path, bootstrap: str, given: bytes | None = None,
@@ -94,7 +94,7 @@ class Running:
                 return
             time.sleep(0.002)
 
-    def go_on(self) -> None:
+    def read_rest(self) -> None:
         """Read and feed the rest."""
         self.free.set()
 

@@ -96,7 +96,7 @@ class Seed:
             if event.name != "nothing":
                 running.until_held(event.seconds)
                 self.happen(event, running)
-            running.go_on()
+            running.read_rest()
             outcome = running.wait(LIMIT_SECONDS)
         finally:
             running.kill()
@@ -119,13 +119,13 @@ class Seed:
             running.close_reader()
         elif name == "pause a broker":
             world.pause(event.nodes[0], True)
-            running.go_on()
+            running.read_rest()
             time.sleep(event.pause)
             world.pause(event.nodes[0], False)
         elif event.hits_brokers:
             for node in event.nodes:
                 (world.stop if name == "stop a broker" else world.kill)(node)
-            running.go_on()
+            running.read_rest()
             time.sleep(event.pause / 2)
             if "term" in name:
                 running.send(signal.SIGTERM)

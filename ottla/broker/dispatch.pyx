@@ -270,7 +270,7 @@ async def outcome_of(coroutine, RequestContext context):
         if is_long(response, context.version):
             response = EncodedInParts(response, context.version)
             slices = Slices()
-            while not response.go_on(PART_SIZE):
+            while not response.encode_part(PART_SIZE):
                 if slices.over:
                     await slices.pause()
         return response

@@ -71,7 +71,7 @@ cdef class EncodedInParts(Message):
     def __repr__(self):
         return f"EncodedInParts of {self.writer.size} bytes"
 
-    def go_on(self, Py_ssize_t size):
+    def encode_part(self, Py_ssize_t size):
         """Encode about `size` more bytes; returns whether the message is complete."""
         reach(NULL)
         try:

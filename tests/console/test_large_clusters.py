@@ -135,12 +135,12 @@ def views() -> Views:
 
 
 def test_a_page_that_does_not_wait_sees_what_there_is() -> None:
-    begin, go_on = threading.Event(), threading.Event()
+    begin, may_answer = threading.Event(), threading.Event()
 
     def read(cluster: Any, memory: Any) -> Iterator[str]:
         begin.wait(WAIT_SECONDS)
         yield "a part"
-        go_on.wait(WAIT_SECONDS)
+        may_answer.wait(WAIT_SECONDS)
         yield "all"
 
     async def scene() -> None:
@@ -150,7 +150,7 @@ def test_a_page_that_does_not_wait_sees_what_there_is() -> None:
         assert await made.part(read, seconds=0) == "a part"
         assert await made.soon(read, seconds=0) == "a part"
         whole = asyncio.create_task(made.get(read))
-        go_on.set()
+        may_answer.set()
         assert await whole == "all"
         assert await made.soon(read, seconds=0) == "all"
 
@@ -158,22 +158,22 @@ def test_a_page_that_does_not_wait_sees_what_there_is() -> None:
 
 
 def test_after_a_change_who_waits_gets_the_new_value_and_others_the_old_one_meanwhile() -> None:
-    counted, go_on = [0], threading.Event()
-    go_on.set()
+    counted, may_answer = [0], threading.Event()
+    may_answer.set()
 
     def read(cluster: Any, memory: Any) -> int:
-        go_on.wait(WAIT_SECONDS)
+        may_answer.wait(WAIT_SECONDS)
         counted[0] += 1
         return counted[0]
 
     async def scene() -> None:
         made = views()
         assert await made.get(read) == 1 and await made.get(read) == 1
-        go_on.clear()
+        may_answer.clear()
         made.forget()
         assert await made.soon(read, seconds=0) == 1
         waits = asyncio.create_task(made.get(read))
-        go_on.set()
+        may_answer.set()
         assert await waits == 2 and await made.soon(read, seconds=0) == 2
 
     asyncio.run(scene())

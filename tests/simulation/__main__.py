@@ -52,7 +52,7 @@ def main() -> int:
         return one(run, kind, arguments.trace, arguments.shorten)
     if arguments.hours is not None:
         hunt = Hunt(FOUND / f"brokers-{kind.brokers}", kind)
-        hunt.go_on(arguments.hours * 3600, arguments.jobs)
+        hunt.run(arguments.hours * 3600, arguments.jobs)
         print(f"{hunt.curiosity.count} runs; {hunt.directory}/report.md")
         return bool(hunt.broken)
     first, _, last = arguments.seeds.partition("-")

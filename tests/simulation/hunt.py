@@ -74,7 +74,7 @@ class Hunt:
         self.broken: dict[str, list[Run]] = {}
         self.to_shorten = deque[Run]()
 
-    def go_on(self, seconds: float, jobs: int) -> None:
+    def run(self, seconds: float, jobs: int) -> None:
         """Run for so long, and until what was begun then has ended."""
         reported = 0.0
         with Pool(self.kind, jobs) as pool:

@@ -56,7 +56,7 @@ def test_a_message_encoded_in_parts_has_the_same_bytes(
 
 def in_parts(message: Message, version: int, size: int) -> EncodedInParts:
     parts = EncodedInParts(message, version)
-    while not parts.go_on(size):
+    while not parts.encode_part(size):
         with pytest.raises(AssertionError, match="only a part"):
             parts.encode(version)
     return parts
@@ -122,7 +122,7 @@ def test_parts_are_small_and_all_levels_are_divided() -> None:
         made(error_message="", resource_name="r", configs=[config] * 30) for _ in range(40)
     ])
     parts, count = EncodedInParts(message, 4), 1
-    while not parts.go_on(100):
+    while not parts.encode_part(100):
         count += 1
     data = parts.encode(4)
     assert data == message.encode(4)

@@ -82,7 +82,7 @@ async def encoded(response: Any, version: int, slices: Slices) -> bytes:
     """The bytes of a response; others are served while a long one is encoded."""
     if is_long(response, version):
         response = EncodedInParts(response, version)
-        while not response.go_on(PART_SIZE):
+        while not response.encode_part(PART_SIZE):
             if slices.over:
                 await slices.pause()
     data: bytes = response.encode(version)

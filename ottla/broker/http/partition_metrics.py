@@ -88,7 +88,7 @@ class ScrapedPartitions:
         for partition in self.leaving:
             self.gone.add(partition.counters)
             yield ""
-        while self.reading.go_on(READ_PER_SLICE):
+        while self.reading.read_more(READ_PER_SLICE):
             yield ""
 
     def sum(self, figure: str) -> int:

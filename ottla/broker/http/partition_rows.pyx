@@ -179,7 +179,7 @@ cdef class Reading:
         self.partitions, self.topics = PartitionRows(len(self.flat)), PartitionRows(len(by_name))
         self.followed = PartitionRows()
 
-    def go_on(self, int most):
+    def read_more(self, int most):
         """Read up to `most` more partitions or topics; returns whether some are left."""
         cdef Partition partition
         while most > 0:

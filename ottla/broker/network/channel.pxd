@@ -36,7 +36,7 @@ cdef class Channel(Pollable):
     cdef readonly bint warming          # the next bytes to send are being read from disk
     cdef readonly bint ended            # the client sends nothing more
     cdef readonly bint closed
-    cdef bint scheduled                 # go_on is due in the next turn of the loop
+    cdef bint scheduled                 # make_progress is due in the next turn of the loop
 
     cdef int handle_next(self) except -1
     cdef int watch(self) except -1

@@ -74,7 +74,7 @@ cdef class Channel(Pollable):
         """The socket is readable, at its end, or writable again."""
         if self.writing:
             self.active_at = self.poller.clock.monotonic()
-            self.go_on()
+            self.make_progress()
             return 0
         try:
             self.receive()
@@ -84,7 +84,7 @@ cdef class Channel(Pollable):
             self.failed(error)
         return 0
 
-    def go_on(self):
+    def make_progress(self):
         """Handle whole frames and send their replies, as far as both are possible."""
         self.scheduled = False
         if self.closed:
@@ -106,7 +106,7 @@ cdef class Channel(Pollable):
     cdef int schedule(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
-            self.poller.later(self.go_on)
+            self.poller.later(self.make_progress)
         return 0
 
     # -- receiving -------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ cdef class Channel(Pollable):
         if self.holding is not None and self.inbox.has_frame():
             self.holding.next_is_here()
         if not self.scheduled:
-            self.go_on()
+            self.make_progress()
         if not self.closed:
             self.transport.wait_for(self.inbox.awaited(got))
             if self.transport.pending() > 0:
@@ -210,7 +210,7 @@ cdef class Channel(Pollable):
         if self.quotas.timing:
             self.queue.in_hand += self.poller.clock.monotonic()
         try:
-            following = held.go_on()
+            following = held.advance()
             if following is held:
                 if self.quotas.timing:
                     self.queue.in_hand -= self.poller.clock.monotonic()
@@ -219,7 +219,7 @@ cdef class Channel(Pollable):
             self.hold(following)
         except Exception as error:
             self.failed(error)
-        self.go_on()
+        self.make_progress()
 
     def mute(self, double seconds):
         """Handle and read nothing for this time (KIP-219); replies are still sent.
@@ -239,7 +239,7 @@ cdef class Channel(Pollable):
         """The throttle time is over: handle the frames received before, and resume receiving."""
         self.muting = None
         self.active_at = self.poller.clock.monotonic()
-        self.go_on()
+        self.make_progress()
 
     def promise_kept(self):
         """The last promise of a queued reply was kept."""

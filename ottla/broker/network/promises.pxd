@@ -55,7 +55,7 @@ cdef class Held:
     cdef bint over                      # it has ended, or was abandoned
     cdef bint stops_reading             # not even the end of the stream is read meanwhile
 
-    cdef Held go_on(self)
+    cdef Held advance(self)
     cdef int next_is_here(self) except -1
     cdef int abandon(self) except -1
 

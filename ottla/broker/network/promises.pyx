@@ -116,9 +116,9 @@ cdef class Wait(Watcher):
 
 cdef class Held:
     """A request that holds later frames. It calls its receiver's `resume`, from the loop, when
-    `go_on` may make progress."""
+    `advance` may make progress."""
 
-    cdef Held go_on(self):
+    cdef Held advance(self):
         """Continue the request; returns what holds later frames from now on, None if nothing."""
         return None
 

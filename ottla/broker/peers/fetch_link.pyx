@@ -48,7 +48,7 @@ cdef class FetchLink(PeerLink):
 
     # -- requests --------------------------------------------------------------------------------
 
-    def go_on(self):
+    def send_due(self):
         """Send the requests that are due now; later ones are sent by a timer."""
         if self.timer is not None:
             self.timer.cancel()
@@ -85,7 +85,7 @@ cdef class FetchLink(PeerLink):
 
     def time_has_come(self):
         self.timer = None
-        self.go_on()
+        self.send_due()
 
     cdef int flush(self) except -1:
         cdef const uint8_t *data = self.unsent
@@ -94,8 +94,8 @@ cdef class FetchLink(PeerLink):
 
     # -- replies ---------------------------------------------------------------------------------
 
-    cdef int go_further(self) except -1:
-        self.go_on()
+    cdef int make_progress(self) except -1:
+        self.send_due()
         return 0
 
     cdef int receive(self) except -1:

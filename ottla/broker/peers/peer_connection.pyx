@@ -127,7 +127,7 @@ cdef class PeerConnection(PeerLink):
         future.set_result(response)
         return 0
 
-    cdef int go_further(self) except -1:
+    cdef int make_progress(self) except -1:
         if self.retired and not self.waiting:
             self.close(ConnectionError("it was replaced"))
         return 0
@@ -135,7 +135,7 @@ cdef class PeerConnection(PeerLink):
     def retire(self):
         """End once the replies that are still due have come; nothing more is asked here."""
         self.retired, self.on_close = True, None
-        self.go_further()
+        self.make_progress()
 
     cdef int fail(self, error) except -1:
         if self.error is not None:

@@ -17,7 +17,7 @@ cdef class PeerLink(Pollable):
     cdef int open(self, loop, Transport transport) except -1
     cdef int flush(self) except -1
     cdef int receive(self) except -1
-    cdef int go_further(self) except -1
+    cdef int make_progress(self) except -1
     cdef int fail(self, error) except -1
     cdef Py_ssize_t push(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int detach(self, bint close) except -1

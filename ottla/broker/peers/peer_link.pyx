@@ -39,7 +39,7 @@ cdef class PeerLink(Pollable):
         """Receive what the socket has, and serve it."""
         raise NotImplementedError
 
-    cdef int go_further(self) except -1:
+    cdef int make_progress(self) except -1:
         """Do what the received bytes allow."""
         return 0
 
@@ -61,7 +61,7 @@ cdef class PeerLink(Pollable):
             log.error("%r is closed after an internal error", self, exc_info=error)
             self.fail(error)
         if self.error is None:
-            self.go_further()
+            self.make_progress()
         if self.error is None and self.transport.pending() > 0:
             self.loop.call_soon(self.receive_pending)
         return 0

@@ -178,7 +178,7 @@ class ReplicaFetchers:
         if len(source.fetcher.plan) == 0:
             self._let_go(source)
         elif source.link is not None:
-            source.link.go_on()
+            source.link.send_due()
         elif source.connecting is None:
             source.connecting = self.loop.create_task(self._connect(source))
 
@@ -222,7 +222,7 @@ class ReplicaFetchers:
         )
         if transport.expires_at:
             self.loop.call_at(transport.expires_at, self._renew, source, source.link)
-        source.link.go_on()
+        source.link.send_due()
 
     def _renew(self, source: Source, link: FetchLink) -> None:
         """Replace a link whose login is about to expire; the next one logs in again."""

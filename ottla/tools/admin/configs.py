@@ -65,8 +65,12 @@ def asked_of(cluster: ClusterClient, kind: int, name: str) -> Connection:
 
 
 def describe(
-    cluster: ClusterClient, kind: int, name: str, *, synonyms: bool = True,
-    documentation: bool = False
+    cluster: ClusterClient,
+    kind: int,
+    name: str,
+    *,
+    synonyms: bool = True,
+    documentation: bool = False,
 ) -> list[Any]:
     """The settings of one resource, sorted by name."""
     resource = DescribeConfigsRequest.Resource(
@@ -134,8 +138,10 @@ def resources(cluster: ClusterClient, kind: int) -> list[str]:
 
 
 def quotas(
-    cluster: ClusterClient, components: Sequence[tuple[str, int, str | None]], *,
-    strict: bool = False
+    cluster: ClusterClient,
+    components: Sequence[tuple[str, int, str | None]],
+    *,
+    strict: bool = False,
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     """Quotas of the entities that match; None is the default user, client or address."""
     asked = [

@@ -85,8 +85,11 @@ def empty(cluster: ClusterClient, application: str, *, force: bool) -> None:
 
 
 def seek(
-    options: Options, cluster: ClusterClient, application: str, inputs: list[str],
-    middles: list[str]
+    options: Options,
+    cluster: ClusterClient,
+    application: str,
+    inputs: list[str],
+    middles: list[str],
 ) -> int:
     if inputs:
         print(f"Reset-offsets for input topics [{', '.join(inputs)}]")

@@ -53,14 +53,14 @@ class Program(Process):
         """Wait for that call; False if the program ended before it."""
         return self.line() == "stopped\n"
 
-    def go_on(self) -> None:
+    def let_call(self) -> None:
         """Let it make the call."""
         self._input.write("go on\n")
         self._input.flush()
 
     def kill_within(self, seconds: float) -> None:
         """Let it make the call, and kill it `seconds` later, most likely during the call."""
-        self.go_on()
+        self.let_call()
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:

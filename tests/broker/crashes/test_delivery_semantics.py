@@ -169,7 +169,7 @@ def test_a_program_that_wakes_up_when_another_has_taken_over_is_fenced(pipe: Pip
     zombie = pipe.start(f"{STEPS[pipe.name][-1]}:2")
     assert zombie.stopped()
     other = pipe.run_dry(pipe.start())
-    zombie.go_on()
+    zombie.let_call()
     assert zombie.status() != 0, "a zombie goes on as if nothing had happened"
     other.end()
     assert pipe.left() == 0, "a zombie's commit has taken the group back"
@@ -187,7 +187,7 @@ def test_kills_of_program_and_broker_at_random_break_no_promise(pipe: Pipe) -> N
             program.kill_within(chance.uniform(0, 0.02))
         else:
             pipe.broker.kill()
-            program.go_on()
+            program.let_call()
             pipe.broker.start()
             pipe.run_dry(program).kill()
     pipe.run_dry(pipe.start()).end()

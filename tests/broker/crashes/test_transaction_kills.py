@@ -170,7 +170,7 @@ class Bank:
                         for mover in self.movers}  # fmt: skip
         self.shared = Reader(SHARED)
 
-    def go_on(self) -> None:
+    def keep_promises(self) -> None:
         """Wait until every producer has a promise, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
 
@@ -216,7 +216,7 @@ def test_kill_9_hides_no_acknowledged_commit_and_leaves_no_transaction_open(
             worker.start()
         for _ in range(KILLS):
             bank.target.is_up(address)
-            bank.go_on()
+            bank.keep_promises()
             bank.target.is_down()
             broker.kill()
             told = bank.told()
@@ -226,7 +226,7 @@ def test_kill_9_hides_no_acknowledged_commit_and_leaves_no_transaction_open(
                 bank.check(client, told)
             visible_ms.append((time.monotonic() - began) * 1000)
         bank.target.is_up(address)
-        bank.go_on()
+        bank.keep_promises()
         bank.target.stopping.set()
         for worker in bank.workers:
             worker.join(TIMEOUT_SECONDS)

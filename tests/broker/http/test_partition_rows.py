@@ -36,7 +36,7 @@ def test_each_counter_is_read_under_its_name(tmp_path: Path) -> None:
     for number, name in enumerate(COUNTED):
         setattr(partition.counters, name, 10**number)
     reading = Reading({"t": [partition]})
-    assert not reading.go_on(10)
+    assert not reading.read_more(10)
     assert [reading.topics.sum(at) for at in range(LED)] == [10**at for at in range(len(COUNTED))]
 
 

@@ -47,7 +47,7 @@ class MigrationMachine(RuleBasedStateMachine):
         self.members[who].step(lose_reply)
 
     @rule(rounds=st.integers(1, 5))
-    def go_on(self, rounds: int) -> None:
+    def run_rounds(self, rounds: int) -> None:
         for _ in range(rounds):
             for member in self.members:
                 if member.present:

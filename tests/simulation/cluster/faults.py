@@ -244,7 +244,7 @@ async def _pause(story: ClusterStory, machine: ClusterMachine | None) -> None:
     if machine is not None:
         machine.pause()
         await story.wait(story.random.choice((0.3, 3.0, 12.0)))
-        machine.go_on()
+        machine.resume()
 
 
 async def cut_off_one_way(story: ClusterStory) -> None:

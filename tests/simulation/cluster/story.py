@@ -256,7 +256,7 @@ class ClusterStory:
         self.world.note("everything is healed")
         self.world.heal()
         for machine in self.world.brokers:
-            machine.go_on()
+            machine.resume()
             machine.excuse = None
             machine.join_again()
             if machine.disk.absent:

@@ -110,7 +110,7 @@ class ClusterMachine(Machine):
         if self.session is not None:
             self.world.end_session_later(self.session)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """SIGCONT."""
         self.paused = False
 

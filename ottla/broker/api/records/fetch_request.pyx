@@ -130,7 +130,7 @@ cdef class FetchRequest(Held):
         if not self.over:
             self.receiver.resume(self)
 
-    cdef Held go_on(self):
+    cdef Held advance(self):
         if not try_fetch(
                 self.handler, self.fetch, self.correlation_id, self.queue, self.wait.over):
             self.convert()

@@ -3,14 +3,14 @@
 from libc.stdint cimport int32_t
 
 from ottla.broker.api.records.produce cimport ProduceHandler
-from ottla.broker.api.records.produce_parts cimport Serving
+from ottla.broker.api.records.produce_state cimport ProduceState
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor
 
 
-cdef class ProduceRequest(Serving):
+cdef class ProduceRequest(ProduceState):
     cdef ProduceHandler handler
     cdef ReplyQueue queue
     cdef int32_t correlation_id

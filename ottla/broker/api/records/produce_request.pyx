@@ -10,7 +10,7 @@ Its promises (acks=all) do not hold the connection: the reply is queued with the
 from libc.stdint cimport int32_t
 
 from ottla.broker.api.records.produce cimport ProduceHandler
-from ottla.broker.api.records.produce_parts cimport Serving
+from ottla.broker.api.records.produce_state cimport ProduceState
 from ottla.broker.network.promises cimport Held
 from ottla.broker.network.reply_queue cimport ReplyQueue
 from ottla.broker.security.client cimport Client
@@ -45,7 +45,7 @@ cdef Held serve_produce(
     return produce.begin()
 
 
-cdef class ProduceRequest(Serving):
+cdef class ProduceRequest(ProduceState):
     """A request from its frame to its reply. It holds later frames while a coordinator admits it to
     its transaction, and while a thread prepares a batch."""
 
@@ -57,7 +57,7 @@ cdef class ProduceRequest(Serving):
         reply.write_int32(0)
         write_response_header(reply, PRODUCE, self.version, self.correlation_id)
         self.handler.begin(self, reply)
-        if not self.handler.go_on(self):
+        if not self.handler.serve_partitions(self):
             return self.prepare(start)
         self.finish(start)
         return None
@@ -87,10 +87,10 @@ cdef class ProduceRequest(Serving):
         if not self.over and not work.cancelled():
             self.receiver.resume(self)
 
-    cdef Held go_on(self):
+    cdef Held advance(self):
         if not self.asks:
             self.handler.resume(self)
-            if not self.handler.go_on(self):
+            if not self.handler.serve_partitions(self):
                 return self.prepare(0)
             self.finish(0)
             return None

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t
 
-from ottla.broker.api.records.produce_parts cimport Part, Serving
+from ottla.broker.api.records.produce_state cimport ProducedPartition, ProduceState
 from ottla.replication.partition cimport Partition
 
 
@@ -11,8 +11,8 @@ cdef class TransactionGate:
     cdef readonly object verifier       # asks other brokers' coordinators; None without a cluster
     cdef object authorizer              # None: all clients may write everywhere
 
-    cdef object admission(self, Serving serving)
-    cdef object find_topic(self, Serving serving, Part *part)
+    cdef object admission(self, ProduceState state)
+    cdef object find_topic(self, ProduceState state, ProducedPartition *part)
     cdef int check(
         self, Partition partition, const uint8_t *batch, int version, str transactional_id,
         object refusal) except -1

@@ -13,7 +13,7 @@ it is served, and the verdict is valid only for a partition in which nothing has
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ottla.broker.api.records.produce_parts cimport Part, Serving
+from ottla.broker.api.records.produce_state cimport ProducedPartition, ProduceState
 from ottla.log.files.producers cimport Producers, ProducerState
 from ottla.replication.partition cimport Partition
 cimport ottla.wire.batch as fields
@@ -35,7 +35,7 @@ cdef class TransactionGate:
         self.by_name, self.by_id = broker.replicas.by_name, broker.replicas.by_id
         self.coordinators, self.verifier = broker.coordinators, broker.coordinators.verifier
 
-    cdef object admission(self, Serving serving):
+    cdef object admission(self, ProduceState state):
         """Add the partitions of a Produce from version 12 on that are not yet in its transaction,
         if the client may write to them. With a coordinator on another broker, verify them there in
         all versions.
@@ -44,26 +44,26 @@ cdef class TransactionGate:
         """
         cdef Py_ssize_t at
         cdef const uint8_t *batch
-        cdef Part *part
-        cdef str transactional_id = serving.transactional_id
-        cdef int version = serving.version
+        cdef ProducedPartition *part
+        cdef str transactional_id = state.transactional_id
+        cdef int version = state.version
         cdef Partition partition
         producer, missing, found = None, {}, None
         access = None
         if self.authorizer is not None:
-            access = access_of(self.broker, serving.client, None)
+            access = access_of(self.broker, state.client, None)
             if not access.transaction(Operation.WRITE, transactional_id):
                 return None                     # refused for each topic when it is served
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
         if elsewhere is None and version < IMPLICIT and self.verifier is None:
             return None                         # `check` asks the local coordinator
-        for at in range(serving.count):
-            part = serving.parts + at
+        for at in range(state.count):
+            part = state.parts + at
             if part.partitions > 0:
-                found = self.find_topic(serving, part)
+                found = self.find_topic(state, part)
                 if found is not None and access is not None and not may_write(access, found):
                     found = None
-            batch = serving.body + part.records_at
+            batch = state.body + part.records_at
             if (found is None or not 0 <= part.index < len(found)
                     or part.sent < fields.HEADER_SIZE
                     or not fields.attributes(batch) & fields.TRANSACTIONAL):
@@ -89,10 +89,10 @@ cdef class TransactionGate:
                 transactional_id, producer, list(missing.values()), version)
         return self.coordinators.add_batches(transactional_id, producer, frozenset(missing))
 
-    cdef object find_topic(self, Serving serving, Part *part):
-        if serving.version >= 13:
-            return self.by_id.get(serving.topic_id(part))
-        return self.by_name.get(serving.topic_name(part))
+    cdef object find_topic(self, ProduceState state, ProducedPartition *part):
+        if state.version >= 13:
+            return self.by_id.get(state.topic_id(part))
+        return self.by_name.get(state.topic_name(part))
 
     cdef int check(
         self, Partition partition, const uint8_t *batch, int version, str transactional_id,
@@ -128,6 +128,6 @@ cdef object producer_of(const uint8_t *batch):
 cdef bint is_open(Partition partition, const uint8_t *batch) except -1:
     """Whether the batch's producer has an open transaction in the partition."""
     cdef Producers producers = partition.log.producers
-    cdef ProducerState state = producers.states.get(fields.producer_id(batch))
-    return (state is not None and state.transaction_start >= 0
-            and state.epoch == fields.producer_epoch(batch))
+    cdef ProducerState producer = producers.states.get(fields.producer_id(batch))
+    return (producer is not None and producer.transaction_start >= 0
+            and producer.epoch == fields.producer_epoch(batch))

@@ -1,4 +1,4 @@
-# A Produce request as it was read, and how far it is served; see produce_parts.pyx.
+# A Produce request as it was read, and how far it is served; see produce_state.pyx.
 
 from libc.stdint cimport int32_t, uint8_t
 
@@ -8,7 +8,7 @@ from ottla.broker.security.client cimport Client
 from ottla.wire.codec cimport Cursor, Writer
 
 
-cdef struct Part:                       # one partition in the request; positions count from `body`
+cdef struct ProducedPartition:          # one partition in the request; positions count from `body`
     int32_t topic_at, topic_size        # the topic's name or id
     int32_t partitions                  # of the topic, from this one on; 0 if it is not the first
     int32_t index
@@ -16,7 +16,7 @@ cdef struct Part:                       # one partition in the request; position
     int32_t sent                        # bytes of records, -1 for null
 
 
-cdef class Serving(Held):
+cdef class ProduceState(Held):
     """One request between `read` and its reply."""
     cdef Writer reply
     cdef int version, acks
@@ -31,9 +31,9 @@ cdef class Serving(Held):
     cdef uint8_t *body                  # where position 0 is, or would be if only a rest is kept
     cdef int32_t size_sent              # of the body
     cdef bytearray frame                # holds the request's memory if it is not the connection's
-    cdef Part first                     # is `parts` where one partition is all
+    cdef ProducedPartition first        # is `parts` where one partition is all
     cdef bytearray memory               # holds `parts` otherwise
-    cdef Part *parts                    # in the order of the reply, no partition twice
+    cdef ProducedPartition *parts       # in the order of the reply, no partition twice
     cdef Py_ssize_t count, room         # of parts; invariant: next <= count <= room
     cdef Py_ssize_t topics              # with parts
     cdef Py_ssize_t next                # the current part
@@ -41,7 +41,7 @@ cdef class Serving(Held):
     cdef double turn_ends               # when to let others have their turn; 0: not measured yet
     cdef str topic                      # its name
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
-    cdef object found                   # the topic's partitions, or an exception
+    cdef object topic_partitions        # the topic's partitions, or an exception
     # The current partition.
     cdef uint8_t *records
     cdef Py_ssize_t size                # of the batch: more bytes may have been sent after it
@@ -54,13 +54,13 @@ cdef class Serving(Held):
     cdef int read_partitions(
         self, Cursor request, const uint8_t *topic, Py_ssize_t topic_size, Py_ssize_t partitions
     ) except -1
-    cdef Part *make_room(self, Py_ssize_t room) except NULL
+    cdef ProducedPartition *make_room(self, Py_ssize_t room) except NULL
     cdef int remove_duplicates(self) except -1
     cdef int keep(self, Py_ssize_t position) except -1
 
-    cdef inline str topic_name(self, Part *part):
+    cdef inline str topic_name(self, ProducedPartition *part):
         return (<const char *>self.body)[part.topic_at:part.topic_at + part.topic_size].decode(
             "utf-8", "replace")
 
-    cdef inline bytes topic_id(self, Part *part):
+    cdef inline bytes topic_id(self, ProducedPartition *part):
         return (<const char *>self.body)[part.topic_at:part.topic_at + part.topic_size]

@@ -22,7 +22,7 @@ cdef enum:
     STRING_SIZE_MAX = 32767
 
 
-cdef class Serving(Held):
+cdef class ProduceState(Held):
     cdef int read(self, Cursor request) except -1:
         """Read the request to its end. Raises MalformedMessage if it is not well formed.
 
@@ -71,7 +71,7 @@ cdef class Serving(Held):
         cdef const uint8_t *records
         cdef Py_ssize_t left = partitions, begin = self.count, size
         cdef int32_t before = -1
-        cdef Part *part
+        cdef ProducedPartition *part
         while left > 0:
             if self.count == self.room:
                 self.make_room(max(8, 2 * self.room))
@@ -96,12 +96,13 @@ cdef class Serving(Held):
             return False
         return len({self.parts[at].index for at in range(begin, self.count)}) < partitions
 
-    cdef Part *make_room(self, Py_ssize_t room) except NULL:
+    cdef ProducedPartition *make_room(self, Py_ssize_t room) except NULL:
         """Move the parts to memory for more of them; each has six bytes of the request or more."""
-        cdef bytearray memory = PyByteArray_FromStringAndSize(NULL, room * sizeof(Part))
-        cdef Part *parts = <Part *>PyByteArray_AS_STRING(memory)
+        cdef bytearray memory = PyByteArray_FromStringAndSize(
+            NULL, room * sizeof(ProducedPartition))
+        cdef ProducedPartition *parts = <ProducedPartition *>PyByteArray_AS_STRING(memory)
         assert self.count <= room
-        memcpy(parts, self.parts, self.count * sizeof(Part))
+        memcpy(parts, self.parts, self.count * sizeof(ProducedPartition))
         self.memory, self.parts, self.room = memory, parts, room
         return parts
 
@@ -110,8 +111,8 @@ cdef class Serving(Held):
         cdef dict topics = {}, parts
         cdef Py_ssize_t at
         cdef bytearray read = self.memory
-        cdef Part *was = self.parts
-        cdef Part *made
+        cdef ProducedPartition *was = self.parts
+        cdef ProducedPartition *made
         for at in range(self.count):
             if was[at].partitions > 0:
                 parts = topics.setdefault(self.topic_id(was + at), {})

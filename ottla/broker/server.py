@@ -220,7 +220,7 @@ class Server:
         self.directory_failures = DirectoryFailures(
             storage, replicas, self.coordinators, role, self.ending
         )
-        self.found = FoundPartitions(config, storage, replicas, self.metadata_log)
+        self.found_partitions = FoundPartitions(config, storage, replicas, self.metadata_log)
 
     def _connect_peers(self, session: ClusterSession, histories: Histories) -> PeerSide:
         from ottla.broker.cluster.clustered_start import PeerSide
@@ -261,11 +261,11 @@ class Server:
         storage, image = self.storage, self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         if self.broker.role.replicated:
-            self.found.note_missing()
-        self.found.recover()
+            self.found_partitions.note_missing()
+        self.found_partitions.recover()
         for _ in self.replicas.follow(MetadataImage.empty(), image, image.topics):
             pass
-        self.found.put_strays_aside()
+        self.found_partitions.put_strays_aside()
         storage.started = True
 
     def _subscribe(self) -> None:
@@ -291,10 +291,10 @@ class Server:
         elif self.member is not None:
             await self.ending.unless_it_fails(self._register(self.member, addresses))
             self.broker.producer_ids.keep_ahead()
-        self.found.forget_cuts()
+        self.found_partitions.forget_cuts()
 
     async def _register(self, member: Member, addresses: list[tuple[str, str, int]]) -> None:
-        found = await self.found.report(member.session.adopts, self.workers)
+        found = await self.found_partitions.report(member.session.adopts, self.workers)
         await member.registrar.register(addresses, found)
 
     def _coordinate(self) -> None:

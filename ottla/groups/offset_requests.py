@@ -88,14 +88,14 @@ def fetch_offsets(
     """
     committed = offsets.of_group(group_id)
     indexes = fetchable(offsets, group_id, require_stable) if wanted is None else wanted
-    found = []
+    fetched = []
     for topic, partition in indexes:
         if require_stable and offsets.is_pending(group_id, topic, partition):
             code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-            found.append(FetchedOffset(topic, partition, None, code))
+            fetched.append(FetchedOffset(topic, partition, None, code))
         else:
-            found.append(FetchedOffset(topic, partition, committed.get((topic, partition))))
-    return found
+            fetched.append(FetchedOffset(topic, partition, committed.get((topic, partition))))
+    return fetched
 
 
 def fetchable(offsets: Offsets, group_id: str, require_stable: bool) -> list[tuple[str, int]]:

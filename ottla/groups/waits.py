@@ -52,17 +52,17 @@ def standing(group: Group, moment: Moment) -> Iterator[Finding]:
 
 def owners(group: Group, cluster: ClusterView) -> dict[TopicIndex, str]:
     """Which member each partition is assigned to, as far as that can be read."""
-    found: dict[TopicIndex, str] = {}
+    owner_of: dict[TopicIndex, str] = {}
     if isinstance(group, ClassicGroup):
         for member in group.members.values() if group.tells_topics else ():
             for topic, indexes in read_assignment(member.assignment).items():
-                found |= {(topic, index): member.member_id for index in indexes}
+                owner_of |= {(topic, index): member.member_id for index in indexes}
     elif isinstance(group, ConsumerGroup):
         for (topic_id, index), member_id in group.owners.items():
             named = cluster.topic_of_id(topic_id)
             if named is not None:
-                found[named.name, index] = member_id
-    return found
+                owner_of[named.name, index] = member_id
+    return owner_of
 
 
 def _since(moment: Moment, fallback_ms: int) -> tuple[int, str]:

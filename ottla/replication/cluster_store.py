@@ -123,12 +123,12 @@ def cluster_id_text(cluster_id: str) -> bytes:
 def id_of_cluster(data: bytes) -> str:
     """The id in `/cluster/id`. Raises ClusterRefused."""
     try:
-        found = json.loads(data)["id"]
+        cluster_id = json.loads(data)["id"]
     except GARBAGE:
-        found = None
-    if not isinstance(found, str) or not found:
+        cluster_id = None
+    if not isinstance(cluster_id, str) or not cluster_id:
         raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
-    return found
+    return cluster_id
 
 
 class ClusterStore:
@@ -223,14 +223,14 @@ class ClusterStore:
         except NoNode:
             return None
         try:
-            found = Newest(**json.loads(data))
-            if any(type(each) is not int or each < 0 for each in astuple(found)):
-                raise TypeError(f"not all of {found} are numbers")
-            if found.pieces > PIECES_MAX:
+            newest = Newest(**json.loads(data))
+            if any(type(each) is not int or each < 0 for each in astuple(newest)):
+                raise TypeError(f"not all of {newest} are numbers")
+            if newest.pieces > PIECES_MAX:
                 raise ValueError(f"more than {PIECES_MAX} pieces")
         except GARBAGE as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
-        return found
+        return newest
 
     async def mark(self, entry: int) -> Mark | None:
         """A mark to pass to `check_mark` later; None for an entry that does not exist."""

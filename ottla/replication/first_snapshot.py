@@ -107,9 +107,9 @@ class FirstSnapshot:
                     f"it has metadata without {CLUSTER_ID}: it was changed by hand"
                 ) from None
             return Root.EMPTY
-        found = id_of_cluster(data)
-        if found != self.cluster_id:
-            raise ClusterRefused(f"it has a cluster already, {found}")
+        existing_id = id_of_cluster(data)
+        if existing_id != self.cluster_id:
+            raise ClusterRefused(f"it has a cluster already, {existing_id}")
         return Root.TAKEN_OVER
 
     async def _has_entries(self) -> bool:

@@ -44,12 +44,12 @@ def _ipv6(text: str) -> IPv6Network:
     if address.startswith("[") and address.endswith("]"):
         address = address[1:-1]
     try:
-        found = IPv6Address(address)
+        parsed = IPv6Address(address)
     except AddressValueError as error:
         raise ValueError(str(error)) from error
-    if found.ipv4_mapped is not None:
-        raise ValueError(f"{address} is an address of IPv4: write {found.ipv4_mapped}/…")
-    return IPv6Network((int(found), int(length)), strict=False)
+    if parsed.ipv4_mapped is not None:
+        raise ValueError(f"{address} is an address of IPv4: write {parsed.ipv4_mapped}/…")
+    return IPv6Network((int(parsed), int(length)), strict=False)
 
 
 def is_inside(host: str, network: str) -> bool:

@@ -95,13 +95,13 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
 
 def cordoned(image: MetadataImage) -> set[int]:
     """The brokers that get no new partitions: all their log directories are cordoned (KIP-1066)."""
-    found = set()
+    nodes = set()
     for node, broker in image.brokers.items():
         text = image.config_of("broker", str(node)).get("cordoned.log.dirs", "")
         names = {each.strip() for each in text.split(",")} - {""}
         if "*" in names or (broker.directories and len(names) >= len(broker.directories)):
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def spread(

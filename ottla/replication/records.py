@@ -253,8 +253,8 @@ def _partition(value: Any) -> PartitionState:
     leader, leader_epoch, replicas, isr, partition_epoch, *more = value
     extra = None
     if more:
-        (found,) = more
-        extra = PartitionExtra(**{name: _nodes(nodes) for name, nodes in found.items()})
+        (fields,) = more
+        extra = PartitionExtra(**{name: _nodes(nodes) for name, nodes in fields.items()})
     if leader != -1:
         _nodes([leader])
     _plain(NUMBER, leader_epoch)

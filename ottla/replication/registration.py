@@ -125,12 +125,12 @@ def decode(node_id: int, data: bytes) -> Registration:
         ) from error
 
 
-def _held(found: Mapping[str, int] | None) -> Held | None:
-    if found is None:
+def _held(fields: Mapping[str, int] | None) -> Held | None:
+    if fields is None:
         return None
-    held = Held(**found)
+    held = Held(**fields)
     if any(type(each) is not int or not 0 <= each <= NUMBER_MAX for each in held):
-        raise ValueError(f"{found} is not what logs can have")
+        raise ValueError(f"{fields} is not what logs can have")
     return held
 
 
@@ -150,11 +150,11 @@ async def register(coordination: Coordination, registration: Registration) -> in
     while True:
         operations: list[Operation] = []
         try:
-            found, stat = await coordination.get(path)
+            former_data, stat = await coordination.get(path)
         except NoNode:
             pass
         else:
-            former = decode(registration.node_id, found)
+            former = decode(registration.node_id, former_data)
             if not set(former.directories) & set(registration.directories):
                 where = ", ".join(f"{e.host}:{e.port}" for e in former.endpoints)
                 raise DuplicateBroker(

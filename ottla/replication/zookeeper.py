@@ -400,9 +400,9 @@ def _stat(stat: Any) -> Stat | None:
 
 def _data(answer: Any) -> tuple[bytes, Stat]:
     data, stat = answer
-    found = _stat(stat)
-    assert found is not None
-    return data, found
+    parsed = _stat(stat)
+    assert parsed is not None
+    return data, parsed
 
 
 def _outcome(results: list[Any]) -> None:

@@ -113,17 +113,17 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
     Bytes after it are ignored unless they are another whole batch: clients with an oversized buffer
     may send such bytes, and Kafka accepts them.
     """
-    cdef Py_ssize_t found = whole_batch(records, size)
-    if found == 0:
+    cdef Py_ssize_t batch_size = whole_batch(records, size)
+    if batch_size == 0:
         raise InvalidRecord(f"a partition's records hold {size} bytes, which are not a whole batch")
     if magic(records) != 2:
         raise InvalidRecord(
             f"message format v{magic(records)} where only record batches (v2) may be")
-    if not zstd and found >= HEADER_SIZE and attributes(records) & CODEC_MASK == ZSTD:
+    if not zstd and batch_size >= HEADER_SIZE and attributes(records) & CODEC_MASK == ZSTD:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
-    if found < size and whole_batch(records + found, size - found) > 0:
+    if batch_size < size and whole_batch(records + batch_size, size - batch_size) > 0:
         raise InvalidRecord("a partition's records hold more than one batch")
-    return found
+    return batch_size
 
 
 cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:

@@ -14,7 +14,7 @@ cpdef object reached(str mark):
         counts[mark] = counts.get(mark, 0) + 1
 
 
-def count_in(dict found):
+def count_in(dict counter):
     """Count in this dictionary from now on; None: nowhere."""
     global counts
-    counts = found
+    counts = counter

@@ -23,26 +23,26 @@ def is_long(message, int version):
     return layout is not None and count_structs(layout.plan(version), message, 0) > LONG_COUNT
 
 
-cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t found) except -1:
+cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t count) except -1:
     """`found` and the number of structs in arrays here, counted to LONG_COUNT at least."""
     cdef Op *op = plan.ops
     cdef Op *end = op + plan.plain
     cdef PyObject *value
     if not plan.nested:
-        return found
-    while op < end and found <= LONG_COUNT:
+        return count
+    while op < end and count <= LONG_COUNT:
         value = slot(struct, op.offset)[0]
         if op.code == ARRAY and op.element == STRUCT and value is not NULL:
             if isinstance(<object>value, list):
-                found += PyList_GET_SIZE(<object>value)
+                count += PyList_GET_SIZE(<object>value)
                 if (<Plan>op.plan).nested:
                     for element in <list>value:
-                        if found > LONG_COUNT:
+                        if count > LONG_COUNT:
                             break
                         if type(element) is (<Plan>op.plan).struct_class:
-                            found = count_structs(<Plan>op.plan, element, found)
+                            count = count_structs(<Plan>op.plan, element, count)
         op += 1
-    return found
+    return count
 
 
 cdef class Level:

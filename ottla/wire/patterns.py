@@ -43,16 +43,16 @@ def compiled(pattern: str, captures: bool = False) -> Pattern:
     options.max_mem = MEMORY_MAX
     options.never_capture = not captures
     try:
-        found = re2.compile(pattern, options)
+        program = re2.compile(pattern, options)
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace") if error.args else "not understood"
         raise InvalidPattern(f"{pattern!r} is not valid for RE2: {reason}") from error
     except UnicodeEncodeError as error:
         raise InvalidPattern(f"{pattern!r} is no text") from error
-    if found.programsize > PROGRAM_SIZE_MAX:
+    if program.programsize > PROGRAM_SIZE_MAX:
         raise InvalidPattern(
-            f"{pattern!r} is too large for RE2: {found.programsize} instructions, at most"
+            f"{pattern!r} is too large for RE2: {program.programsize} instructions, at most"
             f" {PROGRAM_SIZE_MAX} are allowed"
         )
-    result: Pattern = found
+    result: Pattern = program
     return result

@@ -404,13 +404,13 @@ cdef class Struct:
 
 cdef int fill(Layout layout, object struct, dict values) except -1:
     """Sets every slot, to the given value or to its default."""
-    cdef Py_ssize_t i, found = 0
+    cdef Py_ssize_t i, given_count = 0
     cdef PyObject *given
     cdef object value
     for i in range(len(layout.names)):
         given = PyDict_GetItemWithError(values, layout.names[i])
         if given is not NULL:
-            found += 1
+            given_count += 1
             value = <object>given
         else:
             value = layout.defaults[i]
@@ -419,7 +419,7 @@ cdef int fill(Layout layout, object struct, dict values) except -1:
             elif isinstance(value, Struct):
                 value = type(value)()
         put(struct, layout.offsets[i], value)
-    if found != len(values):
+    if given_count != len(values):
         unknown = ", ".join(sorted(values.keys() - set(layout.names)))
         raise TypeError(f"{layout.struct_class.__qualname__} has no field {unknown}")
     return 0

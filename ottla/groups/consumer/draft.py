@@ -214,8 +214,8 @@ def topics_changed(group: ConsumerGroup, cluster: ClusterView) -> bool:
         return False
     names = {name for member in group.members.values() for name in group.topics_of(member.value)}
     topics = ((name, cluster.topic(name)) for name in names)
-    found = {name: topic for name, topic in topics if topic is not None}
-    if group.patterns or hash_of(found) != group.metadata_hash:
+    known_topics = {name: topic for name, topic in topics if topic is not None}
+    if group.patterns or hash_of(known_topics) != group.metadata_hash:
         return True
     group.seen_version = cluster.version
     return False

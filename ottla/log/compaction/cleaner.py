@@ -163,9 +163,9 @@ class Cleaner:
         )
 
     def _transactions(self, offset: int) -> Waiting[CleanedTransactions]:
-        found = yield from self._patiently(
+        transactions = yield from self._patiently(
             partial(self.log.aborted_transactions, offset, self.target.end_offset))
-        return CleanedTransactions(found)
+        return CleanedTransactions(transactions)
 
     def _patiently(self, ask: Callable[..., Result]) -> Waiting[Result]:
         """The result of `ask(patient=True)`. A thread rebuilds an index that is wrong first."""

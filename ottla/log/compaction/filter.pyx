@@ -389,7 +389,7 @@ cdef class CleanerPass:
     cdef void copy_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
                            int64_t base_timestamp, Kept *kept) noexcept nogil:
         cdef int32_t length, key_length, value_length, delta, left = fields.record_count(batch)
-        cdef int64_t timestamp, offset, found, new_delta
+        cdef int64_t timestamp, offset, newest, new_delta
         cdef int64_t old_base = fields.base_timestamp(batch)
         cdef bint everything = (fields.attributes(batch) & fields.CONTROL) != 0
         cdef bint expired = ((fields.attributes(batch) & fields.DELETE_HORIZON) != 0
@@ -417,8 +417,8 @@ cdef class CleanerPass:
             if not everything and offset < self.end_offset:
                 if key_length < 0:
                     continue
-                found = self.keys.get(key, key_length)
-                if offset < found or (value_length < 0 and expired):
+                newest = self.keys.get(key, key_length)
+                if offset < newest or (value_length < 0 and expired):
                     continue
             if value_length < 0:
                 kept.tombstones = True

@@ -41,14 +41,14 @@ class CleanedTransactions:
     def batch(self, producer_id: int, first_offset: int, last_offset: int) -> bool:
         """Whether a transactional batch belongs to an aborted transaction."""
         self.advance(first_offset, last_offset)
-        found = self.aborted.get(producer_id)
-        if found is not None and found.entry.last_offset < first_offset:
+        abort = self.aborted.get(producer_id)
+        if abort is not None and abort.entry.last_offset < first_offset:
             del self.aborted[producer_id]
-            found = None
-        if found is None:
+            abort = None
+        if abort is None:
             self.committed.add(producer_id)
             return False
-        found.observed = True
+        abort.observed = True
         return True
 
     def marker(self, producer_id: int, offset: int, commits: bool) -> bool:
@@ -58,8 +58,8 @@ class CleanedTransactions:
             empty = producer_id not in self.committed
             self.committed.discard(producer_id)
             return empty
-        found = self.aborted.pop(producer_id, None)
-        if found is None or not found.observed:
+        abort = self.aborted.pop(producer_id, None)
+        if abort is None or not abort.observed:
             return True
-        self.kept.append(found.entry)
+        self.kept.append(abort.entry)
         return False

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 cdef class AbortedIndex:
     """The size of a transaction index, whether it can be relied on, and its entries once read."""
 
-    def found(self, int64_t size, int64_t expected=0):
+    def note_size(self, int64_t size, int64_t expected=0):
         """Note the file's size, and what it was when the broker last ran: -1 if it was
         distrusted. A shorter file is distrusted."""
         self.size = size

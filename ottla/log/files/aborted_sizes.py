@@ -39,13 +39,13 @@ def decode(data: bytes) -> dict[Partition, dict[int, int]]:
     version, count, *lines = data.decode().split("\n")
     if version != "0":
         raise ValueError(f"version {version!r} of index sizes is unknown, expected 0")
-    found: dict[Partition, dict[int, int]] = {}
+    sizes: dict[Partition, dict[int, int]] = {}
     for line in lines[:-1]:
         topic, partition, base_offset, size = line.split(" ")
-        found.setdefault((topic, int(partition)), {})[int(base_offset)] = int(size)
+        sizes.setdefault((topic, int(partition)), {})[int(base_offset)] = int(size)
     if len(lines) - 1 != int(count):
         raise ValueError(f"{count} index sizes are announced, {len(lines) - 1} found")
-    return found
+    return sizes
 
 
 def read(disk: Disk, path: str) -> dict[Partition, dict[int, int]]:

@@ -62,7 +62,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
     lines = data.decode().split("\n")
     if lines[0] != "0":
         raise ValueError(f"version {lines[0]!r} of closed logs is unknown, expected 0")
-    found: dict[Partition, ClosedLog] = {}
+    closed: dict[Partition, ClosedLog] = {}
     topic_ids: dict[str, bytes | None] = {NO_ID: None}
     for line in lines[2:-1]:
         topic, partition, text, *numbers = line.split(" ")
@@ -72,10 +72,10 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
             topic_id = topic_ids[text] = id_of(text)
         if len(ClosedLog._fields) - len(numbers) not in (1, 2, 3):
             raise ValueError(f"{line!r} is not an entry for a closed log")
-        found[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
-    if len(found) != int(lines[1]):
-        raise ValueError(f"{lines[1]} closed logs are announced, {len(found)} found")
-    return found
+        closed[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
+    if len(closed) != int(lines[1]):
+        raise ValueError(f"{lines[1]} closed logs are announced, {len(closed)} found")
+    return closed
 
 
 def read(disk: Disk, path: str) -> dict[Partition, ClosedLog]:

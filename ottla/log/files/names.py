@@ -24,10 +24,10 @@ def offset_in(name: str) -> int:
 
 def by_suffix(names: list[str]) -> dict[str, list[str]]:
     """The names of files, grouped by their suffix with its dot; the whole name without one."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(name[max(name.rfind("."), 0):], []).append(name)
-    return found
+        groups.setdefault(name[max(name.rfind("."), 0):], []).append(name)
+    return groups
 
 
 def partition_metadata(topic_id: bytes) -> bytes:

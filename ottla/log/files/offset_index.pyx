@@ -45,8 +45,8 @@ cdef class OffsetIndex(IndexFile):
 
     def lookup(self, offset):
         """A position at or before the batch that contains `offset`; 0 if there is no such entry."""
-        cdef Py_ssize_t found = self.find(offset)
-        return self.position_of(found) if found >= 0 else 0
+        cdef Py_ssize_t entry = self.find(offset)
+        return self.position_of(entry) if entry >= 0 else 0
 
     def truncate_to(self, offset):
         """Forget entries of batches that end at `offset` or later."""

@@ -37,8 +37,8 @@ cdef class TimeIndex(IndexFile):
 
     def lookup(self, timestamp):
         """An offset before which every record is older; the base if there is no such entry."""
-        cdef Py_ssize_t found = self.find(timestamp)
-        return self.offset_of(found) if found >= 0 else self.base_offset
+        cdef Py_ssize_t entry = self.find(timestamp)
+        return self.offset_of(entry) if entry >= 0 else self.base_offset
 
     def last(self):
         """The highest timestamp and the last offset of its batch, or None when empty."""
@@ -59,8 +59,8 @@ cdef class TimeIndex(IndexFile):
 
     def before(self, offset):
         """The highest timestamp of the batches that end before `offset`, as `last` returns it."""
-        cdef Py_ssize_t found = self.first_from(offset) - 1
-        return (self.key_of(found), self.offset_of(found)) if found >= 0 else None
+        cdef Py_ssize_t entry = self.first_from(offset) - 1
+        return (self.key_of(entry), self.offset_of(entry)) if entry >= 0 else None
 
     def truncate_to(self, offset):
         """Forget entries of batches that end at `offset` or later."""

@@ -40,12 +40,12 @@ class TransactionIndex:
         except FileNotFoundError:
             return []
         whole = len(data) // ENTRY.size * ENTRY.size
-        found = []
+        aborted = []
         for version, *fields in ENTRY.iter_unpack(data[:whole]):
             if version != 0:
                 raise ValueError(f"{self.path}: version {version} is unknown, expected 0")
-            found.append(AbortedTransaction(*fields))
-        return found
+            aborted.append(AbortedTransaction(*fields))
+        return aborted
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Adds an entry after the last complete one."""

@@ -82,17 +82,17 @@ def aborted_in(
 
     Raises RebuildNeeded, OSError; CorruptMessage if the index cannot be rebuilt from the batches.
     """
-    found: list[AbortedTransaction] = []
+    aborted: list[AbortedTransaction] = []
     for segment in segments:
         known = segment.aborted.entries
         if known is not None and known.earliest >= to_offset:
             continue
         try:
-            found += within(log, segment, from_offset, to_offset, patient)
+            aborted += within(log, segment, from_offset, to_offset, patient)
         except DoesNotFit:
             segment.aborted.keep(trusted(log.remake_aborted(segment, patient)))
-            found += within(log, segment, from_offset, to_offset, patient)
-    return found
+            aborted += within(log, segment, from_offset, to_offset, patient)
+    return aborted
 
 
 def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions:
@@ -110,15 +110,15 @@ def within(
     if known is None:
         known = load(log, segment, patient)
         segment.aborted.keep(known)
-    found = []
+    aborted = []
     at = known.first_from(from_offset)
     while at < len(known) and known.lowest[at] < to_offset:
         entry = known.entry(at)
         check(log, segment, known, at, patient)
         if entry.first_offset < to_offset:
-            found.append(entry)
+            aborted.append(entry)
         at += 1
-    return found
+    return aborted
 
 
 def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactions:

@@ -401,7 +401,7 @@ cdef class SegmentChain:
         for suffix in present:
             self.disk.rename(cleaned.path(suffix), new.path(suffix) + swaps.SWAP)
         if ".txnindex" in present:
-            new.aborted.found(self.disk.size(new.path(".txnindex") + swaps.SWAP))
+            new.aborted.note_size(self.disk.size(new.path(".txnindex") + swaps.SWAP))
         for segment in sources:
             segment.forget()
             paths += self.put_aside(segment)

@@ -126,15 +126,15 @@ def scans_from(
     offset: int, segments: list[Segment], patient: bool = False
 ) -> list[BatchScan]:
     """What follows an offset; of a damaged segment as much as can be read."""
-    found = []
+    scans = []
     for segment in segments:
         if segment.end_offset > offset:
             try:
                 position = segment.position_of(offset, patient)
             except SegmentDamaged:
                 position = 0
-            found.append(BatchScan(segment.data_file(), position, segment.size))
-    return found
+            scans.append(BatchScan(segment.data_file(), position, segment.size))
+    return scans
 
 
 def newest_snapshot(
@@ -149,13 +149,13 @@ def newest_snapshot(
     end = segments[-1].end_offset if segments else 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:
-            found = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
+            producers = decode(disk.read_bytes(f"{directory}/{file_name(offset, '.snapshot')}"))
             if segments and not snapshot_fits(
-                found, offset, segments, forgotten_ms, patient
+                producers, offset, segments, forgotten_ms, patient
             ):
                 reached("a producer snapshot is of another log")
                 continue
         except (ValueError, FileNotFoundError, SegmentDamaged):
             continue
-        return found, offset
+        return producers, offset
     return Producers(), 0

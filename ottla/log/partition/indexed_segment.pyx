@@ -170,11 +170,11 @@ cdef class IndexedSegment(Openable):
             return self.entry_from(position, patient)
 
     cdef int64_t entry_from(self, int64_t position, bint patient) except -1:
-        cdef int64_t found
+        cdef int64_t offset
         self.open_indexes(patient)
-        found = self.lookup.entry_from(
+        offset = self.lookup.entry_from(
             self.opened(), self.index, self.size, self.index_interval, position)
-        return self.end_offset if found < 0 else found
+        return self.end_offset if offset < 0 else offset
 
     cdef void forget_lookups(self) noexcept:
         """Forgets the results of lookups after a cut."""

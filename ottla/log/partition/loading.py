@@ -274,4 +274,4 @@ def note_aborted_sizes(
     there, expected = set(map(offset_in, names)), expected or {}
     for segment in segments:
         size = disk.size(segment.path(".txnindex")) if segment.base_offset in there else 0
-        segment.aborted.found(size, expected.get(segment.base_offset, 0))
+        segment.aborted.note_size(size, expected.get(segment.base_offset, 0))

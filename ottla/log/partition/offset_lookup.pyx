@@ -49,31 +49,31 @@ cdef class OffsetLookup:
                             int64_t index_interval, int64_t position) except -2:
         """The offset of the first index entry at `position` or later, -1 if there is none. Raises
         IndexDamaged, SegmentDamaged."""
-        cdef Py_ssize_t found = index.first_at(position), batch_size
-        if found == index.count:
+        cdef Py_ssize_t entry = index.first_at(position), batch_size
+        if entry == index.count:
             return -1
-        self.scan(file, index, size, index_interval, 0, index.position_of(found),
-                  index.key_of(found), &batch_size)
-        return index.key_of(found)
+        self.scan(file, index, size, index_interval, 0, index.position_of(entry),
+                  index.key_of(entry), &batch_size)
+        return index.key_of(entry)
 
     cdef int64_t find(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1:
         """Where the first batch begins that ends at `offset` or later; see Segment.position_for.
         Raises IndexDamaged, SegmentDamaged."""
-        cdef Py_ssize_t found, next_entry
+        cdef Py_ssize_t entry, next_entry
         cdef int64_t position, end
         self.after_gap = False
         if index is None:
             return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
-        found = index.find(offset)
-        if found < 0:
+        entry = index.find(offset)
+        if entry < 0:
             return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
-        position = index.position_of(found)
-        if enough > 0 and index.key_of(found) == offset - 1:
+        position = index.position_of(entry)
+        if enough > 0 and index.key_of(entry) == offset - 1:
             # The entry's batch ends where a sequential reader continues.
             position = batch_size[0] + self.scan(
                 file, index, size, index_interval, offset - 1, position, offset - 1, batch_size)
-            next_entry = found + 1
+            next_entry = entry + 1
             while next_entry < index.count and index.position_of(next_entry) <= position:
                 next_entry += 1
             end = size
@@ -86,7 +86,7 @@ cdef class OffsetLookup:
                 return position
             return self.scan(file, index, size, index_interval, offset, position, UNLED, batch_size)
         return self.scan(
-            file, index, size, index_interval, offset, position, index.key_of(found), batch_size)
+            file, index, size, index_interval, offset, position, index.key_of(entry), batch_size)
 
     cdef int64_t scan(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, int64_t position, int64_t expected,

@@ -49,15 +49,15 @@ def put_all_aside(disk: Disk, directory: str) -> list[str]:
 
 
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
-    found = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
+    files = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []
     # From the end on: a log that is cut off anywhere remains one.
-    for name in sorted((n for n in found if n.endswith(".log")), key=offset_in, reverse=True):
+    for name in sorted((n for n in files if n.endswith(".log")), key=offset_in, reverse=True):
         if offset_in(name) >= base:
             path = f"{directory}/{name}"
             moved.append(_free_name(disk, path.removesuffix(".log")))
             disk.rename(path, moved[-1])
-    for name in found:
+    for name in files:
         of_later = name.endswith(".snapshot") and offset_in(name) > base
         if of_later or (name.endswith(REBUILT) and offset_in(name) >= base):
             disk.unlink(f"{directory}/{name}")

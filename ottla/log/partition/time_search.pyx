@@ -24,11 +24,11 @@ cdef enum:
 
 
 cdef class RecordSearch:
-    """One batch to be searched: `run` does it, in any thread, and sets `found`."""
+    """One batch to be searched: `run` does it, in any thread, and sets `record`."""
 
     cdef bytes batch
     cdef int64_t timestamp, offset_min
-    cdef readonly tuple found
+    cdef readonly tuple record
 
     @property
     def takes_long(self):
@@ -49,7 +49,7 @@ cdef class RecordSearch:
     def run(self):
         """Searches the batch. Raises CorruptMessage."""
         if self.batch is not None:
-            self.found = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
+            self.record = record_in(self.batch, len(self.batch), self.timestamp, self.offset_min)
 
 
 cdef RecordSearch NOTHING_YET = RecordSearch()     # a step that has found no batch to search
@@ -89,9 +89,9 @@ def first_at(
             continue                        # retention may have removed it meanwhile
         after = segment.end_offset
         if segment.max_timestamp >= timestamp:
-            found = yield from first_in(segment, timestamp, start, end, patient)
-            if found is not None:
-                return found
+            record = yield from first_in(segment, timestamp, start, end, patient)
+            if record is not None:
+                return record
         at = after
     return None
 
@@ -128,8 +128,8 @@ def newest(list segments, int64_t start, int64_t end, bint patient=False):
             break
         if segment not in segments:         # removed, or replaced by a cleaned one
             return (yield from newest(segments, start, end, patient))
-        found = yield from newest_in(segment, start, end, patient)
-        best = better(best, found)
+        candidate = yield from newest_in(segment, start, end, patient)
+        best = better(best, candidate)
     return best
 
 
@@ -148,34 +148,34 @@ cdef object better(one, other):
 def newest_in(Segment segment not None, int64_t start, int64_t end, bint patient):
     """The first record from `start` to `end` with the highest timestamp present."""
     position = 0
-    found = yield from first_in(segment, segment.max_timestamp, start, end, patient)
-    if found is not None:
-        return found
+    record = yield from first_in(segment, segment.max_timestamp, start, end, patient)
+    if record is not None:
+        return record
     # It was deleted, cannot be read yet, or was compacted away. The index has the highest timestamp
         # up to some offset before `end`; the batches after that have to be examined.
     entry = newest_before(segment, end, patient)
     if entry is not None:
-        found = yield from first_in(segment, entry[0], start, end, patient)
-        if found is not None:
+        record = yield from first_in(segment, entry[0], start, end, patient)
+        if record is not None:
             position = segment.position_of(entry[1] + 1, patient)
     scan = BatchScan(segment.data_file(), position, segment.size, 4096, True)
     while True:
-        search = next_newer(segment, scan, start, end, found)
+        search = next_newer(segment, scan, start, end, record)
         if search is None:
-            return found
+            return record
         yield search
-        found = better(found, search.found)
+        record = better(record, search.record)
 
 
 cdef int64_t start_of(Segment segment, int64_t timestamp, bint patient) except -1:
     """A position at or before the first batch with a record as new as `timestamp`."""
-    cdef Py_ssize_t found
+    cdef Py_ssize_t entry
     for again in (False, True):
         segment.open_indexes(patient)
         try:
-            found = segment.times.find(timestamp)
-            return 0 if found < 0 else segment.position_of_entry(
-                segment.times.key_of(found), segment.times.offset_of(found), patient)
+            entry = segment.times.find(timestamp)
+            return 0 if entry < 0 else segment.position_of_entry(
+                segment.times.key_of(entry), segment.times.offset_of(entry), patient)
         except IndexDamaged:
             if again:
                 raise
@@ -207,9 +207,9 @@ cdef const uint8_t *next_in(BatchScan scan) except? NULL:
     return batch
 
 
-cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, found):
-    """The next batch of a scan of headers that may have a newer record than `found`; NOTHING_YET
-    if it is none of the next ones."""
+cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, best):
+    """The next batch of a scan of headers that may have a newer record than `best`; NOTHING_YET
+    if none of the next HEADERS_AT_ONCE ones may."""
     cdef const uint8_t *batch
     cdef BatchScan whole
     for _ in range(HEADERS_AT_ONCE):
@@ -217,7 +217,7 @@ cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int
         if batch is NULL or fields.base_offset(batch) >= end:
             return None
         if (fields.last_offset(batch) >= start and fields.record_count(batch)
-                and (found is None or fields.max_timestamp(batch) > found[1])):
+                and (best is None or fields.max_timestamp(batch) > best[1])):
             whole = BatchScan(segment.data_file(), scan.position, segment.size, 16384)
             batch = whole.next()
             return search_of(batch, whole.size, HIGHEST, start)
@@ -235,8 +235,8 @@ def first_in(
         if search is None:
             return None
         yield search
-        if search.found is not None:
-            return search.found
+        if search.record is not None:
+            return search.record
 
 
 cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int64_t end):

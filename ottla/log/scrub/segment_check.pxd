@@ -30,4 +30,4 @@ cdef class SegmentScrub:
     cdef str problem_of_header(self)
     cdef bint blame_the_last(self, bint fits_without) noexcept
     cdef int end_batch(self) except -1
-    cdef int found(self, str problem, int64_t position, int64_t offset) except -1
+    cdef int note_fault(self, str problem, int64_t position, int64_t offset) except -1

@@ -60,7 +60,7 @@ cdef class SegmentScrub:
                     break
                 problem = self.problem_of_header()
                 if problem is not None:
-                    return self.found(problem, self.batch_position, self.end_offset)
+                    return self.note_fault(problem, self.batch_position, self.end_offset)
                 self.left = fields.total_size(self.header) - fields.HEADER_SIZE
                 self.crc = crc32c_part(
                     CRC32C_START, self.header + fields.ATTRIBUTES_AT,
@@ -73,18 +73,18 @@ cdef class SegmentScrub:
                 return
         self.position += self.buffered
         if self.buffered < self.expected:
-            self.found(f"the file ends at {self.position}, expected {self.size} bytes",
+            self.note_fault(f"the file ends at {self.position}, expected {self.size} bytes",
                        self.batch_position, self.end_offset)
         elif self.position == self.size:
             if self.header_filled:
-                self.found("the last batch is cut off", self.batch_position, self.end_offset)
+                self.note_fault("the last batch is cut off", self.batch_position, self.end_offset)
             elif self.next_base >= 0 and self.next_base != self.end_offset:
                 problem = (f"it ends at offset {self.end_offset},"
                            f" the next begins at {self.next_base}")
                 if not self.blame_the_last(
                         self.jumped and self.end_offset > self.next_base >= self.jump_offset):
                     self.batch_position = self.size
-                self.found(problem,
+                self.note_fault(problem,
                            self.batch_position, self.end_offset)
 
     cdef str problem_of_header(self):
@@ -122,7 +122,7 @@ cdef class SegmentScrub:
     cdef int end_batch(self) except -1:
         """Ends the current batch; returns 1 if its checksum is wrong."""
         if self.crc ^ <uint32_t>0xffffffff != fields.crc(self.header):
-            self.found("checksum does not match the bytes", self.batch_position, self.end_offset)
+            self.note_fault("checksum does not match the bytes", self.batch_position, self.end_offset)
             return 1
         self.jumped = fields.base_offset(self.header) > self.end_offset
         self.epoch_began = fields.leader_epoch(self.header) > self.epoch
@@ -134,13 +134,13 @@ cdef class SegmentScrub:
         self.header_filled = 0
         return 0
 
-    cdef int found(self, str problem, int64_t position, int64_t offset) except -1:
+    cdef int note_fault(self, str problem, int64_t position, int64_t offset) except -1:
         self.problem, self.fault_position, self.fault_offset = problem, position, offset
         return 0
 
     def refused(self, error):
         """The disk refuses the next slice: a fault of the batch that it begins in."""
-        self.found(f"it cannot be read: {error}", self.batch_position, self.end_offset)
+        self.note_fault(f"it cannot be read: {error}", self.batch_position, self.end_offset)
 
     def look_again(self):
         """Goes back to the batch that looked wrong: a fault counts when it is read twice. Where it

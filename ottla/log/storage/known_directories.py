@@ -74,7 +74,7 @@ def missing(
     # One that could not be opened represents itself: its id is not known.
     unknown = {each.path for each in opened if not each.directory_id}
     used = {each.path for each in opened}
-    found = []
+    directories = []
     for each, path in sorted(known.items()):
         if each in here or each in forgotten or path in unknown:
             continue
@@ -85,8 +85,8 @@ def missing(
         label = f"{path} ({each})" if path in used else path
         absent = LogDirectory.unusable(disk, label, reason)
         absent.directory_id = each
-        found.append(absent)
-    return found
+        directories.append(absent)
+    return directories
 
 
 def name(opened: Sequence[LogDirectory], known: Mapping[str, str]) -> None:

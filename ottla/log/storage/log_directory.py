@@ -219,10 +219,10 @@ class LogDirectory:
         )
 
     def expect(self, known: dict[str, str], key: str, value: str) -> None:
-        found = known.get(key, known.get("broker.id") if key == "node.id" else None)
-        if found is not None and found != value:
+        stored = known.get(key, known.get("broker.id") if key == "node.id" else None)
+        if stored is not None and stored != value:
             raise StorageRefused(
-                f"{self.file(META)} says {key}={found}, this broker has {key}={value}. "
+                f"{self.file(META)} says {key}={stored}, this broker has {key}={value}. "
                 "Correct the setting, or set log.dirs to this broker's own directory."
             )
 
@@ -235,12 +235,12 @@ class LogDirectory:
 
     def find_partitions(self) -> set[Partition]:
         """The partitions that have a directory here."""
-        found, topics = set(), dict[str, str]()
+        partitions, topics = set(), dict[str, str]()
         for name in self.names:
             if (key := partition_of(name)) is not None:
                 # A topic's partitions share one string for its name.
-                found.add((topics.setdefault(key[0], key[0]), key[1]))
-        return found
+                partitions.add((topics.setdefault(key[0], key[0]), key[1]))
+        return partitions
 
     def known_closed(self) -> dict[Partition, ClosedLog]:
         """The state at the clean stop of those logs that appear unchanged since."""

@@ -105,13 +105,13 @@ def begun(directories: Sequence[LogDirectory]) -> str | None:
             f"{directories[0].path} belongs to a broker of a cluster already: set"
             " zookeeper.connect and start it"
         )
-    found = {each[UNFINISHED] for each in known if UNFINISHED in each}
-    if len(found) > 1 or (any(members) and not found):
+    unfinished = {each[UNFINISHED] for each in known if UNFINISHED in each}
+    if len(unfinished) > 1 or (any(members) and not unfinished):
         raise StorageRefused(
             "the log directories are of different brokers: "
             + ", ".join(directory.path for directory in directories)
         )
-    return next(iter(found), None)
+    return next(iter(unfinished), None)
 
 
 def begin(directories: Sequence[LogDirectory], zookeeper: str) -> None:

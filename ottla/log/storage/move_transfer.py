@@ -311,7 +311,7 @@ class Move:
 
     def small_files(self) -> list[Piece]:
         """Snapshots and files put aside by recovery that the copy does not have yet."""
-        disk, found = self.disk, list[Piece]()
+        disk, pieces = self.disk, list[Piece]()
         log = self.log.directory
         there = set(disk.listdir(self.directory))
         for name in disk.listdir(log) if disk.exists(log) else []:
@@ -320,10 +320,10 @@ class Move:
             piece = Piece(f"{log}/{name}", f"{self.directory}/{name}")
             try:
                 if name not in there or disk.size(piece.source) != disk.size(piece.target):
-                    found.append(piece)
+                    pieces.append(piece)
             except FileNotFoundError:
                 continue
-        return found
+        return pieces
 
     def continue_in_copy(self) -> None:
         """Does the renames and updates the storage. A start repeats renames that fail here."""

@@ -45,7 +45,7 @@ class Placement:
             self.homes[key] = right
             self.rivals.setdefault(key, []).append(former)
             return
-        unnamed = [home for home, found in zip(homes, ids, strict=True) if found is None]
+        unnamed = [home for home, topic_id in zip(homes, ids, strict=True) if topic_id is None]
         if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
             raise StorageRefused(
                 f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"

@@ -192,7 +192,7 @@ class Storage:
         Running them is optional: `get_or_create` does what is missing. The remaining ones wait
         meanwhile.
         """
-        found: dict[str, list[LogRecovery]] = {}
+        by_directory: dict[str, list[LogRecovery]] = {}
         if all(directory.clean for directory in self.directories if directory.offline is None):
             return []
         for key, topic_id, config in wanted:
@@ -203,8 +203,8 @@ class Storage:
                 continue
             home.claim(key[0], topic_id)
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
-            found.setdefault(home.path, []).append(recovery)
-        return list(found.values())
+            by_directory.setdefault(home.path, []).append(recovery)
+        return list(by_directory.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
         """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""

@@ -38,11 +38,11 @@ def begin(
 def later(key: Partition, one: LogDirectory, other: LogDirectory) -> LogDirectory | None:
     """Of two directories with a copy of a partition, the one whose copy was begun while the other
     was away; None if that is not known. Raises OSError."""
-    found = [
+    later_copies = [
         each for each, former in ((one, other), (other, one))
         if former.directory_id and former.directory_id in _away_at_begin(key, each)
     ]
-    return found[0] if len(found) == 1 else None
+    return later_copies[0] if len(later_copies) == 1 else None
 
 
 def _away_at_begin(key: Partition, home: LogDirectory) -> list[str]:

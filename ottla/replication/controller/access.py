@@ -149,15 +149,15 @@ def delete_rules(
     results: list[list[AccessRule] | ProtocolError] = []
     for each in filters:
         try:
-            found = []
+            matching = []
             for rule in matching_rules(image, each):
-                found.append(rule)
+                matching.append(rule)
                 yield
         except ProtocolError as error:
             results.append(error.kept())
             continue
-        gone.update(dict.fromkeys(found))
-        results.append(found)
+        gone.update(dict.fromkeys(matching))
+        results.append(matching)
     return Decision([RuleSet(rule, False) for rule in gone], results)
 
 

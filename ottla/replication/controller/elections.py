@@ -256,18 +256,18 @@ def led_alone(state: PartitionState, leader: int) -> PartitionState:
 def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> int:
     """How many partitions of these topics a replica leads now that was neither in sync nor an
     eligible leader, nor awaited as a copy that may be better than those."""
-    found = 0
+    count = 0
     for name in topics:
         before, after = old.topics.get(name), new.topics.get(name)
         if before is None or after is None or before.topic_id != after.topic_id:
             continue
         for state, changed_to in zip(before.partitions, after.partitions, strict=False):
             leader, extra = changed_to.leader, state.extra or NONE
-            found += (
+            count += (
                 changed_to is not state and changed_to.isr == (leader,)
                 and leader not in {*state.isr, *extra.elr, *extra.awaited}
             )
-    return found
+    return count
 
 
 def distrusted_state(

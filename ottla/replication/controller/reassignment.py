@@ -92,12 +92,12 @@ def partition_of(
     image: MetadataImage, topic: str, index: int, no_topic: str, no_partition: str
 ) -> PartitionState:
     """The state of a partition. Raises UnknownTopicOrPartition with one of the messages."""
-    found = image.topics.get(topic)
-    if found is None:
+    topic_image = image.topics.get(topic)
+    if topic_image is None:
         raise UnknownTopicOrPartition(no_topic)
-    if not 0 <= index < len(found.partitions):
+    if not 0 <= index < len(topic_image.partitions):
         raise UnknownTopicOrPartition(no_partition)
-    return found.partitions[index]
+    return topic_image.partitions[index]
 
 
 def _original(state: PartitionState) -> Nodes:

@@ -237,20 +237,20 @@ def delete_topics(
                 raise InvalidRequest("Duplicate topic name.")
             if ids[topic_id] > 1:
                 raise InvalidRequest("Duplicate topic id.")
-            found, found_id = _find_topic(image, name, topic_id)
-            if names[found] and ids[found_id]:
-                name, topic_id = found, found_id        # one answer with both
+            known_name, known_id = _find_topic(image, name, topic_id)
+            if names[known_name] and ids[known_id]:
+                name, topic_id = known_name, known_id        # one answer with both
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )
-            permit(len(image.topics[found].partitions))
+            permit(len(image.topics[known_name].partitions))
         except ProtocolError as error:
             if (name, topic_id) not in answered:
                 answers.append(TopicAnswer(name, error.kept(), topic_id))
                 answered.add((name, topic_id))
             continue
-        records.append(TopicDeleted(found))
-        answers.append(TopicAnswer(found, None, found_id))
+        records.append(TopicDeleted(known_name))
+        answers.append(TopicAnswer(known_name, None, known_id))
     return Decision(records, answers)
 
 

@@ -406,4 +406,4 @@ def test_a_log_that_is_empty_by_right_is_not_missed(cluster: RunningCluster) -> 
     cluster.stop(3)
     cluster.start(3)
     assert partition(cluster, 3).log.log_end_offset == len(VALUES)
-    assert not cluster.servers[3].found.vanished
+    assert not cluster.servers[3].found_partitions.vanished

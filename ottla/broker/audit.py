@@ -198,9 +198,9 @@ async def _the_rest(lines: Iterator[None]) -> None:
             pass
 
 
-def _collect(found: Iterator[Item], into: list[Item]) -> Iterator[None]:
+def _collect(items: Iterator[Item], into: list[Item]) -> Iterator[None]:
     """Collect what is found, in steps."""
-    for each in found:
+    for each in items:
         into.append(each)
         if len(into) > ITEMS_A_STEP and not len(into) % ITEMS_A_STEP:
             yield

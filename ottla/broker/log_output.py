@@ -107,7 +107,7 @@ class Output(logging.Handler):
 
 def printable(text: str) -> str:
     """The text as a part of one line."""
-    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def moment(seconds: float) -> str:

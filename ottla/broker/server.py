@@ -294,8 +294,8 @@ class Server:
         self.found_partitions.forget_cuts()
 
     async def _register(self, member: Member, addresses: list[tuple[str, str, int]]) -> None:
-        found = await self.found_partitions.report(member.session.adopts, self.workers)
-        await member.registrar.register(addresses, found)
+        logs = await self.found_partitions.report(member.session.adopts, self.workers)
+        await member.registrar.register(addresses, logs)
 
     def _coordinate(self) -> None:
         """Load groups and transactions. Clients reach the broker before: 10,000 groups take 0.3 s.

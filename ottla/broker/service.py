@@ -115,11 +115,11 @@ def _advertised(server: Server) -> list[str]:
 
 def _by_protocol(server: Server) -> dict[str, str]:
     """The address of the first listener of each security protocol."""
-    found: dict[str, str] = {}
+    given: dict[str, str] = {}
     for listener in server.listeners:
         protocol = listener.security.protocol
-        found.setdefault(protocol, _address(*server.listener_set.advertised(listener)))
-    return found
+        given.setdefault(protocol, _address(*server.listener_set.advertised(listener)))
+    return given
 
 
 def _address(host: str, port: int) -> str:

@@ -24,11 +24,11 @@ async def reload(
 ) -> None:
     """Apply what has changed. Each change and each refusal is logged; no error ends the broker."""
     try:
-        found = config.reload(config.sources.read(), image)
+        reloaded = config.reload(config.sources.read(), image)
     except (SettingsError, OSError) as error:
         log.error("reload: %s; all settings stay as they were", error)
         return
-    for name, (old, new) in found.changed.items():
+    for name, (old, new) in reloaded.changed.items():
         if is_secret(name):
             log.info("reload: %s has a new value", name)
             continue
@@ -41,11 +41,11 @@ async def reload(
             )
             continue
         log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
-    for name in found.refused:
+    for name in reloaded.refused:
         [reason] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
         log.warning("reload: %s", reason)
     renewed = listeners.renew_security(image)       # the same files may hold new certificates
-    if not (found.changed or found.refused or renewed):
+    if not (reloaded.changed or reloaded.refused or renewed):
         log.info("reload: nothing has changed")
-    if found.changed:
+    if reloaded.changed:
         await in_slices(replicas.reconfigure(image))

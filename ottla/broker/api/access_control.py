@@ -67,14 +67,14 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        found = []                          # from a later version: no ACL here has it
+        rules_found = []                    # from a later version: no ACL here has it
     else:
         keyed = [
             (_order(rule), rule)
             async for rule in slices.each(matching_rules(context.broker.image, wanted))
         ]
         keyed.sort(key=itemgetter(0))
-        found = [rule for _, rule in keyed]
+        rules_found = [rule for _, rule in keyed]
     made = DescribeAclsResponse.Resource
     return DescribeAclsResponse(
         error_message="",
@@ -94,7 +94,7 @@ async def describe_acls(
                 ],
             )
             async for (kind, name, pattern), rules in slices.each(
-                (key, list(rules)) for key, rules in groupby(found, key=_pattern)
+                (key, list(rules)) for key, rules in groupby(rules_found, key=_pattern)
             )
         ],
     )

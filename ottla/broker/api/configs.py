@@ -349,8 +349,8 @@ async def _alter(
             broker.security.check,
             [*map(str, broker.config.log_directories())],
         )
-        found = await decide(context, alterations, rules, request.validate_only)
-        for place, error in zip(places, found, strict=True):
+        outcomes = await decide(context, alterations, rules, request.validate_only)
+        for place, error in zip(places, outcomes, strict=True):
             errors[place] = error
     return errors
 
@@ -372,12 +372,12 @@ async def _decide(
     several_replicas = context.broker.role.replicated and not validate_only
     if several_replicas:
         await _forget_eligible(context, alterations, rules)
-    found: Errors = await context.broker.metadata_log.decide_each(
+    outcomes: Errors = await context.broker.metadata_log.decide_each(
         for_each(alterations), alter_configs.steps, alterations, rules, validate_only
     )
     if several_replicas:
-        await _complete_reassignments(context, alterations, found)
-    return found
+        await _complete_reassignments(context, alterations, outcomes)
+    return outcomes
 
 
 async def _complete_reassignments(
@@ -430,7 +430,7 @@ def list_config_resources(
     if unknown:
         raise UnsupportedVersion(f"resources of type {min(unknown)} cannot be listed")
     image = context.broker.image
-    found: list[tuple[int, str]] = []
+    resources: list[tuple[int, str]] = []
     for resource_type in sorted(types, reverse=True):
         if resource_type == ResourceType.TOPIC:
             names: Iterable[str] = image.topics
@@ -439,11 +439,11 @@ def list_config_resources(
         else:
             kind = KINDS[ResourceType(resource_type)]
             names = sorted(name for k, name in image.configs if k == kind)
-        found += [(resource_type, name) for name in names]
+        resources += [(resource_type, name) for name in names]
     return ListConfigResourcesResponse(
         error_code=int(ErrorCode.NONE),
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=number)
-            for number, name in found
+            for number, name in resources
         ],
     )

@@ -239,7 +239,7 @@ def _visible(token: DelegationToken, context: RequestContext) -> bool:
 
 def _described(token: DelegationToken, hmac: bytes, version: int) -> Described:
     kind, _, name = token.owner.partition(":")
-    found = Described(
+    described = Described(
         principal_type=kind, principal_name=name, issue_timestamp=token.issued_ms,
         expiry_timestamp=token.expires_ms, max_timestamp=token.max_ms, token_id=token.token_id,
         hmac=hmac,
@@ -250,6 +250,6 @@ def _described(token: DelegationToken, hmac: bytes, version: int) -> Described:
     )  # fmt: skip
     if version >= 3:
         kind, _, name = token.requester.partition(":")
-        found.token_requester_principal_type = kind
-        found.token_requester_principal_name = name
-    return found
+        described.token_requester_principal_type = kind
+        described.token_requester_principal_name = name
+    return described

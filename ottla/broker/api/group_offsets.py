@@ -254,24 +254,24 @@ async def _fetch_one_group(
         reads = await _begin_reads(
             request.group_id, wanted, request.require_stable, None, -1, context, slices
         )
-        found = await _finish_reads(reads, wanted is None, context, slices)
+        offsets = await _finish_reads(reads, wanted is None, context, slices)
     except ProtocolError as error:
         # Versions 0 and 1 have error codes in partitions only.
         code = _fetch_code(error.code)
         response.error_code = int(code)
-        found = [
+        offsets = [
             FetchedOffset(topic, index, None, code) for topic, index in wanted or ()
         ] if context.version < 2 else []
     made = OffsetFetchResponse.Topic
     if topics is None:
         seen = access.quiet
         by_topic = [
-            each for each in _by_topic(found).items() if seen.topic(Operation.DESCRIBE, each[0])
+            each for each in _by_topic(offsets).items() if seen.topic(Operation.DESCRIBE, each[0])
         ]
     elif response.error_code and context.version >= 2:
         by_topic = []
     else:
-        each = iter(found)
+        each = iter(offsets)
         by_topic = [
             (topic.name, _next(each, topic.partition_indexes)) for topic in topics
         ]
@@ -285,9 +285,9 @@ async def _fetch_one_group(
     return response
 
 
-def _next(found: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
+def _next(offsets: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
     """The result for one topic of a request, which may name the topic more than once."""
-    return [next(found) for _ in indexes]
+    return [next(offsets) for _ in indexes]
 
 
 @dataclass(slots=True)
@@ -342,13 +342,13 @@ async def _finish_group(
     try:
         if asked.error is not None:
             raise asked.error
-        found = await _finish_reads(asked.reads, asked.wanted is None, context, slices)
+        offsets = await _finish_reads(asked.reads, asked.wanted is None, context, slices)
     except ProtocolError as error:
         answer.error_code = int(_fetch_code(error.code))
         return answer
-    each, seen = iter(found), access.quiet
+    each, seen = iter(offsets), access.quiet
     for name, partitions in (
-        [each for each in _by_topic(found).items() if seen.topic(Operation.DESCRIBE, each[0])]
+        [each for each in _by_topic(offsets).items() if seen.topic(Operation.DESCRIBE, each[0])]
         if asked.wanted is None
         else [(name, _next(each, indexes)) for name, indexes in asked.named]
     ):
@@ -417,7 +417,7 @@ async def _finish_reads(
     slices: Slices,
 ) -> list[FetchedOffset]:
     """What was read. Raises the ProtocolError of a refusal."""
-    found: list[FetchedOffset] = []
+    offsets: list[FetchedOffset] = []
     topics = context.broker.image.topics
     for part in await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]:
         if slices.over:
@@ -426,21 +426,21 @@ async def _finish_reads(
             if _is_current(each, topics):
                 # One that was lost with an append meanwhile has neither a value nor a code.
                 if each.value is not None or each.code or not all_of_group:
-                    found.append(each)
+                    offsets.append(each)
             elif not all_of_group:
-                found.append(each._replace(value=None))
-    return found
+                offsets.append(each._replace(value=None))
+    return offsets
 
 
-def _is_current(found: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
+def _is_current(offset: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
     """Whether an offset belongs to the topic that currently has the name.
 
     A crash may happen between a topic's deletion and the tombstones of its offsets.
     """
-    if found.value is None:
+    if offset.value is None:
         return True
-    known = topics.get(found.topic)
-    return known is not None and found.value.topic_id in (NO_ID, known.topic_id)
+    known = topics.get(offset.topic)
+    return known is not None and offset.value.topic_id in (NO_ID, known.topic_id)
 
 
 def _wanted(topics: Iterable[OffsetFetchRequest.Topic] | None) -> list[tuple[str, int]] | None:
@@ -449,25 +449,25 @@ def _wanted(topics: Iterable[OffsetFetchRequest.Topic] | None) -> list[tuple[str
     return [(topic.name, index) for topic in topics for index in topic.partition_indexes]
 
 
-def _by_topic(found: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
+def _by_topic(offsets: Iterable[FetchedOffset]) -> dict[str, list[FetchedOffset]]:
     topics: dict[str, list[FetchedOffset]] = {}
-    for each in found:
+    for each in offsets:
         topics.setdefault(each.topic, []).append(each)
     return topics
 
 
-def _partition(made: type[Any], found: FetchedOffset) -> Any:
-    value = found.value
+def _partition(made: type[Any], offset: FetchedOffset) -> Any:
+    value = offset.value
     if value is None:
         return made(
-            partition_index=found.partition,
+            partition_index=offset.partition,
             committed_offset=-1,
             committed_leader_epoch=-1,
             metadata="",
-            error_code=int(found.code),
+            error_code=int(offset.code),
         )
     return made(
-        partition_index=found.partition,
+        partition_index=offset.partition,
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,

@@ -477,8 +477,8 @@ async def _described(
     topic: TopicImage, indexes: range, context: RequestContext, slices: Slices
 ) -> DescribeTopicPartitionsResponse.Topic:
     image = context.broker.image
-    found = _reachable(image.brokers, context.client.listener)
-    reachable = frozenset(node_id for node_id, _, _ in found)
+    brokers = _reachable(image.brokers, context.client.listener)
+    reachable = frozenset(node_id for node_id, _, _ in brokers)
     alive = _alive(topic, reachable, context.broker)
     return DescribeTopicPartitionsResponse.Topic(
         name=topic.name,

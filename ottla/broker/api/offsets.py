@@ -46,7 +46,7 @@ their own logs: so the controller finds the longest log, and tools look at any r
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
-Found = tuple[int, int, int]
+FoundRecord = tuple[int, int, int]
 """Offset, timestamp in ms, leader epoch; each -1 if there is none."""
 
 
@@ -152,7 +152,7 @@ def _end(partition: Partition, request: ListOffsetsRequest) -> int:
 
 async def _look_up(
     partition: Partition, timestamp: int, end: int, context: RequestContext
-) -> Found:
+) -> FoundRecord:
     log = partition.log
     if timestamp == LATEST:
         return end, -1, partition.leader_epoch
@@ -164,15 +164,15 @@ async def _look_up(
         return start, -1, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING                      # there is no tiered storage
-    found = await _searched(log, timestamp, end, context)
-    if found is None or found[0] >= end:
+    record = await _searched(log, timestamp, end, context)
+    if record is None or record[0] >= end:
         return NOTHING
-    return found
+    return record
 
 
 async def _searched(
     log: ReadableLog, timestamp: int, end: int, context: RequestContext
-) -> Found | None:
+) -> FoundRecord | None:
     """The result of a search. A thread searches batches that may take long, and rebuilds an index
     that turns out to be wrong: then the search begins again."""
     slices, workers = Slices(), context.broker.workers
@@ -185,8 +185,8 @@ async def _searched(
         try:
             search = next(steps)
         except StopIteration as ended:
-            found: Found | None = ended.value
-            return found
+            record: FoundRecord | None = ended.value
+            return record
         except RebuildNeeded as needed:
             needed.rebuild.check_new(rebuilt)
             rebuilt = needed.rebuild
@@ -212,12 +212,12 @@ def _segment_starts(
         starts = [log.log_start_offset]
     else:
         log.wake(patient)
-        found = [
+        bases = [
             max(segment.base_offset, log.log_start_offset)
             for segment in log.segments
             if segment.base_offset < end and segment.largest_timestamp(patient) <= item.timestamp
         ]
-        starts = reversed(found)
+        starts = reversed(bases)
     return list(starts)[: max(item.max_num_offsets, 0)]
 
 

@@ -121,12 +121,12 @@ def to_report(
 ) -> dict[tuple[str, int], tuple[int, ...]]:
     """The replicas that have to report the ends of their logs for an unclean election."""
     wanted = to_elect(image, int(ElectionType.UNCLEAN)) if of_all else iter(named)
-    found = {}
+    reporters = {}
     for name, index in wanted:
         topic = image.topics.get(name)
         if topic is not None and 0 <= index < len(topic.partitions):
-            found[name, index] = to_ask(image, topic.partitions[index], unclean=True)
-    return {key: nodes for key, nodes in found.items() if nodes}
+            reporters[name, index] = to_ask(image, topic.partitions[index], unclean=True)
+    return {key: nodes for key, nodes in reporters.items() if nodes}
 
 
 @handles(

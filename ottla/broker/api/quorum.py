@@ -156,10 +156,10 @@ def _directory_id(broker: BrokerContext, node_id: int) -> bytes:
         known = broker.image.last_known(node_id)
         first = known.directories[0] if known is not None and known.directories else ""
     try:
-        found = base64.urlsafe_b64decode(first + "==")
+        decoded = base64.urlsafe_b64decode(first + "==")
     except (ValueError, binascii.Error):
         return NO_DIRECTORY
-    return found if len(found) == len(NO_DIRECTORY) else NO_DIRECTORY
+    return decoded if len(decoded) == len(NO_DIRECTORY) else NO_DIRECTORY
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:

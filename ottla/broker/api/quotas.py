@@ -45,7 +45,7 @@ async def describe_client_quotas(
     try:
         context.access.need_cluster(Operation.DESCRIBE_CONFIGS)
         matching = matching_quotas(context.broker.image, components, request.strict)
-        found = [each async for each in slices.each(matching)]
+        entries = [each async for each in slices.each(matching)]
     except ProtocolError as error:
         return DescribeClientQuotasResponse(
             error_code=int(error.code), error_message=error.message, entries=None
@@ -59,7 +59,7 @@ async def describe_client_quotas(
                         for kind, name in entity],
                 values=[Described.Value(key=key, value=value) for key, value in limits.items()],
             )
-            async for entity, limits in slices.each(found)
+            async for entity, limits in slices.each(entries)
         ],
     )
 

@@ -20,8 +20,8 @@ class NamedTopic(Protocol[Part]):
 
 def merged_topics(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
     """The partitions by topic: duplicates are merged, topics without partitions are left out."""
-    found: dict[str, list[Item]] = {}
+    merged: dict[str, list[Item]] = {}
     for topic in topics:
         if topic.partitions:
-            found.setdefault(topic.name, []).extend(topic.partitions)
-    return found
+            merged.setdefault(topic.name, []).extend(topic.partitions)
+    return merged

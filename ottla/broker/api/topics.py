@@ -227,16 +227,16 @@ def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
     """DESCRIBE of a name, and DELETE if there is such a topic. DELETE of an id, as in Kafka: a
     client that knows it learns no more; unknown ones pass."""
     if not name:
-        found = access.name_of(topic_id)
-        return found is None or access.topic(Operation.DELETE, found)
+        deleted = access.name_of(topic_id)
+        return deleted is None or access.topic(Operation.DELETE, deleted)
     return access.topic(Operation.DESCRIBE, name) and (
         name not in access.image.topics or access.topic(Operation.DELETE, name)
     )
 
 
 def _shown(access: Access, name: str | None, topic_id: bytes) -> str | None:
-    found = name or access.name_of(topic_id)
-    return found if found and access.topic(Operation.DESCRIBE, found) else name
+    shown = name or access.name_of(topic_id)
+    return shown if shown and access.topic(Operation.DESCRIBE, shown) else name
 
 
 def _disabled(version: int) -> ProtocolError:

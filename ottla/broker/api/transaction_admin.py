@@ -226,15 +226,15 @@ async def list_transactions(
     patterns.check(pattern)
     present = [each for shard in runtime.shards() for each in shard.transactions.items()]
     slices = Slices()
-    found = [
+    transactions = [
         (transactional_id, value)
         async for transactional_id, value in slices.each(present)
         if _passes(value, request, context.broker.clock.now_ms())
         and access.transaction(Operation.DESCRIBE, transactional_id)
     ]
     if pattern:
-        matching = patterns.matching(pattern, (transactional_id for transactional_id, _ in found))
-        found = [each for each in found if each[0] in matching]
+        matching = patterns.matching(pattern, (each for each, _ in transactions))
+        transactions = [each for each in transactions if each[0] in matching]
     return ListTransactionsResponse(
         unknown_state_filters=[each for each in request.state_filters if each not in labels],
         transaction_states=[
@@ -243,7 +243,7 @@ async def list_transactions(
                 producer_id=value.producer_id,
                 transaction_state=value.state.label,
             )
-            async for transactional_id, value in slices.each(found)
+            async for transactional_id, value in slices.each(transactions)
         ],
     )
 

@@ -214,10 +214,10 @@ class ClusterLog(Metadata):
         """The results of writes that turn out to be done; rival writes of their number were not."""
         done: Results = []
         for entry in entries:
-            found = self.pending.pop(entry.header.batch, None)
-            if found is not None:
+            waiting = self.pending.pop(entry.header.batch, None)
+            if waiting is not None:
                 reached("a write of unknown outcome turns out to be done")
-                done += found[1].results
+                done += waiting[1].results
         self._give_up(entries[-1].number)
         return done
 

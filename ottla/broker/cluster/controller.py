@@ -281,11 +281,13 @@ class Controller:
                 raise answer
             data, stat = answer
             try:
-                found = decode(int(name), data)
-                there[int(name)] = found.image(stat.czxid), found
+                registration = decode(int(name), data)
+                there[int(name)] = registration.image(stat.czxid), registration
             except UnreadableRegistration as error:
                 log.error("%s", error)
-        self.features = {node_id: found.features for node_id, (_, found) in there.items()}
+        self.features = {
+            node_id: registration.features for node_id, (_, registration) in there.items()
+        }
         return there
 
     async def _look_at_brokers(self) -> None:

@@ -176,8 +176,8 @@ class DirectoryReports:
             and self.node_id in _states(image, key[0])[key[1]].replicas
         ]
         working = self.marked - replicas.offline
-        found = sorted((working - refusing) | {key for key in working if self._only(key)})
-        if not lost and not found:
+        reported = sorted((working - refusing) | {key for key in working if self._only(key)})
+        if not lost and not reported:
             return None
         made = AssignReplicasToDirsRequest.Directory
         return AssignReplicasToDirsRequest(
@@ -185,7 +185,7 @@ class DirectoryReports:
             broker_epoch=epoch,
             directories=[
                 made(id=directory_id, topics=_by_topic(image, keys[:PARTITIONS_MAX]))
-                for directory_id, keys in ((LOST, lost), (UNASSIGNED, found)) if keys
+                for directory_id, keys in ((LOST, lost), (UNASSIGNED, reported)) if keys
             ],
         )
 

@@ -119,15 +119,15 @@ class Elections:
     async def _look(self, image: MetadataImage) -> bool:
         """Elect what is due; returns whether some partition still waits for its election."""
         now = self.loop.time()
-        found = list(leaderless(image, self.unclean))
-        waiting = {(topic, index) for topic, index, _, unclean in found if unclean}
+        partitions = list(leaderless(image, self.unclean))
+        waiting = {(topic, index) for topic, index, _, unclean in partitions if unclean}
         self.since = {key: self.since.get(key, now) for key in waiting}
         due = {
-            (topic, index): (nodes, unclean) for topic, index, nodes, unclean in found
+            (topic, index): (nodes, unclean) for topic, index, nodes, unclean in partitions
             if not unclean or now - self.since[topic, index] >= UNCLEAN_WAIT_SECONDS
         }
         if not due:
-            return bool(found)
+            return bool(partitions)
         ends = await self.log_ends.ask(image, {key: nodes for key, (nodes, _) in due.items()})
         asked = [(*key, ends[key], unclean) for key, (_, unclean) in due.items()]
         elected = 0
@@ -138,7 +138,7 @@ class Elections:
             "%s had no trusted replica, of %d the longest log leads",
             counted(len(due), "partition"), elected,
         )
-        return elected < len(found)
+        return elected < len(partitions)
 
 
 def _same(one: MetadataImage, other: MetadataImage) -> bool:

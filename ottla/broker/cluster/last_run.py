@@ -54,13 +54,13 @@ class LastRun:
     away: tuple[str, ...] = ()
 
 
-def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool) -> LastRun:
+def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) -> LastRun:
     """Judge the logs by the last registration, `known`. With `adopts` that may be one of an earlier
     time than the directories, as ZooKeeper has gone back: the logs are doubtful then, and none is
     older than another."""
     if known is None:
-        return LastRun(away=tuple(found.away))
-    records = {each: run_record.read(disk, path) for each, path in found.directories.items()}
+        return LastRun(away=tuple(logs.away))
+    records = {each: run_record.read(disk, path) for each, path in logs.directories.items()}
     of_the_run = [each for each in records.values() if each and each.epoch == known.epoch]
     were_away = {each for record in of_the_run for each in record.away}
     renamed = {
@@ -74,22 +74,22 @@ def judge(disk: Disk, found: FoundLogs, known: BrokerImage | None, adopts: bool)
     took_part = [
         record for each, record in records.items()
         if each not in strangers | back
-        or (each in back and record is None and found.trusts_in(found.directories[each]))
+        or (each in back and record is None and logs.trusts_in(logs.directories[each]))
     ]
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()
     if len(absent) == len(renamed):
         absent = set()                              # they are the former ids of these
-    gone, away = absent - {*found.away}, absent & {*found.away}
-    lost = tuple(found.missing) if gone else ()
+    gone, away = absent - {*logs.away}, absent & {*logs.away}
+    lost = tuple(logs.missing) if gone else ()
     if strangers:
-        paths = {found.directories[each] for each in strangers}
-        lost += tuple(name for name, path in found.homes.items() if path in paths)
+        paths = {logs.directories[each] for each in strangers}
+        lost += tuple(name for name, path in logs.homes.items() if path in paths)
     if stop == run_record.LOST and (gone or strangers):
         stop = run_record.CLEAN                     # all logs that are not lost are in order
     # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
-    harmed = (name for name, permanent in found.damaged.items() if permanent or survived)
+    harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)
     lost = tuple(dict.fromkeys([*lost, *harmed]))       # one whose directory has vanished is both
     if not can_list(lost):
         stop, lost = run_record.LOST, ()

@@ -25,29 +25,29 @@ async def tell_leaderless(image: Callable[[], MetadataImage]) -> None:
         if image().topics is seen:
             continue
         seen = image().topics
-        found = await leaderless(image())
-        if found and found != told:
-            others = len(found) - NAMED_MAX
+        partitions = await leaderless(image())
+        if partitions and partitions != told:
+            others = len(partitions) - NAMED_MAX
             more = f" and {counted(others, 'other')}" if others > 0 else ""
             log.warning(
                 "%s no leader until a replica that has everything is back: %s%s",
-                counted(len(found), "partition has", "partitions have"),
-                ", ".join(found[:NAMED_MAX]), more,
+                counted(len(partitions), "partition has", "partitions have"),
+                ", ".join(partitions[:NAMED_MAX]), more,
             )
-        elif told and not found:
+        elif told and not partitions:
             log.info("all partitions have a leader again")
-        told = found
+        told = partitions
 
 
 async def leaderless(image: MetadataImage) -> list[str]:
     """The partitions without a leader, each with its in-sync set."""
-    found, slices = [], Slices()
+    partitions, slices = [], Slices()
     for topic in image.topics.values():
         for at in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
             for index, state in enumerate(topic.partitions[at : at + PARTITIONS_AT_ONCE], at):
                 if state.leader == NO_LEADER:
                     in_sync = ",".join(map(str, state.isr))
-                    found.append(f"{topic.name}-{index} (in sync: {in_sync})")
+                    partitions.append(f"{topic.name}-{index} (in sync: {in_sync})")
             if slices.over:
                 await slices.pause()
-    return found
+    return partitions

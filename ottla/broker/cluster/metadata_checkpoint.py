@@ -41,11 +41,11 @@ def mark_in(disk: Disk, directory: str) -> Mark | None:
 
 def furthest_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
     """The furthest mark in the log directories; those that cannot be read are ignored."""
-    found = []
+    offsets = []
     for path in directories:
         with suppress(OSError):
-            found.append(mark_in(disk, path))
-    marks = [mark for mark in found if mark is not None]
+            offsets.append(mark_in(disk, path))
+    marks = [mark for mark in offsets if mark is not None]
     return max(marks, key=lambda mark: mark.entry, default=None)
 
 

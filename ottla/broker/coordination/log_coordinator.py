@@ -292,9 +292,9 @@ def append_batch(
 def batches_of(data: bytes) -> Iterator[BatchView]:
     """Complete batches; a truncated last one is left out. Raises CorruptMessage where the first one
     is not whole, or where one says what no batch does; reading its records checks the checksum."""
-    found = False
+    loaded = False
     for batch in batches(data):
         yield batch
-        found = True
-    if not found:
+        loaded = True
+    if not loaded:
         raise CorruptMessage(f"{len(data)} bytes of a log do not begin with a whole batch")

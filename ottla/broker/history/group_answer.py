@@ -64,14 +64,14 @@ async def lag_rows(
 
 def _whole_topics(places: Iterable[TopicIndex], cluster: ClusterView) -> list[TopicIndex]:
     """These partitions, and the others of their topics."""
-    found = sorted(places)[:PARTITIONS_MAX]
-    known = map(cluster.topic, dict.fromkeys(name for name, _ in found))
+    chosen = sorted(places)[:PARTITIONS_MAX]
+    known = map(cluster.topic, dict.fromkeys(name for name, _ in chosen))
     others = (
         (topic.name, index)
         for topic in known if topic is not None
         for index in range(topic.partitions)
     )
-    return sorted({*found, *islice(others, PARTITIONS_MAX)})[:PARTITIONS_MAX]
+    return sorted({*chosen, *islice(others, PARTITIONS_MAX)})[:PARTITIONS_MAX]
 
 
 def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
@@ -99,9 +99,9 @@ async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[st
         broker.clock.now_ms(), runtime.tick_ms(), runtime.history.rebalance(group_id),
         shard.context.cluster, shard.context.settings,
     )
-    found = [Finding("deleted", "the group no longer exists")]
+    findings = [Finding("deleted", "the group no longer exists")]
     if group is not None:
-        found = [
+        findings = [
             *standing(group, moment), *_pending(shard, group_id), *_partitions(broker, group, rows),
             *_lag(broker, group_id, rows, moment.tick_ms),
         ]
@@ -113,7 +113,7 @@ async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[st
         "coordinator": broker.node_id,
         "coordinated_since_ms": shard.loaded_ms,
         "at_ms": moment.wall_ms,
-        "now": [_as_json(each) for each in found[:FINDINGS_MAX]],
+        "now": [_as_json(each) for each in findings[:FINDINGS_MAX]],
         "events": [event_as_json(each) for each in events],
     }
 

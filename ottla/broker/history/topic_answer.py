@@ -39,11 +39,11 @@ async def why_topic(broker: BrokerContext, name: str) -> dict[str, Any]:
     for index, state in enumerate(topic.partitions[:PARTITIONS_MAX]):
         if broker.node_id not in state.replicas:
             continue
-        found = list(_standing(broker, image, topic, index))
+        findings = list(_standing(broker, image, topic, index))
         partitions.append({
             "partition": index, "leader": state.leader, "replicas": state.replicas,
             "isr": state.isr, "led_here": state.leader == broker.node_id,
-            "now": [{"kind": each.kind, "text": each.text, **each.fields} for each in found],
+            "now": [{"kind": each.kind, "text": each.text, **each.fields} for each in findings],
         })
         events += [
             event_as_json(index, each)

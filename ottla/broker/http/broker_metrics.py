@@ -25,9 +25,9 @@ CLIENTS_MAX = 1000
 TOPICS_PER_SLICE = CONNECTIONS_PER_SLICE = 50
 
 
-def broker_metrics(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
+def broker_metrics(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
     """Metrics that belong to no topic, partition or group."""
-    yield from _replicas(monitor, found)
+    yield from _replicas(monitor, scraped)
     yield from _directories(monitor)
     yield from _cluster(monitor)
     yield from request_metrics(monitor)
@@ -37,20 +37,20 @@ def broker_metrics(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
     yield from _process(monitor)
 
 
-def _replicas(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
+def _replicas(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
     """What this broker has a copy of."""
     replicas = monitor.broker.replicas
     offline = [replicas.partition(*key) for key in replicas.offline]
     led_offline = sum(each is not None and each.led_here for each in offline)
     for name, help_text, value in (
-        ("partitioncount", "Partitions here.", len(found.rows)),
-        ("leadercount", "Partitions that are led here.", found.led() - led_offline),
+        ("partitioncount", "Partitions here.", len(scraped.rows)),
+        ("leadercount", "Partitions that are led here.", scraped.led() - led_offline),
         ("underreplicatedpartitions", "Led partitions with replicas missing.",
-         found.sum("under_replicated")),
+         scraped.sum("under_replicated")),
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
-         found.sum("under_min_isr")),
+         scraped.sum("under_min_isr")),
         ("atminisrpartitioncount", "Led partitions at min.insync.replicas.",
-         found.sum("at_min_isr")),
+         scraped.sum("at_min_isr")),
         ("offlinereplicacount", "Replicas in failed log directories.", len(offline)),
     ):
         yield from gauge(f"kafka_server_replicamanager_{name}", help_text, value)

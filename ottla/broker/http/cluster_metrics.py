@@ -25,9 +25,9 @@ SESSION = {
 }
 
 
-def cluster_metrics(monitor: Monitor, found: ScrapedPartitions) -> Iterator[str]:
+def cluster_metrics(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
     """What there is to say about other brokers and ZooKeeper."""
-    role, followed = monitor.broker.role, found.reading.followed
+    role, followed = monitor.broker.role, scraped.reading.followed
     prefix = "kafka_server_replicafetchermanager_"
     yield from gauge(
         f"{prefix}maxlag", "The largest lag of a partition that is copied from its leader.",

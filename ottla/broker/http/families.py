@@ -52,7 +52,7 @@ def _confluent(name: str) -> str:
 
 def confluent_connections(monitor: Monitor) -> Iterator[str]:
     """Connections by the software of the client."""
-    found = Counter(
+    states = Counter(
         (connection.client.listener, connection.client.software_name or "unknown",
          connection.client.software_version or "unknown")
         for connection in monitor.connections()
@@ -60,7 +60,7 @@ def confluent_connections(monitor: Monitor) -> Iterator[str]:
     rows = [
         (labels(listener=listener, client_software_name=name, client_software_version=version,
                 networkprocessor=0), count)
-        for (listener, name, version), count in sorted(found.items())
+        for (listener, name, version), count in sorted(states.items())
     ]
     yield from metric(
         "kafka_server_socketservermetrics_connections", "gauge", "Open connections.", rows)
@@ -73,7 +73,7 @@ def lag_exporter_metrics(
     prefix, everywhere = "kafka_consumergroup_group_", {"cluster_name": cluster_id}
     rows: list[tuple[str, Lag]] = [
         (labels(**everywhere, group=group, topic=lag.topic, partition=lag.partition), lag)
-        for group, found in lags.items() for lag in found
+        for group, group_lags in lags.items() for lag in group_lags
     ]
     values: tuple[tuple[str, str, Callable[[Lag], float | None]], ...] = (
         ("offset", "The committed offset.", lambda lag: lag.committed),
@@ -85,19 +85,20 @@ def lag_exporter_metrics(
         yield from metric(
             prefix + name, "gauge", help_text, (row for row in shown if row[1] is not None))
     sums: tuple[tuple[str, str, Callable[[list[Lag]], float]], ...] = (
-        ("max_lag", "The largest lag.", lambda found: max(lag.records for lag in found)),
+        ("max_lag", "The largest lag.", lambda group_lags: max(lag.records for lag in group_lags)),
         ("max_lag_seconds", "The largest age.",
-         lambda found: max(lag.seconds or 0.0 for lag in found)),
-        ("sum_lag", "Records to be read.", lambda found: sum(lag.records for lag in found)),
+         lambda group_lags: max(lag.seconds or 0.0 for lag in group_lags)),
+        ("sum_lag", "Records to be read.",
+         lambda group_lags: sum(lag.records for lag in group_lags)),
     )
     for name, help_text, total in sums:
         yield from metric(
             prefix + name, "gauge", help_text,
-            ((labels(**everywhere, group=group), total(found))
-             for group, found in lags.items() if found))
+            ((labels(**everywhere, group=group), total(group_lags))
+             for group, group_lags in lags.items() if group_lags))
     by_topic: Counter[tuple[str, str]] = Counter()
-    for group, found in lags.items():
-        for lag in found:
+    for group, group_lags in lags.items():
+        for lag in group_lags:
             by_topic[group, lag.topic] += lag.records
     yield from metric(
         f"{prefix}topic_sum_lag", "gauge", "Records to be read of a topic.",

@@ -60,15 +60,15 @@ def group_metrics(monitor: Monitor) -> Iterator[str]:
     yield from metric("kafka_consumergroup_members", "gauge", "Members of a group.", members)
     yield from lag_metrics(monitor, shards)
     if LAG_EXPORTER in broker.config.ottla_metrics_compat:
-        found: dict[str, list[Lag]] = {}
+        lags: dict[str, list[Lag]] = {}
         for shard in shards:
             for group_id in list(shard.offsets.groups()):
-                found[group_id] = list(monitor.lags.of_group(shard, group_id))
+                lags[group_id] = list(monitor.lags.of_group(shard, group_id))
                 yield ""
         ends = [
             (p.topic, p.index, p.log.log_start_offset, p.high_watermark) for p in broker.replicas
         ]
-        yield from lag_exporter_metrics(broker.image.cluster_id, found, ends)
+        yield from lag_exporter_metrics(broker.image.cluster_id, lags, ends)
 
 
 def lag_metrics(monitor: Monitor, shards: list[Shard]) -> Iterator[str]:

@@ -108,10 +108,10 @@ cdef class Lags:
 
     cdef dict known(self, dict round_, str group_id):
         """The places of one group in a round."""
-        cdef dict found = round_.get(group_id)
-        if found is None:
-            found = round_[group_id] = {}
-        return found
+        cdef dict lags = round_.get(group_id)
+        if lags is None:
+            lags = round_[group_id] = {}
+        return lags
 
     cdef int measure(self, Partition partition, dict before, dict here, tuple key,
                      int64_t committed, int64_t now_ms, Row *row) except -1:
@@ -144,21 +144,21 @@ cdef class Lags:
         """Where the group reads next; None for a partition that cannot be read now."""
         cdef PartitionLog log = partition.log
         cdef int64_t offset = max(committed, log.log_start_offset)
-        cdef Place found = here.get(key)
+        cdef Place place = here.get(key)
         cdef Py_ssize_t number
-        if found is None:
-            found = before.get(key)
+        if place is None:
+            place = before.get(key)
         log.wake()
-        if found is not None:
-            number = log.chain.number_of(found.segment.base_offset)
-            if found.offset != offset or number < 0 or (
-                    log.chain.segments[number] is not found.segment):
-                found = None
-        if found is None:
-            found = look_up(log, offset)
-        if found is not None:
-            here[key] = found
-        return found
+        if place is not None:
+            number = log.chain.number_of(place.segment.base_offset)
+            if place.offset != offset or number < 0 or (
+                    log.chain.segments[number] is not place.segment):
+                place = None
+        if place is None:
+            place = look_up(log, offset)
+        if place is not None:
+            here[key] = place
+        return place
 
 
 cdef Py_ssize_t new_topic(PartitionRows sums, str group_id, str topic) except -1:
@@ -171,18 +171,18 @@ cdef Py_ssize_t new_topic(PartitionRows sums, str group_id, str topic) except -1
 
 cdef Place look_up(PartitionLog log, int64_t offset):
     """The place of the next batch; None for a partition that cannot be read now."""
-    cdef LogSlice found
+    cdef LogSlice start
     cdef Place place = Place.__new__(Place)
     cdef bytes head
     try:
-        found = log.slice(offset, HEAD_SIZE)
-        head = found.file.pread(HEAD_SIZE, found.position) if found.size else b""
+        start = log.slice(offset, HEAD_SIZE)
+        head = start.file.pread(HEAD_SIZE, start.position) if start.size else b""
     except (OSError, ProtocolError):
         return None
     if len(head) < HEAD_SIZE:
         return None
-    place.offset, place.position, place.timestamp = offset, found.position, -1
-    place.segment = found.segment
+    place.offset, place.position, place.timestamp = offset, start.position, -1
+    place.segment = start.segment
     if batch.magic(<const uint8_t *>head) >= 2:
         place.timestamp = batch.base_timestamp(<const uint8_t *>head)
     return place

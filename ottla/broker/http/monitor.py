@@ -39,8 +39,8 @@ class LoopLag:
 
     def take_max(self) -> float:
         """The maximum since the previous call."""
-        found, self.max = self.max, 0.0
-        return found
+        largest, self.max = self.max, 0.0
+        return largest
 
 
 class Monitor:

@@ -105,18 +105,18 @@ class ScrapedPartitions:
         return self.topics.sum(LED)
 
 
-def traffic_metrics(found: ScrapedPartitions) -> Iterator[str]:
+def traffic_metrics(scraped: ScrapedPartitions) -> Iterator[str]:
     """Produce and fetch traffic, by topic and in total; deleted topics stay in the totals."""
     for name, (counted, help_text) in TRAFFIC.items():
         yield from rows_metric(
-            f"kafka_server_brokertopicmetrics_{name}_total", help_text, found.topics,
-            COUNTED.index(counted), kind="counter", total=found.total(counted))
+            f"kafka_server_brokertopicmetrics_{name}_total", help_text, scraped.topics,
+            COUNTED.index(counted), kind="counter", total=scraped.total(counted))
     for name, (counted, help_text) in BETWEEN_BROKERS.items():
-        yield from counter(name, help_text, found.total(counted))
-    yield from rows_metric("kafka_topic_partitions", "Partitions of a topic.", found.topics, LED)
+        yield from counter(name, help_text, scraped.total(counted))
+    yield from rows_metric("kafka_topic_partitions", "Partitions of a topic.", scraped.topics, LED)
 
 
-def partition_metrics(found: ScrapedPartitions) -> Iterator[str]:
+def partition_metrics(scraped: ScrapedPartitions) -> Iterator[str]:
     """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
     for name, (figure, help_text) in PARTITION.items():
-        yield from rows_metric(name, help_text, found.rows, FIGURES.index(figure))
+        yield from rows_metric(name, help_text, scraped.rows, FIGURES.index(figure))

@@ -98,12 +98,12 @@ cdef class PartitionRows:
 
     def max(self, int column):
         """The largest value of a column, at least 0."""
-        cdef int64_t found = 0
+        cdef int64_t largest = 0
         if not 0 <= column < COLUMNS:
             raise ValueError(f"there is no column {column}")
         for at in range(self.count):
-            found = max(found, self.rows[at].values[column])
-        return found
+            largest = max(largest, self.rows[at].values[column])
+        return largest
 
     def lines(self, str name not None, int column, Py_ssize_t first, Py_ssize_t after,
               bint thousandths=False):

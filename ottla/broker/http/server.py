@@ -172,12 +172,12 @@ class HttpServer:
 
 def host_of(head: bytes) -> str | None:
     """The Host header of a request; of several, which no browser sends, none that is a host."""
-    found = [
+    topics = [
         value.strip().decode("latin-1") for name, _, value in (
             line.partition(b":") for line in head.split(b"\r\n")[1:])
         if name.strip().lower() == b"host"
     ]
-    return ", ".join(found) if found else None
+    return ", ".join(topics) if topics else None
 
 
 def _ends(writer: asyncio.StreamWriter) -> tuple[str, str]:
@@ -195,13 +195,13 @@ def all_metrics(monitor: Monitor) -> Iterator[str]:
 
 
 def _pieces(monitor: Monitor) -> Iterator[str]:
-    found = ScrapedPartitions(monitor.broker.replicas)
-    yield from found.read()
-    yield from broker_metrics(monitor, found)
-    yield from cluster_metrics(monitor, found)
-    yield from traffic_metrics(found)
+    scraped = ScrapedPartitions(monitor.broker.replicas)
+    yield from scraped.read()
+    yield from broker_metrics(monitor, scraped)
+    yield from cluster_metrics(monitor, scraped)
+    yield from traffic_metrics(scraped)
     yield from group_metrics(monitor)
-    yield from partition_metrics(found)
+    yield from partition_metrics(scraped)
     yield from client_metrics(monitor.broker)
 
 

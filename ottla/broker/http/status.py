@@ -44,13 +44,13 @@ def status(monitor: Monitor) -> dict[str, Any]:
 def connections(monitor: Monitor) -> list[dict[str, Any]]:
     """The connections: client software, address, newest request, bytes, requests, and rates."""
     now, names = monitor.loop.time(), monitor.broker.image.names
-    found = []
+    rows = []
     for connection in monitor.connections():
         client = connection.client
         lived = max(now - connection.opened_at, 0.001)
         key = connection.newest_key
         rates = monitor.rates.get(connection, (0.0, 0.0))
-        found.append({
+        rows.append({
             "peer": client.peer(),
             "listener": client.listener,
             "principal": client.principal,
@@ -67,9 +67,9 @@ def connections(monitor: Monitor) -> list[dict[str, Any]]:
             "produces_to": sorted(client.written or ()),
             "fetches_from": topic_names(client.read, names),
         })
-        if len(found) >= LISTED_MAX:
+        if len(rows) >= LISTED_MAX:
             break
-    return found
+    return rows
 
 
 def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, str]) -> list[str]:
@@ -82,11 +82,11 @@ def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, st
 
 def clients(monitor: Monitor) -> list[dict[str, Any]]:
     """The connections, those of one client together: how many, their rates and their topics."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in connections(monitor):
         host = each["peer"].rpartition(":")[0] or each["peer"]
         same = {"host": host, **{name: each[name] for name in SAME}}
-        row = found.setdefault((*same.values(),), {
+        row = rows.setdefault((*same.values(),), {
             **same, "connections": 0, **dict.fromkeys(SUMMED, 0), **{name: [] for name in JOINED},
         })
         row["connections"] += 1
@@ -94,16 +94,16 @@ def clients(monitor: Monitor) -> list[dict[str, Any]]:
             row[name] = round(row[name] + each[name], 1)
         for name in JOINED:
             row[name] = sorted({*row[name], *each[name]})
-    return list(found.values())
+    return list(rows.values())
 
 
 def groups(monitor: Monitor) -> list[dict[str, Any]]:
     """The groups with their members and their lag, in records, bytes and seconds."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for shard in shards_of(monitor.broker):
         for group_id, group in sorted(shard.groups.items()):
             lags = list(monitor.lags.of_group(shard, group_id))
-            found.append({
+            rows.append({
                 "group": group_id,
                 "state": group.state_name,
                 "members": len(group.members),
@@ -112,9 +112,9 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
                 "lag_bytes": sum(lag.size for lag in lags),
                 "lag_seconds": max((lag.seconds or 0.0 for lag in lags), default=0.0),
             })
-            if len(found) >= LISTED_MAX:
-                return found
-    return found
+            if len(rows) >= LISTED_MAX:
+                return rows
+    return rows
 
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:

@@ -94,16 +94,16 @@ cdef enum:
 
 cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
     """Whether the page cache holds this range, as far as the kernel reports it."""
-    cdef int found, fd = file.fd
+    cdef int cached, fd = file.fd
     if size <= 0:
         return True
     if fd < 0:
         return file.resident(position, size)
-    found = ottla_cached(fd, position, size)
-    if found < 0:
+    cached = ottla_cached(fd, position, size)
+    if cached < 0:
         # Pages are evicted in the order of their use: the ends are a good sample of the range.
         return ottla_readable_now(fd, position) and ottla_readable_now(fd, position + size - 1)
-    if found == 0:
+    if cached == 0:
         return False
     # Pages still being read count as cached too; a non-blocking read detects those.
     while size > 0:

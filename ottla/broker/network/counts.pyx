@@ -65,21 +65,21 @@ cdef class Counts:
     def phase(self, name):
         """By API key: a histogram as in `durations` of "requestqueue", "local", "remote" or
         "throttle". In the last, requests that were not throttled are in the first bucket."""
-        found = self._by_key(QUEUED + PHASES.index(name))
+        by_key = self._by_key(QUEUED + PHASES.index(name))
         if name == "throttle":
             for key, counts in self._by_key(TOTAL).items():
-                throttled = found.setdefault(key, [0] * BUCKETS)
+                throttled = by_key.setdefault(key, [0] * BUCKETS)
                 throttled[0] += max(0, sum(counts) - sum(throttled))
-        return found
+        return by_key
 
     cdef dict _by_key(self, int phase):
         cdef int key, bucket
         cdef int64_t counted
-        cdef dict found = {}
+        cdef dict by_bucket = {}
         for key in range(KEYS):
             counted = 0
             for bucket in range(BUCKETS):
                 counted += self.times[phase][key][bucket]
             if counted > 0:
-                found[key] = [self.times[phase][key][bucket] for bucket in range(BUCKETS)]
-        return found
+                by_bucket[key] = [self.times[phase][key][bucket] for bucket in range(BUCKETS)]
+        return by_bucket

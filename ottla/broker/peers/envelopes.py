@@ -226,8 +226,8 @@ def encode_principal(principal: str) -> bytes:
 
 def decode_principal(data: bytes) -> str:
     """Decode what `encode_principal` wrote. Raises MalformedMessage."""
-    found = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
-    return f"{found.type}:{found.name}"
+    principal = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
+    return f"{principal.type}:{principal.name}"
 
 
 def encode_address(host: str) -> bytes:

@@ -56,10 +56,10 @@ async def connected(host: str, port: int) -> socket.socket:
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
     """Families and addresses; only a host name needs a thread, for the resolver."""
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
     except socket.gaierror:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(info[0], info[4]) for info in found]       # type: ignore[misc]
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(info[0], info[4]) for info in addresses]       # type: ignore[misc]

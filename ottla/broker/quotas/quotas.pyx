@@ -57,18 +57,18 @@ cdef class Quotas:
 
     cdef ClientQuotas of(self, Client client):
         """The quotas that currently apply to a client."""
-        cdef ClientQuotas found = <ClientQuotas>client.quotas
-        if found is not None and found.epoch == self.epoch:
-            return found
-        found = ClientQuotas.__new__(ClientQuotas)
-        found.epoch = self.epoch
+        cdef ClientQuotas quotas = <ClientQuotas>client.quotas
+        if quotas is not None and quotas.epoch == self.epoch:
+            return quotas
+        quotas = ClientQuotas.__new__(ClientQuotas)
+        quotas.epoch = self.epoch
         user, client_id = client.principal.partition(":")[2], client.client_id or ""
-        found.produced = self.window("producer_byte_rate", user, client_id)
-        found.fetched = self.window("consumer_byte_rate", user, client_id)
-        found.requests = self.window("request_percentage", user, client_id)
-        found.mutations = self.window("controller_mutation_rate", user, client_id)
-        client.quotas = found
-        return found
+        quotas.produced = self.window("producer_byte_rate", user, client_id)
+        quotas.fetched = self.window("consumer_byte_rate", user, client_id)
+        quotas.requests = self.window("request_percentage", user, client_id)
+        quotas.mutations = self.window("controller_mutation_rate", user, client_id)
+        client.quotas = quotas
+        return quotas
 
     cdef object window(self, str key, str user, str client_id):
         """The window that a client shares with others of its scope; None: no limit."""

@@ -56,14 +56,14 @@ class RuleIndex:
 
     def about(self, name: str) -> list[AccessRule]:
         """The ACLs that match the resource with this name."""
-        found = [*self.literal.get(name, ())]
+        rules = [*self.literal.get(name, ())]
         if name != EVERYTHING:
-            found += self.literal.get(EVERYTHING, ())
+            rules += self.literal.get(EVERYTHING, ())
         for length in self.lengths:
             if length > len(name):
                 break
-            found += self.prefixed.get(name[:length], ())
-        return found
+            rules += self.prefixed.get(name[:length], ())
+        return rules
 
 
 class Authorizer:

@@ -81,16 +81,16 @@ class ListenerSecurity:
 
     def changes(self, former: ListenerSecurity) -> list[str]:
         """What is different in `former`, in words."""
-        found = []
+        changes = []
         if self.tls is not None and former.tls is not None and self.tls.digest != former.tls.digest:
-            found.append(f"the certificate {self.tls.certificate}")
+            changes.append(f"the certificate {self.tls.certificate}")
             if self.tls.certificate == former.tls.certificate:
-                found = ["another key or other trusted certificates"]
+                changes = ["another key or other trusted certificates"]
         if self.own != former.own:
             names = {*self.own, *former.own}
             changed = sorted(n for n in names if self.own.get(n) != former.own.get(n))
-            found.append(f"the new {', '.join(changed)}")
-        return found
+            changes.append(f"the new {', '.join(changed)}")
+        return changes
 
     def _of_this(self, error: SettingsError) -> SettingsError:
         problem = str(error).removeprefix(f"{error.name}: ")
@@ -124,13 +124,13 @@ def listeners_security(
     config: BrokerConfig, texts: Mapping[str, str]
 ) -> dict[str, ListenerSecurity]:
     """The security of each listener by its name, from these properties. Raises SettingsError."""
-    found = {
+    settings = {
         endpoint.name: ListenerSecurity(endpoint.name, config.protocols[endpoint.name], texts)
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
         # From the texts, as the rest: a change that is tried out is not in `config` yet.
-        found[config.inter_broker_listener()].serve_peers(
+        settings[config.inter_broker_listener()].serve_peers(
             texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)
         )
-    return found
+    return settings

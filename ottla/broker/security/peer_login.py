@@ -52,9 +52,9 @@ def peer_login(
             jaas, "needs username=\"…\" and password=\"…\", with which this broker logs in to the"
             " others"
         )
-    found = PeerLogin(mechanism, options["username"], options["password"])
+    login = PeerLogin(mechanism, options["username"], options["password"])
     try:
-        found.begin()
+        login.begin()
     except ClientError as error:
         raise SettingsError(jaas, str(error)) from error
-    return found
+    return login

@@ -52,7 +52,7 @@ def is_everywhere(host: str) -> bool:
 
 def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
     """The addresses of `listeners` or `advertised.listeners`. Raises SettingsError."""
-    found: list[Address] = []
+    addresses: list[Address] = []
     for text in listed:
         match = ADDRESS.fullmatch(text)
         if match is None:
@@ -60,12 +60,12 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
         name, bracketed, plain, port = match.groups()
         if not 0 <= int(port) <= 65535:
             raise SettingsError(setting, f"{text!r}: a port is from 0 to 65535")
-        found.append(Address(name.upper(), bracketed or plain or "", int(port)))
-    counts = Counter(address.name for address in found)
+        addresses.append(Address(name.upper(), bracketed or plain or "", int(port)))
+    counts = Counter(address.name for address in addresses)
     twice = min((name for name, count in counts.items() if count > 1), default=None)
     if twice is not None:
         raise SettingsError(setting, f"{twice} names two listeners")
-    return found
+    return addresses
 
 
 def parse_http_address(text: str, setting: str = "ottla.http.listener") -> tuple[str, int]:
@@ -81,8 +81,8 @@ def check_zookeeper(text: str) -> None:
     servers, _, chroot = text.partition("/")
     for server in servers.split(","):
         try:
-            found = urlsplit(f"//{server.strip()}")
-            wrong = not found.hostname or found.port == 0
+            parts = urlsplit(f"//{server.strip()}")
+            wrong = not parts.hostname or parts.port == 0
         except ValueError:                          # a port that is none, or half of a bracket
             wrong = True
         if wrong:

@@ -344,28 +344,28 @@ class BrokerConfig(BrokerSettings):
         Settings made at run time still win. Raises SettingsError without any change.
         """
         fresh = BrokerConfig(texts)
-        found = Reloaded()
+        reloaded = Reloaded()
         static = dict(self.static)
         for name in sorted(static.keys() | texts.keys()):
             old, new = static.get(name), texts.get(name)
             if old == new:
                 continue
             if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name):
-                found.refused.append(shown(name))
+                reloaded.refused.append(shown(name))
                 continue
-            found.changed[name] = old, new
+            reloaded.changed[name] = old, new
             if new is None:
                 del static[name]
             else:
                 static[name] = new
         self.static = static
-        for name in found.changed.keys() & self.declared.keys():
+        for name in reloaded.changed.keys() & self.declared.keys():
             if not any(name in layer for layer in self.layers(image)[:-1]):
                 setattr(self, self.declared[name].attribute, fresh.value(name))
-        if "max.connections.per.ip.overrides" in found.changed:
+        if "max.connections.per.ip.overrides" in reloaded.changed:
             self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
         self._limit_listeners(image)
-        return found
+        return reloaded
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
         """The layers of the broker's properties: for this node, for all brokers, from the file."""
@@ -382,9 +382,9 @@ class BrokerConfig(BrokerSettings):
         """A topic's effective settings: its own, then the broker's, then Kafka's defaults."""
         layers = self.layers(image)
         if self._cached is None or not all(map(operator.is_, self._cached[0], layers)):
-            found = defaults(layers)
-            shared = log_config({}, found, self.producer_id_expiration_ms)
-            self._cached = layers, found, shared
+            values = defaults(layers)
+            shared = log_config({}, values, self.producer_id_expiration_ms)
+            self._cached = layers, values, shared
         own = image.config_of("topic", topic)
         if not own:
             return self._cached[2]
@@ -407,7 +407,7 @@ def _principals(text: str) -> frozenset[str]:
 def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
     """Parse max.connections.per.ip.overrides, with or without names of hosts. Raises
     SettingsError."""
-    found = {}
+    limits = {}
     for pair in filter(None, text.split(",")):
         host, _, count = pair.rpartition(":")
         if not host or re.fullmatch("[0-9]{1,10}", count.strip()) is None:
@@ -415,8 +415,8 @@ def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
                 "max.connections.per.ip.overrides", f"{pair!r} is not of the form host:count"
             )
         for address in _addresses(host.strip().strip("[]"), names):
-            found[address] = int(count)
-    return found
+            limits[address] = int(count)
+    return limits
 
 
 @lru_cache
@@ -440,13 +440,13 @@ def why_unknown(names: Iterable[str]) -> list[str]:
         **BrokerSettings.declared, **kafka_settings("broker"), **kafka_settings("removed"),
         **dict.fromkeys(OUTSIDE_THE_TABLE), **dict.fromkeys(TOPIC_DEFAULTS),
     }
-    found = []
+    wrong = []
     for name in names:
         if name in known or name.startswith(("config.providers", "listener.name.")):
             continue
         hint = did_you_mean(name, known)
-        found.append(f"{shown(name)} is no setting that Kafka or Ottla know{hint}")
-    return found
+        wrong.append(f"{shown(name)} is no setting that Kafka or Ottla know{hint}")
+    return wrong
 
 
 def shown(name: str) -> str:

@@ -98,28 +98,28 @@ def topic_entries(
     layers = broker_layers(broker, image)
     for name, setting in TopicConfig.declared.items():
         names = synonyms_of(name)
-        found: list[tuple[Synonym, int]] = []
+        synonyms: list[tuple[Synonym, int]] = []
         if name in own:
             text = own[name]
             if setting.kind == "list":
                 text = setting.text(setting.parse(text)) or ""
-            found.append((Synonym(name, text, Source.TOPIC), 1))
-        found += [
+            synonyms.append((Synonym(name, text, Source.TOPIC), 1))
+        synonyms += [
             (Synonym(synonym, layer[synonym], source), factor)
             for source, layer in layers
             for synonym, factor in names
             if synonym in layer
         ]
-        found += _defaults(name)
+        synonyms += _defaults(name)
         standard = Synonym(name, setting.text(setting.default), Source.DEFAULT)
-        first, factor = found[0] if found else (standard, 1)
+        first, factor = synonyms[0] if synonyms else (standard, 1)
         value = None if first.value is None else convert_unit(first.value, factor)
         if factor == 1:
             value = _as_parsed(setting, value)
         yield Entry(
             name, value, first.source, setting.kind, False, setting.sensitive,
             tuple(
-                synonym for synonym, factor in found
+                synonym for synonym, factor in synonyms
                 if factor == 1 or synonym.source != Source.DEFAULT
             ),
             setting.help,
@@ -155,7 +155,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
         setting = declared.get(bare) or (known[bare].setting if bare in known else None)
         read_only = known[name].update == "read-only" if name in known else name not in DYNAMIC
         same = meanings.get(name, (name,))
-        found = [
+        synonyms = [
             Synonym(other, layer[other], source)
             for source, layer in layers
             for other in same
@@ -163,23 +163,23 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
         ]
         if bare != name:                    # the listener's own wins, whoever set the broker's
             read_only, same = not is_dynamic(name), (bare,)
-            found += [Synonym(bare, layer[bare], s) for s, layer in layers if bare in layer]
+            synonyms += [Synonym(bare, layer[bare], s) for s, layer in layers if bare in layer]
         for other in same:
             standard = known[other].setting if other in known else declared.get(other)
             if standard is not None and standard.default is not None:
-                found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
-        yield _entry(name, setting, found, read_only and setting is not None, own_unit=True)
+                synonyms.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
+        yield _entry(name, setting, synonyms, read_only and setting is not None, own_unit=True)
 
 
 @cache
 def _meanings() -> dict[str, tuple[str, ...]]:
     """By name, the properties of one meaning from it on: log.retention.ms, .minutes, .hours."""
-    found: dict[str, tuple[str, ...]] = {}
+    chains: dict[str, tuple[str, ...]] = {}
     for topic_setting in TopicConfig.declared:
         names = tuple(synonym for synonym, _ in synonyms_of(topic_setting))
         for at, name in enumerate(names):
-            found.setdefault(name, names[at:])
-    return found
+            chains.setdefault(name, names[at:])
+    return chains
 
 
 def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
@@ -199,25 +199,25 @@ def group_entries(
     known = kafka_settings("broker")
     for name, group_setting in kafka_settings("group").items():
         setting = group_setting.setting
-        found = [Synonym(name, own[name], Source.GROUP)] if name in own else []
+        synonyms = [Synonym(name, own[name], Source.GROUP)] if name in own else []
         for other in setting.synonyms:
-            found += [
+            synonyms += [
                 Synonym(other, layer[other], source) for source, layer in layers if other in layer
             ]
             standard = known[other].setting
-            found.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
+            synonyms.append(Synonym(other, standard.text(standard.default), Source.DEFAULT))
         if not setting.synonyms:
-            found.append(Synonym(name, setting.text(setting.default), Source.DEFAULT))
-        yield _entry(name, setting, found, False)
+            synonyms.append(Synonym(name, setting.text(setting.default), Source.DEFAULT))
+        yield _entry(name, setting, synonyms, False)
 
 
 def client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
     """All settings of a subscription to client metrics (KIP-714)."""
     for name, known in kafka_settings("client-metrics").items():
-        found = [Synonym(name, own[name], Source.CLIENT_METRICS)] if name in own else []
+        synonyms = [Synonym(name, own[name], Source.CLIENT_METRICS)] if name in own else []
         setting = known.setting
-        if found:
-            yield _entry(name, setting, found, False)
+        if synonyms:
+            yield _entry(name, setting, synonyms, False)
         else:
             default = setting.text(setting.default)
             yield Entry(name, default, Source.DEFAULT, setting.kind, False, False, (), setting.help)

@@ -19,15 +19,15 @@ NO_PROPERTY_PARTS = ("HEAP_OPTS", "LOG4J", "JMX_", "JVM_PERFORMANCE", "GC_LOG_OP
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The value of each property with its variable, in the order of the variables' names."""
-    found: dict[str, tuple[str, str]] = {}
+    values: dict[str, tuple[str, str]] = {}
     for variable, value in sorted(environment.items()):
         prefix = next((p for p in PREFIXES if variable.startswith(p)), None)
         if prefix is None or variable in NO_PROPERTIES or variable == prefix:
             continue
         if any(part in variable for part in NO_PROPERTY_PARTS):
             continue
-        found[property_name(variable.removeprefix(prefix))] = value, variable
-    return found
+        values[property_name(variable.removeprefix(prefix))] = value, variable
+    return values
 
 
 def property_name(rest: str) -> str:

@@ -42,14 +42,14 @@ def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
 
     Raises SettingsError.
     """
-    found = tuple(KAFKAS_ASSIGNORS.get(name, name) for name in names)
-    unknown = [name for name in found if name not in ASSIGNORS]
-    if unknown or not found or len(set(found)) < len(found):
+    assignors = tuple(KAFKAS_ASSIGNORS.get(name, name) for name in names)
+    unknown = [name for name in assignors if name not in ASSIGNORS]
+    if unknown or not assignors or len(set(assignors)) < len(assignors):
         problem = f"{unknown[0]!r} is unknown" if unknown else "must name one, each once"
         raise SettingsError(
             "group.consumer.assignors", f"{problem}; there are {', '.join(ASSIGNORS)}"
         )
-    return found
+    return assignors
 
 
 def _check_protocols(settings: BrokerSettings) -> list[str]:

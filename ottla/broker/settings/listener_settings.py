@@ -142,18 +142,18 @@ def listener_limits(
     listeners: Iterable[str], texts: Mapping[str, str]
 ) -> dict[str, ListenerLimits]:
     """The limits of each listener by its name. Raises SettingsError."""
-    found = {}
+    limits = {}
     for listener in listeners:
         prefix = f"listener.name.{listener.lower()}."
         own = {
             name: texts[prefix + name] for name in ListenerLimits.declared if prefix + name in texts
         }
         try:
-            found[listener] = ListenerLimits(own)
+            limits[listener] = ListenerLimits(own)
         except SettingsError as error:
             problem = str(error).removeprefix(f"{error.name}: ")
             raise SettingsError(prefix + error.name, problem) from error
-    return found
+    return limits
 
 
 def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
@@ -200,7 +200,7 @@ def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
     `protocols` has the security protocol of each listener.
     """
     of = {listener.lower(): protocol for listener, protocol in protocols.items()}
-    found = []
+    wrong = []
     for name in names:
         match = PREFIX.match(name)
         bare = bare_name(name)
@@ -214,8 +214,8 @@ def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
             or not any(_counts(bare, protocol) for protocol in concerned)
             or bare == "sasl.jaas.config" in (name, PREFIX.sub("", name))
         ):
-            found.append(name)
-    return found
+            wrong.append(name)
+    return wrong
 
 
 def _counts(name: str, protocol: str) -> bool:

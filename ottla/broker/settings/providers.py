@@ -53,14 +53,14 @@ def resolve(
         }
         return READERS[kinds[provider]](path or "", key, parameters, environment)
 
-    found = {}
+    values = {}
     for name, text in texts.items():
         try:
             # Only the config.providers settings themselves may not depend on providers.
-            found[name] = text if name.startswith("config.providers") else _replaced(text, one)
+            values[name] = text if name.startswith("config.providers") else _replaced(text, one)
         except (Unresolved, OSError, ValueError) as error:
             raise SettingsError(name, f"{error} ({where.get(name, 'default')})") from error
-    return found
+    return values
 
 
 def _replaced(text: str, one: Callable[[re.Match[str]], str]) -> str:

@@ -212,8 +212,8 @@ def convert_unit(text: str, factor: int) -> str:
 def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The topic settings that follow from the broker's properties, for those that are set."""
     layers = [layer for layer in layers if layer]
-    found = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
-    return {name: text for name, text in found.items() if text is not None}
+    values = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
+    return {name: text for name, text in values.items() if text is not None}
 
 
 def log_config(

@@ -44,9 +44,9 @@ class FoundPartitions:
     def note_missing(self) -> None:
         """Find the partitions with a replica here that no log directory has: before they are
         created empty."""
-        found = set().union(*(each.partitions for each in self.storage.directories))
+        partitions = set().union(*(each.partitions for each in self.storage.directories))
         for key, topic_id, _ in self.replicas.wanted(self.metadata.image):
-            if key not in found:
+            if key not in partitions:
                 self.missing.append(f"{key[0]}-{key[1]}")
                 if homes := self.storage.placement.vanished(key, topic_id):
                     self.vanished[key] = homes
@@ -140,13 +140,13 @@ class FoundPartitions:
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
         """Those of several replicas whose logs end before damage, or are gone, and whether that was
         durable once. An only copy counts up to its damage."""
-        found = {}
+        former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
             copies = image.topics[each.topic].partitions[each.index].replicas
             if len(copies) > 1 and (lost or each.log.put_aside is not None):
-                found[repr(each)] = lost
-        return found
+                former[repr(each)] = lost
+        return former
 
     def forget_cuts(self) -> None:
         """The cluster has been told what this and earlier starts have cut off, or not found. An

@@ -89,18 +89,18 @@ class ClientInstances:
             self._subscriptions = subscriptions_of(image)
             self._read_from = image.configs
         wanted = wanted_from(self._subscriptions, instance_id, attributes)
-        found = self._instances.get(instance_id)
-        if found is None:
-            found = self._instances[instance_id] = ClientInstance(instance_id, attributes, wanted)
+        known = self._instances.get(instance_id)
+        if known is None:
+            known = self._instances[instance_id] = ClientInstance(instance_id, attributes, wanted)
             self._make_room()
-        elif found.wanted != wanted:
+        elif known.wanted != wanted:
             # A new subscription: the client may ask at once, and its next push is refused.
-            found.wanted = wanted
-            found.asked_at = found.pushed_at = float("-inf")
-        found.attributes = attributes
-        found.seen_at = self.now_ms()
+            known.wanted = wanted
+            known.asked_at = known.pushed_at = float("-inf")
+        known.attributes = attributes
+        known.seen_at = self.now_ms()
         self._instances.move_to_end(instance_id)
-        return found
+        return known
 
     def _make_room(self) -> None:
         now_ms = self.now_ms()

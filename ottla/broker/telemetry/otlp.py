@@ -91,15 +91,15 @@ def _points(metric: memoryview, shared: Labels) -> Iterator[Point]:
             bodies.append((number, value))
     for number, body in bodies:
         delta = monotonic = False
-        found: list[memoryview] = []
+        parts: list[memoryview] = []
         for inner, _, value in _fields(body):
             if inner == 1 and isinstance(value, memoryview):
-                found.append(value)
+                parts.append(value)
             elif inner == 2 and number != SUMMARY:
                 delta = value == DELTA
             elif inner == 3 and number == SUM:
                 monotonic = value == 1
-        for each in found:
+        for each in parts:
             if number in (GAUGE, SUM):
                 yield _number_point(name, each, shared, monotonic, number == SUM and delta)
             else:
@@ -168,8 +168,8 @@ def _text(value: int | memoryview) -> str:
 
 def _double(value: int | memoryview) -> float:
     assert isinstance(value, int)
-    found: float = struct.unpack("<d", value.to_bytes(8, "little"))[0]
-    return found
+    number: float = struct.unpack("<d", value.to_bytes(8, "little"))[0]
+    return number
 
 
 def _signed(value: int | memoryview) -> int:

@@ -48,7 +48,7 @@ def subscriptions_of(image: MetadataImage) -> list[Subscription]:
 
     Such a subscription was set by a release or a broker that accepts more patterns.
     """
-    found = []
+    matching = []
     for (kind, name), settings in sorted(image.configs.items()):
         if kind != "client-metrics":
             continue
@@ -58,8 +58,8 @@ def subscriptions_of(image: MetadataImage) -> list[Subscription]:
             log.warning("the subscription %s to client metrics matches no client: %s", name, error)
             continue
         interval_ms = int(settings.get("interval.ms", INTERVAL_MS_DEFAULT))
-        found.append(Subscription(_items(settings.get("metrics", "")), interval_ms, match))
-    return found
+        matching.append(Subscription(_items(settings.get("metrics", "")), interval_ms, match))
+    return matching
 
 
 def _items(text: str) -> tuple[str, ...]:

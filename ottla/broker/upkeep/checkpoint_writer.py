@@ -34,8 +34,8 @@ def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     for partition in replicas:
         # Between two steps its topic may have been created again. A damaged log keeps the one
         # from before: by that a start sees what it lacks.
-        found = replicas.partition(partition.topic, partition.index) is partition
-        if found and partition.log.damage is None:
+        current = replicas.partition(partition.topic, partition.index) is partition
+        if current and partition.log.damage is None:
             yield (partition.topic, partition.index), partition.high_watermark
 
 

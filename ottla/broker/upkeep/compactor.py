@@ -77,15 +77,15 @@ class LogCleaner:
             if not plog.config.compacts or plog.directory in tried or self._stays_unreadable(plog):
                 continue
             try:
-                found = await self.workers.after_rebuilds(
+                due = await self.workers.after_rebuilds(
                     partial(cleanable, plog, partition.high_watermark, now_ms)
                 )
             except (OSError, CorruptMessage) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)
                 self.doubt(partition, error, EVERYWHERE)
                 continue
-            if found is not None and found.due and (best is None or found.ratio > best[1].ratio):
-                best = partition, found
+            if due is not None and due.due and (best is None or due.ratio > best[1].ratio):
+                best = partition, due
         return best
 
     def _stays_unreadable(self, plog: PartitionLog) -> bool:

@@ -68,13 +68,13 @@ class SpaceWatch:
 
     async def _measure(self, directory: LogDirectory) -> bool:
         """Measure one directory; returns whether it was full and has space again."""
-        found: list[Room] = []
+        rooms: list[Room] = []
         try:
-            await self.in_thread(lambda: found.append(directory.space.measure()))
+            await self.in_thread(lambda: rooms.append(directory.space.measure()))
         except OSError as error:
             log.debug("the free space of %s is not known: %s", directory.path, error)
             return False
-        if not directory.space.note(found[0], self.clock.monotonic()):
+        if not directory.space.note(rooms[0], self.clock.monotonic()):
             return False
         self.told.discard(directory.path)
         log.warning(

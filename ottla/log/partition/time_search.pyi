@@ -4,19 +4,19 @@ from collections.abc import Generator
 
 from ottla.log.partition.segment import Segment
 
-Found = tuple[int, int, int]
+FoundRecord = tuple[int, int, int]
 
 class RecordSearch:
-    """One batch to be looked through: `run` does it, in any thread, and leaves `found`."""
+    """One batch to be looked through: `run` does it, in any thread, and sets `record`."""
 
-    found: Found | None
+    record: FoundRecord | None
     @property
     def takes_long(self) -> bool: ...
     def run(self) -> None: ...
 
-Steps = Generator[RecordSearch, None, Found | None]
+Steps = Generator[RecordSearch, None, FoundRecord | None]
 
-def at_once(steps: Steps) -> Found | None: ...
+def at_once(steps: Steps) -> FoundRecord | None: ...
 def first_at(
     segments: list[Segment], start: int, end: int, timestamp: int, patient: bool = False
 ) -> Steps: ...

@@ -74,7 +74,7 @@ cdef class SegmentScrub:
         self.position += self.buffered
         if self.buffered < self.expected:
             self.note_fault(f"the file ends at {self.position}, expected {self.size} bytes",
-                       self.batch_position, self.end_offset)
+                            self.batch_position, self.end_offset)
         elif self.position == self.size:
             if self.header_filled:
                 self.note_fault("the last batch is cut off", self.batch_position, self.end_offset)
@@ -84,8 +84,7 @@ cdef class SegmentScrub:
                 if not self.blame_the_last(
                         self.jumped and self.end_offset > self.next_base >= self.jump_offset):
                     self.batch_position = self.size
-                self.note_fault(problem,
-                           self.batch_position, self.end_offset)
+                self.note_fault(problem, self.batch_position, self.end_offset)
 
     cdef str problem_of_header(self):
         """What is wrong with the header of the batch that begins at `batch_position`."""

@@ -26,8 +26,8 @@ cdef int share_conversion(list items) except -1:
     in the same order, and the last ones would starve."""
     cdef FetchItem item
     cdef Py_ssize_t share = CONVERSION_SIZE_MAX // max(len(items), 1)
-    for found in items:
-        item = <FetchItem>found
+    for each in items:
+        item = <FetchItem>each
         item.size_max = min(<Py_ssize_t>item.size_max, share)
     return 0
 

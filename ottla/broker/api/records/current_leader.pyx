@@ -37,11 +37,11 @@ cdef object absent(object partitions, int32_t index):
 cdef object new_leader(object image, object topic, int32_t index):
     """(leader, leader epoch) of a partition whose topic is given by name or id; None if there is
     no leader."""
-    found = image.topic_by_id(topic) if isinstance(topic, bytes) else image.topics.get(topic)
-    if found is None or not 0 <= index < len(found.partitions):
+    topic_image = image.topic_by_id(topic) if isinstance(topic, bytes) else image.topics.get(topic)
+    if topic_image is None or not 0 <= index < len(topic_image.partitions):
         return None
-    state = found.partitions[index]
-    return None if state.leader < 0 else (state.leader, image.leader_epoch(found, state))
+    state = topic_image.partitions[index]
+    return None if state.leader < 0 else (state.leader, image.leader_epoch(topic_image, state))
 
 
 cdef object fetch_leader(object image, int16_t error, object topic, int32_t index):
@@ -83,17 +83,17 @@ cdef int write_endpoints(Writer reply, object image, object leaders, str listene
     """The tagged fields of a reply: node_endpoints (tag 0), where clients of this listener reach
     `leaders`."""
     cdef Writer field
-    found = []
+    endpoints = []
     for node_id in dict.fromkeys(leaders or ()):
         broker = image.brokers.get(node_id)
         endpoint = None if broker is None else broker.endpoint(listener)
         if endpoint is not None:
-            found.append((node_id, endpoint, broker.rack))
-    if not found:
+            endpoints.append((node_id, endpoint, broker.rack))
+    if not endpoints:
         return reply.write_no_tags(True)
     field = Writer()
-    field.write_count(len(found), True)
-    for node_id, endpoint, rack in found:
+    field.write_count(len(endpoints), True)
+    for node_id, endpoint, rack in endpoints:
         field.write_int32(node_id)
         field.write_string(endpoint.host, True)
         field.write_int32(endpoint.port)

@@ -177,8 +177,8 @@ cdef class FetchHandler:
             return True
         items = list(fetch.session.changed.values()) if fetch.incremental else fetch.items
         fetch.began = self.broker.clock.monotonic() if len(items) > LOOKS_UNTIMED_MAX else 0.0
-        for found in items:
-            item = <FetchItem>found
+        for each in items:
+            item = <FetchItem>each
             if fetch.incremental and fetch.total > 0 and (
                     fetch.room <= 0 or fetch.unfit >= UNFIT_MAX):
                 fetch.due = True                # full: the others stay listed and come first
@@ -250,8 +250,8 @@ cdef class FetchHandler:
         cdef FetchItem item
         if fetch.version >= 13:
             return 0
-        for found in fetch.items:
-            item = <FetchItem>found
+        for each in fetch.items:
+            item = <FetchItem>each
             item.high_watermark = item.last_stable_offset = item.log_start = -1
             item.diverging_epoch = -1
             self.refuse(fetch, item, fetch.error)
@@ -364,9 +364,9 @@ cdef class FetchHandler:
     cdef int find(self, FetchItem item) except -1:
         cdef list partitions
         item.partition = None
-        found = self.topic_of(item)
-        if found is not None:
-            partitions = <list>found
+        of_topic = self.topic_of(item)
+        if of_topic is not None:
+            partitions = <list>of_topic
             if 0 <= item.index < len(partitions):
                 item.partition = <Partition>partitions[item.index]
         return 0

@@ -156,16 +156,16 @@ cdef Cursor tagged(Cursor request, uint32_t wanted):
     cdef uint32_t left = request.read_tag_count()
     cdef uint32_t tag, size
     cdef const uint8_t *at
-    cdef Cursor found = None
+    cdef Cursor field = None
     while left > 0:
         left -= 1
         tag = request.read_unsigned_varint()
         size = request.read_unsigned_varint()
         at = request.take(size, "tagged field")
         if tag == wanted:
-            found = Cursor()
-            found.at, found.end = at, at + size
-    return found
+            field = Cursor()
+            field.at, field.end = at, at + size
+    return field
 
 
 cdef Py_ssize_t required(Py_ssize_t count, str what) except -1:

@@ -100,8 +100,8 @@ cdef Py_ssize_t reply_size(Fetch fetch) except -1:
     """The approximate size of the reply in bytes, for a quota."""
     cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.told)
     cdef FetchItem item
-    for found in fetch.told:
-        item = <FetchItem>found
+    for each in fetch.told:
+        item = <FetchItem>each
         if item.converted is not None:
             size += len(item.converted)
         elif item.slice is not None:

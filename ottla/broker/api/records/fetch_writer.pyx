@@ -54,8 +54,8 @@ cdef class FetchWriter:
             item = <FetchItem>fetch.told[0]
             return self.write_topic(fetch, item.topic, fetch.told, reply)
         by_topic = {}
-        for found in fetch.told:
-            item = <FetchItem>found
+        for each in fetch.told:
+            item = <FetchItem>each
             by_topic.setdefault(item.topic, []).append(item)
         reply.write_count(len(by_topic), flexible)
         for topic, items in by_topic.items():
@@ -70,8 +70,8 @@ cdef class FetchWriter:
         else:
             reply.write_string(<str>topic, flexible)
         reply.write_count(len(items), flexible)
-        for found in items:
-            item = <FetchItem>found
+        for each in items:
+            item = <FetchItem>each
             self.write_item(fetch, item, reply)
             if fetch.session is not None:
                 self.remember(fetch, item)

@@ -58,17 +58,17 @@ cdef class WithoutZstd(ConvertedFormat):
         if not has_zstd(item.slice):
             return None
         scan = scan_of(item.slice, False)
-        found = []
+        batches = []
         while size < room:
             data = scan.batch()
             if data is None:
                 break
-            found.append(data)
+            batches.append(data)
             size += len(data)
-        if not found:
+        if not batches:
             return b""
         return convert(item, conversion_of(
-            b"".join(found), WITHOUT_ZSTD, item.fetch_offset, item.fetch_offset, room))
+            b"".join(batches), WITHOUT_ZSTD, item.fetch_offset, item.fetch_offset, room))
 
 
 cdef class MessageSets(ConvertedFormat):

@@ -139,27 +139,27 @@ cdef class ProduceHandler:
         if version >= 13:
             topic_id = state.topic_id(part)
             reply.write_raw(<const char *>topic_id, 16)
-            found = self.by_id.get(topic_id)
-            if found is None:
+            partitions = self.by_id.get(topic_id)
+            if partitions is None:
                 return UnknownTopicId("no topic has this id")
-            partition = found[0]
+            partition = partitions[0]
             name = partition.topic if partition is not None else self.broker.image.names.get(
                 topic_id, "")
         else:
             name = state.topic_name(part)
             reply.write_string(name, version >= 9)
-            found = self.by_name.get(name)
+            partitions = self.by_name.get(name)
         state.topic = name
         if self.authorizer is not None:
             refusal = self.refusal_of(state, name)
             if refusal is not None:
                 return refusal
         state.internal = name if name in INTERNAL_TOPICS else None
-        if found is None:
+        if partitions is None:
             return UnknownTopicOrPartition("no such topic")
         if state.client.samples_writes:
             state.client.sampled(True, name)
-        return found
+        return partitions
 
     cdef object refusal_of(self, ProduceState state, str name):
         """Why the client may not write to the topic, or not in this transaction; None if it may."""

@@ -48,7 +48,7 @@ cdef class TransactionGate:
         cdef str transactional_id = state.transactional_id
         cdef int version = state.version
         cdef Partition partition
-        producer, missing, found = None, {}, None
+        producer, missing, partitions = None, {}, None
         access = None
         if self.authorizer is not None:
             access = access_of(self.broker, state.client, None)
@@ -60,15 +60,16 @@ cdef class TransactionGate:
         for at in range(state.count):
             part = state.parts + at
             if part.partitions > 0:
-                found = self.find_topic(state, part)
-                if found is not None and access is not None and not may_write(access, found):
-                    found = None
+                partitions = self.find_topic(state, part)
+                if (partitions is not None and access is not None
+                        and not may_write(access, partitions)):
+                    partitions = None
             batch = state.body + part.records_at
-            if (found is None or not 0 <= part.index < len(found)
+            if (partitions is None or not 0 <= part.index < len(partitions)
                     or part.sent < fields.HEADER_SIZE
                     or not fields.attributes(batch) & fields.TRANSACTIONAL):
                 continue
-            partition = found[part.index]
+            partition = partitions[part.index]
             # Offline partitions are refused when the produce is served.
             if partition is None or partition.log.offline is not None:
                 continue

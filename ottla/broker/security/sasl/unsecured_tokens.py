@@ -74,7 +74,7 @@ class UnsecuredRules:
 
 def _decoded(part: str) -> dict[str, Any]:
     data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-    found = json.loads(data)
-    if not isinstance(found, dict):
+    value = json.loads(data)
+    if not isinstance(value, dict):
         raise ValueError("no object")
-    return found
+    return value

@@ -59,9 +59,9 @@ def blocks(text: str) -> Iterator[tuple[str, str, str]]:
     parts = text.split("-----")
     for begin, content, end in zip(parts, parts[1:], parts[2:], strict=False):
         kind = PEM_KIND.fullmatch(begin)
-        found = PEM_CONTENT.fullmatch(content) if kind and end == f"END {kind[1]}" else None
-        if kind and found:
-            yield kind[1], found[1], found[2]
+        matched = PEM_CONTENT.fullmatch(content) if kind and end == f"END {kind[1]}" else None
+        if kind and matched:
+            yield kind[1], matched[1], matched[2]
 
 
 def pem_blocks(setting: str, text: str) -> str:
@@ -69,16 +69,16 @@ def pem_blocks(setting: str, text: str) -> str:
 
     In a properties file they are often one long line. Raises SettingsError if there is none.
     """
-    found = []
+    normalized = []
     for kind, headers, body in blocks(text):
         packed = "".join(body.split())
         lines = [packed[at : at + 64] for at in range(0, len(packed), 64)]
         head = f"{headers}\n" if headers else ""
         begin, end = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
-        found.append("\n".join([begin, head + lines[0], *lines[1:], end]))
-    if not found:
+        normalized.append("\n".join([begin, head + lines[0], *lines[1:], end]))
+    if not normalized:
         raise SettingsError(setting, "has no PEM block: -----BEGIN ...-----, base64, -----END")
-    return "\n".join(found) + "\n"
+    return "\n".join(normalized) + "\n"
 
 
 def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:

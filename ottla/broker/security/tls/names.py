@@ -127,8 +127,8 @@ class PrincipalRules:
 def _replaced(match: Any, replacement: str) -> str:
     """The replacement with `$1` and the like filled in, as in Java; a backslash escapes."""
 
-    def part(found: re.Match[str]) -> str:
-        escaped, number = found.groups()
+    def part(matched: re.Match[str]) -> str:
+        escaped, number = matched.groups()
         return escaped if escaped is not None else match[int(number)] or ""
 
     return re.sub(r"\\(.)|\$(\d)", part, replacement)

@@ -1,4 +1,4 @@
-"""What a group that does not exist answers; the first member of either protocol creates it."""
+"""Answers for group ids without a group; the first member of either protocol creates the group."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class AbsentGroup:
-    """Stands for any group id without a group."""
+    """Answers the requests for any group id that has no group."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
 
     def join(self, request: Join, answer: Answer, result: Result, context: Context) -> None:
-        """Forms a classic group. Raises UnknownMember for a member id."""
+        """Creates a classic group. Raises UnknownMember if the request has a member id."""
         if request.member_id:
             raise UnknownMember(f"group {self.group_id!r} not found")
         group = ServedClassicGroup(self.group_id, state_ms=result.wall_ms)
@@ -80,4 +80,4 @@ class AbsentGroup:
             raise error(f"group {self.group_id!r} not found")
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may ask: there are no offsets, or those of a former group."""
+        """Any client may fetch: there are no offsets, or only those of a former group."""

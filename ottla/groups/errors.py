@@ -117,4 +117,4 @@ FINAL = (
     UnknownMember, IllegalGeneration, FencedInstance, UnreleasedInstance, FencedMemberEpoch,
     StaleMemberEpoch, InconsistentProtocol, GroupMaxSizeReached, GroupIdNotFound, NonEmptyGroup,
 )
-"""After these a client gives up its partitions, its commit, or itself."""
+"""Errors after which a client gives up its partitions or its commit, or ends."""

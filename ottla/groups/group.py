@@ -1,7 +1,7 @@
-"""What a partition's shard needs of a group of any kind: classic, KIP-848, and those to come.
+"""The interface between a partition's shard and its groups, of any kind.
 
-`classic/requests.py` and `consumer/requests.py` are the kinds that exist, `absent.py` stands for a
-group that does not. A request that a kind does not serve is refused by the group itself.
+`classic/requests.py` and `consumer/requests.py` implement it; `absent.py` answers for groups that
+do not exist. A request that a kind does not serve is refused by the group itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Context:
     new_id: Callable[[], str]
     """Makes the unique part of a member id."""
     place: Callable[[Group], None]
-    """Puts a group into the shard that has no records yet: it is forming."""
+    """Adds a forming group, which has no records yet, to the shard."""
 
 
 class Group(Protocol):
@@ -39,7 +39,7 @@ class Group(Protocol):
 
     group_id: str
     keys: ClassVar[tuple[type, ...]]
-    """The keys of the records that such a group is made of."""
+    """The types of the keys of such a group's records."""
 
     # Descriptions
 
@@ -97,7 +97,8 @@ class Group(Protocol):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode | None:
-        """Heartbeat without effects; None if it may have some: then `heartbeat_turn`."""
+        """Serve a Heartbeat without effects. Returns None if it may have effects: then call
+        `heartbeat_turn`."""
 
     def heartbeat_turn(
         self,

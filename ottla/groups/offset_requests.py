@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NONE = ErrorCode.NONE
 NEVER_MS = (1 << 63) - 1
-"""The last time that a record can hold."""
+"""The largest timestamp that a record can hold."""
 
 
 class OffsetToCommit(NamedTuple):

@@ -4,9 +4,9 @@
     TxnOffsetCommit  -> record -> replay: pending, until the transaction's marker makes it
                                   visible or drops it (KIP-98, KIP-447)
 
-Of two commits to the same partition the later one in the log wins, whenever its marker comes: a
-pending offset followed by a later commit is not applied any more. A tombstone drops pending offsets
-too, so that nothing that was deleted reappears at the commit.
+Of two commits to the same partition the later one in the log wins, no matter when markers come: a
+pending offset that a later commit follows is not applied. A tombstone also drops pending offsets,
+so that a deleted offset does not reappear when its transaction commits.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Offsets:
             pass
 
     def ending_steps(self, producer_id: int, committed: bool) -> Iterator[None]:
-        """The same in steps, an offset each: those that are still to come stay pending."""
+        """As `end_transaction`, an offset in each step; the offsets of later steps stay pending."""
         ending = self._pending.get(producer_id, {})
         for key in list(ending):
             pending = ending.pop(key, None)

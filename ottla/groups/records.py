@@ -205,7 +205,7 @@ NO_PRODUCER = Producer()
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction, as found in the log among the records."""
+    """The end of a producer's transaction: a marker that was found among the records of the log."""
 
     producer_id: int
     committed: bool

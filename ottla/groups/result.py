@@ -21,7 +21,7 @@ Answer = Callable[[Any], None]
 
 
 RETRY_MS = 1000
-"""After this time a timer checks whether its effect was recorded, which a full disk may prevent."""
+"""The delay after which a timer checks that its effect was recorded: a full disk may prevent it."""
 
 
 class TimerKey(NamedTuple):
@@ -38,8 +38,8 @@ class MarkersDue(NamedTuple):
 
     transactional_id: str
     answer: Answer | None
-    """Called with `reply` once all markers are committed, or one could not be written; with the
-    error if the log refused the end itself. None if no client waits."""
+    """Called with `reply` once all markers are committed, or one could not be written; called with
+    the error if the log refused the end. None if no client waits."""
     reply: Any
 
 
@@ -57,16 +57,18 @@ class Result:
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     markers: list[MarkersDue] = field(default_factory=list)
-    """Of transactions only."""
+    """Only transactions have markers."""
     events: list[tuple[str, Event]] = field(default_factory=list)
-    """What happened, by group: kept in memory for whoever asks why (`history/`)."""
+    """Events, each with its group, which are kept in memory to explain the group's state
+    (`history/`)."""
 
     after_replay: list[Callable[[ProtocolError | None], None]] = field(default_factory=list)
-    """Called once the records are replayed, or with the error if the log refuses them: what exists
-    in memory only and belongs to these records, such as members whose JoinGroup is pending."""
+    """Called once the records are replayed, or with the error if the log refuses them. They change
+    what exists in memory only, such as members whose JoinGroup is pending."""
 
     def encode(self, encode: Callable[[Any], Any]) -> None:
-        """Encode the records that are not yet; if one cannot be, the result is as before."""
+        """Encode the records that are not encoded yet; if one cannot be encoded, nothing
+        changes."""
         self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
 
     def note(self, group_id: str, kind: str, **fields: Any) -> None:

@@ -23,8 +23,8 @@ def java_hash(text: str) -> int:
 
 
 CACHED_CHARS_MAX = 255
-"""What is computed from a longer name is not remembered: a client may send names of 32 KiB, and the
-caches keep thousands of them."""
+"""The results for longer names are not cached: a client may send names of 32 KiB, and the caches
+keep thousands of entries."""
 
 
 def partition_for(key: str, partitions: int) -> int:

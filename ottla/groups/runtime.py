@@ -47,15 +47,16 @@ class Runtime(ShardRuntime[Shard]):
 
     def adopt(self, shard: Shard) -> None:
         """Coordinates a shard that is loaded."""
-        # Another broker may have ended the rebalances of an earlier term here.
+        # Another broker may have ended the rebalances that began in an earlier term of this one.
         for group_id in [*self.history.rebalances]:
             if self.partition_of(group_id) == shard.partition:
                 del self.history.rebalances[group_id]
         super().adopt(shard)
 
     def _happened(self, result: Result, error: ProtocolError | None) -> None:
-        """Keep the events of a turn. Where the log refused its records, a group of KIP-848 is as
-        before; the members of a classic one came and went in memory."""
+        """Keep the events of a turn. If the log refused its records, a KIP-848 group is unchanged,
+        so nothing happened in it; members of a classic group have changed in memory all the
+        same."""
         events, result.events = result.events, []
         for group_id, event in events:
             if error is None or (self._is_classic(group_id) and event.kind not in ENDS):
@@ -86,12 +87,13 @@ class Runtime(ShardRuntime[Shard]):
             pass
 
     def ending_steps(self, partition: int, producer_id: int, committed: bool) -> Iterator[None]:
-        """The same, a step for each offset of the transaction. The producer's next transaction may
-        begin after the last one only.
+        """As `end_transaction`, an offset in each step. The producer's next transaction may only
+        begin after the last step.
 
-        A shard that is still being read finds the marker in its log. Before that, what it has of
-        the producer may be of an earlier transaction, which ended otherwise. Once it was read to
-        its end the marker may be behind that; one that was read ends nothing a second time.
+        A shard whose log is still being read is left alone: it will find the marker there, and its
+        pending offsets may be those of the producer's earlier transaction, which may have ended
+        differently. A shard that was read to its end may have missed the marker; if it has read it,
+        ending the transaction again changes nothing.
         """
         live = self._live.get(partition)
         shard = self._loading.get(partition) if live is None else live.shard

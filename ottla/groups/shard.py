@@ -46,7 +46,7 @@ KINDS: dict[type, Callable[[str], Group]] = {
 G = TypeVar("G", bound=Group)
 
 OFFSETS_AT_ONCE = 300
-"""Offsets that one turn of the loop commits, reads or deletes: a millisecond or two."""
+"""How many offsets one turn of the loop commits, reads or deletes, in a millisecond or two."""
 
 EXPIRE = "expire"
 """A timer of the shard, not of a group: expires offsets."""
@@ -65,7 +65,7 @@ class Shard:
         cluster: ClusterView = NO_CLUSTER,
         replicated: bool = False,
     ) -> None:
-        """`replicated`: another broker may take over, and this one hear of it late."""
+        """`replicated`: another broker may take over before this one learns of it."""
         self.partition, self.replicated = partition, replicated
         self.offsets = Offsets()
         self.groups: dict[str, Group] = {}
@@ -76,7 +76,8 @@ class Shard:
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
         self._ended = ""
-        """The group of the last record of any group, if that ended one of KIP-848."""
+        """The KIP-848 group that the previous record of a group has ended; empty if it has ended
+        none."""
         self._deleting: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
 
@@ -96,12 +97,13 @@ class Shard:
         return self.groups.get(group_id) or AbsentGroup(group_id)
 
     def _place(self, group: Group) -> None:
-        """Takes over a group that forms in memory: no record knows it until it is assigned."""
+        """Adds a group that forms in memory; it has no record until its assignment is recorded."""
         self.groups[group.group_id] = group
 
     def confirm(self, group_id: str, result: Result) -> None:
-        """The tombstone of an offset that no group has: it changes nothing, and a coordinator that
-        another broker has replaced, and that has not heard of it, cannot commit it."""
+        """Adds the tombstone of an offset that no group has. It changes nothing, but only the
+        current coordinator can commit it: a broker that was replaced and does not know it
+        cannot."""
         if self.replicated and not result.records:
             result.records.append(Record(OffsetKey(group_id, "", 0), None))
 
@@ -129,7 +131,8 @@ class Shard:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode | None:
-        """Heartbeat without effects; None if it may have some: then `heartbeat_turn`.
+        """Serve a Heartbeat without effects. Returns None if it may have effects: then call
+        `heartbeat_turn`.
 
         Raises UnknownMember, FencedInstance, IllegalGeneration, InvalidGroupId.
         """
@@ -147,7 +150,7 @@ class Shard:
         instance_id: str | None,
         result: Result,
     ) -> ErrorCode:
-        """Heartbeat, which may set a timer. Raises GroupIdNotFound besides."""
+        """Heartbeat, which may set a timer. Raises GroupIdNotFound, and what `heartbeat` does."""
         group = self.group(group_id)
         return group.heartbeat_turn(generation, member_id, instance_id, result, self.context)
 
@@ -202,7 +205,7 @@ class Shard:
         return offset_requests.fetch_offsets(self.offsets, group_id, wanted, require_stable)
 
     def fetchable(self, group_id: str, require_stable: bool) -> list[tuple[str, int]]:
-        """The partitions that an OffsetFetch of all is about."""
+        """The partitions that an OffsetFetch of all partitions returns."""
         return offset_requests.fetchable(self.offsets, group_id, require_stable)
 
     def delete_offsets(
@@ -224,7 +227,7 @@ class Shard:
             if self.offsets.has_offset(group_id, topic, partition):
                 result.records.append(Record(OffsetKey(group_id, topic, partition), None))
             codes.append(ErrorCode.NONE)
-        self.confirm(group_id, result)          # that nothing is left, too, is a last word
+        self.confirm(group_id, result)          # success is final, even if no offset is left
         return codes
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:
@@ -251,10 +254,11 @@ class Shard:
     # Administration
 
     def delete_group(self, group_id: str, result: Result) -> bool:
-        """DeleteGroups of one group, a slice of its offsets. Returns whether more are left.
+        """Delete a slice of a group's offsets, and the group with the last of them (DeleteGroups).
+        Returns whether offsets are left.
 
-        Then nobody joins the group or commits offsets until the next call, which has to follow, or
-        that of `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
+        If so, joins and commits are refused until the next call, which has to follow, or a call of
+        `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
         """
         group = self.group(group_id)
         if not group.is_empty:
@@ -313,7 +317,7 @@ class Shard:
             del self.groups[key.group_id]
             self._ended = key.group_id if kind is ServedConsumerGroup else ""
         elif ended == key.group_id and isinstance(group, ServedClassicGroup):
-            # The first generation is that of a group which formed anew where nobody was left.
+            # A group of generation 1 was formed anew after its last member had left.
             group.must_rejoin = group.is_forming and group.generation > 1
 
     def loaded(self, result: Result) -> None:

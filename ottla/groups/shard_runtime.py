@@ -7,12 +7,12 @@ gathered into one Result and therefore one batch (`gather`). Any other operation
 appends them first. Each commit is encoded before it joins the batch: one that cannot be encoded
 fails alone.
 
-Reads also wait until the records before them are committed: what one client was told must not be
-undone by a power cut (a fetched offset never goes back). Heartbeats change nothing and do not wait.
+Reads also wait until the records before them are committed, so that a power cut cannot undo what a
+client was told (a fetched offset never goes back). Heartbeats change nothing and do not wait.
 
-In a cluster another broker may have taken over, and this one not know it yet. It can commit nothing
-then. So a refusal after which a client gives something up comes with a record that changes nothing
-(`AnyShard.confirm`), and is answered once that is committed.
+In a cluster another broker may have taken over without this one knowing it yet. This one can then
+commit nothing. Therefore a refusal after which a client gives something up appends a record that
+changes nothing (`AnyShard.confirm`), and is sent once that record is committed.
 
 The log and the loop are reached through a `ShardHost`, the broker's coordinator; there is no
 socket, no event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
@@ -61,7 +61,7 @@ class ShardHost(Protocol):
         producer unless that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
 
     def encode(self, record: Any, /) -> Any:
-        """Makes of a record what the log stores."""
+        """Encodes a record as the log stores it."""
 
     def reload(self, partition: int, /) -> None:
         """Called when a shard was unloaded because an append to its partition was lost."""
@@ -78,10 +78,12 @@ FIRE_SECONDS_MAX = 0.002
 """Further due timers run after the requests that have arrived by then."""
 
 CHANGE_SECONDS_MAX = 0.001
-"""How long an operation on all shards may hold the loop in one turn, but for its last shard."""
+"""How long an operation on all shards may hold the loop in one turn; the shard at which this time
+is over is still finished."""
 
 GATHERED_RECORDS_MAX = 500
-"""More commits than this do not wait for the end of the turn, which bounds a batch."""
+"""With this many records the gathered commits are appended before the turn ends: this bounds a
+batch."""
 
 
 class AnyShard(Protocol):
@@ -89,13 +91,14 @@ class AnyShard(Protocol):
 
     partition: int
     is_read: bool
-    """Whether all of its log was replayed: while it is loaded, what follows is not."""
+    """Whether its log was replayed to the end that it had when loading began; records that were
+    appended since are not replayed before `adopt`."""
     final: ClassVar[tuple[type[ProtocolError], ...]]
-    """The refusals after which clients give something up: they are confirmed."""
+    """Refusals after which clients give something up; a committed record confirms each."""
 
     def confirm(self, key: str, result: Result, /) -> None:
-        """Adds a record that changes nothing to a result without any, where other brokers may take
-        over: once it is committed, none had when the result was made."""
+        """Adds a record that changes nothing to a result without records, if other brokers may take
+        over. Its commit proves that no other broker had taken over when the result was made."""
 
     def replay(self, record: Any, producer_id: int = -1) -> None:
         """Applies one record, in the log's order."""
@@ -142,8 +145,8 @@ class Live(Generic[S]):
         """When GIVE_UP is due, None while it is not set."""
         self.appending = False
         self.put_off: list[Callable[[], None]] = []
-        """What follows from appends that were committed while another one was being made: its
-        records are in the log then, and not replayed yet."""
+        """Callbacks of appends that were committed while another append was being made, whose
+        records are then in the log but not replayed yet."""
 
 
 class ShardRuntime(Generic[S]):
@@ -170,7 +173,8 @@ class ShardRuntime(Generic[S]):
         self._live: dict[int, Live[S]] = {}
         self._loading: dict[int, S] = {}
         self._asked_of_all: dict[int, list[Callable[[S, Result], None]]] = {}
-        """By partition that is being loaded: operations that `change_all` requested meanwhile."""
+        """The operations that `change_all` requested while a partition was being loaded, by
+        partition."""
         self._woken_for: int | None = None
 
     def tick_ms(self) -> int:
@@ -245,7 +249,7 @@ class ShardRuntime(Generic[S]):
         return self._find(self.partition_of(key)).shard
 
     def live_shard(self, key: str) -> S | None:
-        """The same, or None if it is not here or not loaded yet."""
+        """The shard of a group or a transactional id; None if it is not here or not loaded yet."""
         live = self._live.get(self.partition_of(key))
         return None if live is None else live.shard
 
@@ -288,8 +292,8 @@ class ShardRuntime(Generic[S]):
     def attempt(
         self, key: str, operation: Callable[[S, Result], None], answer: Answer
     ) -> None:
-        """The same for an operation that has its answer, and uses it unless it raises. A refusal
-        that is not final is raised at once."""
+        """As `change`, for an operation that puts its reply into the result itself. If it raises,
+        `answer` gets a final refusal once it is confirmed; other refusals are raised at once."""
         live, result = self._begin_turn(key)
         try:
             operation(live.shard, result)
@@ -302,7 +306,7 @@ class ShardRuntime(Generic[S]):
         self._perform(live, result)
 
     def gather(self, key: str, operation: Callable[[S, Result], Any], answer: Answer) -> None:
-        """The same for an operation that is independent of other gathered ones.
+        """As `change`, for an operation that does not depend on other gathered ones.
 
         All operations of one turn of the loop are appended, made durable and answered together.
         """
@@ -351,7 +355,8 @@ class ShardRuntime(Generic[S]):
     def _change_some(
         self, lives: list[Live[S]], operation: Callable[[S, Result], None]
     ) -> None:
-        """Runs it on some of these shards, and on the others after what has arrived by now."""
+        """Runs the operation on some of these shards, and on the others after the requests that
+        have arrived by now."""
         ends_at = self._clock.monotonic() + CHANGE_SECONDS_MAX
         while lives:
             live = lives.pop()
@@ -412,7 +417,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def _give_up(self, live: Live[S]) -> None:
-        """Tells those who have waited for too long to ask again; their connections go on."""
+        """Answers requests that have waited too long with an error that clients retry, so that
+        later requests of their connections are served."""
         assert self.patience_ms is not None, "nobody set the timer"
         live.gives_up_ms = None
         late_ms = self.tick_ms() - self.patience_ms
@@ -426,7 +432,7 @@ class ShardRuntime(Generic[S]):
             self._give_up_after(live, each)
 
     def _give_up_after(self, live: Live[S], waiting: OpenAppend) -> None:
-        """Has GIVE_UP fire for them, unless it will for others before."""
+        """Sets GIVE_UP for an append's clients, unless it is set for earlier ones."""
         if waiting.replies and live.gives_up_ms is None and self.patience_ms is not None:
             live.gives_up_ms = waiting.since_ms + self.patience_ms
             live.timers.set(GIVE_UP, live.gives_up_ms)
@@ -439,8 +445,8 @@ class ShardRuntime(Generic[S]):
         """
         partition = self.partition_of(key)
         self._append_gathered(self._find(partition))
-        # Looked up again: if the log has failed at that append, the shard was unloaded, and nobody
-        # answers those who would wait in it.
+        # Looked up again: if that append failed, the shard was unloaded, and replies that wait in
+        # it would never be sent.
         live = self._find(partition)
         return live, self._turn(live)
 
@@ -520,7 +526,7 @@ class ShardRuntime(Generic[S]):
         """Called with a turn that has events, and with the error if the log refused its records."""
 
     def _appended(self, live: Live[S]) -> None:
-        """An append has been made or refused: go on with what it has put off."""
+        """An append was made or refused: run the callbacks that waited for it."""
         live.appending = False
         put_off, live.put_off = live.put_off, []
         for follow in put_off:

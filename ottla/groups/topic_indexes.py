@@ -10,7 +10,8 @@ Topic = TypeVar("Topic", str, bytes)
 
 
 def indexes_by_topic(partitions: Iterable[tuple[Topic, int]]) -> dict[Topic, list[int]]:
-    """Sorted partition indexes by topic. Integers are sorted, not tuples: that takes a third."""
+    """Sorted partition indexes by topic. Integers are sorted instead of tuples, which takes a third
+    of the time."""
     topics: dict[Topic, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)

@@ -25,7 +25,7 @@ TopicIndex = tuple[str, int]
 
 
 class Finding(NamedTuple):
-    """One thing that is so now."""
+    """One fact about the present state of a group."""
 
     kind: str
     text: str

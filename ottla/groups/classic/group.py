@@ -9,10 +9,10 @@
                             v                                      |
                           Stable ---------------------------------->
 
-A GroupMetadata record makes a group Stable or Empty, with its members, their assignment and their
-leader: only `replay` does. Between these two, while a generation is being formed, all of it exists
-in memory only, as the protocol intends: after a restart the recorded members are asked to join
-again. So do pending replies and session deadlines at any time.
+A GroupMetadata record makes a group Stable or Empty and holds its members, their assignment and
+their leader; only `replay` applies it. A generation that is being formed exists in memory only, as
+the protocol intends: after a restart the recorded members are asked to join again. Pending replies
+and session deadlines are never recorded.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class ClassicMember:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
+    """When the session ends, in ticks. Heartbeats move it; the timer is moved only when it
+    fires."""
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
@@ -107,8 +108,8 @@ class ClassicGroup:
     """Ids assigned with MEMBER_ID_REQUIRED whose second JoinGroup has not arrived yet."""
     pending_syncs: set[str] = field(default_factory=set)
     must_rejoin: bool = False
-    """Whether the group was converted from KIP-848: its members may not know that, and nobody owns
-    the partitions of the last KIP-848 member until they have joined again."""
+    """Whether the group was converted from KIP-848 and has not rebalanced since. Its members may
+    not know of the change, and nobody owns the partitions of the last KIP-848 member until then."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     last_joined: str = ""
@@ -151,7 +152,7 @@ class ClassicGroup:
         )
 
     def move(self, state: ClassicState, wall_ms: int) -> None:
-        """Begin or go on to form a generation; `replay` ends that."""
+        """Begin or continue to form a generation; `replay` of its record completes it."""
         assert state in (ClassicState.PREPARING, ClassicState.COMPLETING)
         assert self.state is not state, "a state is left before it is entered again"
         self._enter(state, wall_ms)
@@ -243,7 +244,7 @@ class ClassicGroup:
         return _most_votes(self.members.values(), self.common_protocols())
 
     def choose_protocol_of(self, members: Collection[ClassicMember]) -> str | None:
-        """The same among other members; None if they have no protocol in common."""
+        """The protocol that these members would choose; None if they have none in common."""
         common = set.intersection(*({name for name, _ in m.protocols} for m in members))
         return _most_votes(members, common) if common else None
 
@@ -304,7 +305,7 @@ class ClassicGroup:
     def with_successor(
         self, member_id: str, successor: ClassicMember, wall_ms: int
     ) -> GroupValue:
-        """The record of this generation with a static member's next incarnation in its place."""
+        """The record of this generation, with a static member replaced by its next incarnation."""
         members = [m for m in self.members.values() if m.member_id != member_id] + [successor]
         return GroupValue(
             protocol_type=self.protocol_type or "",
@@ -316,8 +317,8 @@ class ClassicGroup:
         )
 
     def keep(self, member: ClassicMember) -> None:
-        """Completes a member that a record has brought, by what only its JoinGroup holds: its
-        other protocols and its session."""
+        """Adds to a recorded member what only its JoinGroup contains: its other protocols and its
+        session timeout."""
         assert member.member_id in self.members, "its record was replayed"
         self.members[member.member_id] = member
         self._common = None
@@ -369,8 +370,8 @@ class ClassicGroup:
         return [Record(GroupKey(self.group_id), None)]
 
     def replay(self, value: GroupValue, aloud: bool = True) -> None:
-        """Takes over a record; members that are present keep their pending requests. `aloud` says
-        that this broker has just written it."""
+        """Applies a record; members that exist keep their pending requests. `aloud` is set for a
+        record that this broker has just written: the change of state is logged."""
         assert not aloud or value.generation >= self.generation, "generations never fall"
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None

@@ -1,4 +1,4 @@
-"""JoinGroup: who may join a classic group, and its consequences (KIP-345, KIP-394, KIP-814)."""
+"""JoinGroup: who may join a classic group, and what a join changes (KIP-345, KIP-394, KIP-814)."""
 
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ def _take_over(
 
     result.after_replay.append(replayed)
     leads = value.leader == member.member_id
-    # The leader must not assign now, since a stable group would ignore it. An old client is
-    # prevented by the leader's former id, which is not its own; a newer client reads
+    # The leader must not assign now, since a stable group would ignore it. An old client does not
+    # assign, since the leader id in the reply is its former one; a newer client reads
     # skip_assignment.
     skips = request.may_skip_assignment
     reply = Joined(

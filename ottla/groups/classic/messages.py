@@ -26,9 +26,9 @@ class Join:
     may_skip_assignment: bool = True
     """The client understands skip_assignment (version 9, KIP-814)."""
     sees: Callable[[str], bool] | None = None
-    """Whether the client may see a topic; None where everybody sees all."""
+    """Tells whether the client may see a topic; None if all clients may see all topics."""
     reason: str | None = None
-    """Why it joins, for people (KIP-800)."""
+    """The client's reason for joining, for logs (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +90,4 @@ class Leaving:
     member_id: str
     instance_id: str | None = None
     reason: str | None = None
-    """Why it leaves, for people (KIP-800)."""
+    """The client's reason for leaving, for logs (KIP-800)."""

@@ -83,7 +83,7 @@ def note_rebalanced(group: ClassicGroup, result: Result) -> None:
 
 
 def note_emptied(group: ClassicGroup, result: Result) -> None:
-    """Nobody is left."""
+    """The last member has left."""
     result.note(group.group_id, EMPTIED)
 
 

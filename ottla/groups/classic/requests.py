@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 EMPTY, PREPARING = ClassicState.EMPTY, ClassicState.PREPARING
 COMPLETING = ClassicState.COMPLETING
 NONE, REBALANCE_IN_PROGRESS = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-"""Members of enumerations are looked up by a slow path of the interpreter: these are needed for
-each heartbeat or commit."""
+"""Copies for every heartbeat and commit: looking up a member of an enumeration is slow."""
 
 
 class ServedClassicGroup(ClassicGroup):
@@ -74,7 +73,7 @@ class ServedClassicGroup(ClassicGroup):
         result: Result,
         context: Context,
     ) -> ErrorCode:
-        """The same: here a heartbeat has no effects."""
+        """As `heartbeat`, which sets no timer here."""
         return self.heartbeat(generation, member_id, instance_id, result.tick_ms)
 
     def leave(
@@ -84,7 +83,7 @@ class ServedClassicGroup(ClassicGroup):
         return session.leave(self, leaving, result, context.settings)
 
     def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
-        """A KIP-848 member joins: an empty group is replaced, another one upgraded.
+        """A KIP-848 member joins: an empty group is replaced, a group with members is upgraded.
 
         Raises GroupIdNotFound for a heartbeat that does not join, and what `migration.upgrade` and
         `heartbeat.heartbeat` do.

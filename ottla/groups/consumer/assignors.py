@@ -29,8 +29,8 @@ Assignor = Callable[[Mapping[str, Subscriber], Mapping[str, Topic]], Assignments
 def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
     """Spread partitions evenly over members, each keeping what it had as far as it can.
 
-    If all members subscribe to the same topics, sizes differ by at most one; otherwise no
-    partition could move from one of its subscribers to another that has two fewer.
+    If all members subscribe to the same topics, sizes differ by at most one. Otherwise no partition
+    could move to another subscriber that has at least two fewer.
     """
     mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in sorted(members)}
     subscribers: dict[bytes, list[str]] = {}

@@ -1,8 +1,8 @@
 """Members that still use the classic protocol in a KIP-848 group, while consumers are upgraded.
 
-The broker assigns for them too. A Heartbeat makes them join again when they have to give up or take
-partitions; their JoinGroup says what they own, and SyncGroup returns the assignment in the
-consumers' own format. The member epoch is their generation.
+The broker assigns for them too. The reply to a Heartbeat makes them join again when they have to
+give up or take partitions. Their JoinGroup reports what they own; SyncGroup returns the assignment
+in the consumers' own format. Their generation is the member epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ottla.groups.settings import GroupSettings
 
 REJOIN = "consumer rejoin"
-"""Timer: a classic member has its rebalance timeout to join again once it was asked to."""
+"""Timer: the rebalance timeout of a classic member that was asked to join again."""
 
 
 def join(

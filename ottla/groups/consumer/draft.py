@@ -1,4 +1,4 @@
-"""The state of a KIP-848 group after the records of this turn will have been replayed.
+"""A KIP-848 group as it will be once the records of this turn are replayed.
 
 A heartbeat may change the member, therefore the group's epoch, therefore the target, and therefore
 what the member owns. Each step builds on the previous one, but the group must not change before
@@ -51,8 +51,8 @@ class Draft:
         sees: Callable[[str], bool] | None = None,
         pattern: str | None = None,
     ) -> None:
-        """`sees` decides which topics the sender of the request may see, None where everybody sees
-        all; `pattern` is the sender's own."""
+        """`sees` tells whether the sender of the request may see a topic, None if all clients may
+        see all topics; `pattern` is the sender's own."""
         self._sees, self._own = sees, pattern or ""
         self._group = group
         self._result = result
@@ -112,7 +112,7 @@ class Draft:
         """Makes the next heartbeat assign again; an empty group has nothing to assign."""
         self._bump_epoch(True)
         if not self.members:
-            self.set_target_epoch(self.epoch)   # KAFKA-20442: nobody would catch up later
+            self.set_target_epoch(self.epoch)   # KAFKA-20442: no heartbeat will do it later
 
     def reconcile(
         self, member_id: str, current: CurrentMemberValue, owned: Owned
@@ -165,7 +165,7 @@ class Draft:
         self.patterns = resolved
 
     def _once_recorded(self, patterns: set[str], version: int) -> None:
-        """Notes that patterns are resolved, unless the log refuses what they match."""
+        """Notes that the patterns are resolved, once the log has taken their matches."""
         group = self._group
 
         def replayed(error: ProtocolError | None) -> None:
@@ -175,8 +175,9 @@ class Draft:
         self._result.after_replay.append(replayed)
 
     def _own_if_due(self) -> set[str]:
-        """The sender's pattern, unless a member that has it too has resolved it just now: two that
-        may see different topics would take them from each other at every heartbeat."""
+        """The sender's pattern, unless another member with the same pattern has just resolved it:
+        two members that may see different topics would replace each other's matches at every
+        heartbeat."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 

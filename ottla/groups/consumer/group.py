@@ -4,8 +4,9 @@
     target epoch    the group epoch of the last assignment
     member epoch    the target epoch that a member has reached; it fences commits and heartbeats
 
-A member first gives up what is not in its target (UnrevokedPartitions), then moves to the target
-epoch and takes what is free; it gets what others still hold later (UnreleasedPartitions).
+A member first gives up what is not in its target (UnrevokedPartitions). Then it moves to the target
+epoch and takes what is free; what others still hold follows once they release it
+(UnreleasedPartitions).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class ConsumerMember:
     value: ConsumerMemberValue
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
-    """The tick at which the session ends; heartbeats move it, the timer follows when it fires."""
+    """When the session ends, in ticks. Heartbeats move it; the timer is moved only when it
+    fires."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 
@@ -82,13 +84,13 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
     early: dict[str, CurrentMemberValue] = field(default_factory=dict)
-    """What members own whose own record comes later in the log: compaction keeps the newest record
-    of each key, so a changed member's description may follow its assignment."""
+    """What members own whose descriptions come later in the log: compaction keeps the newest record
+    of each key, so a member's description may follow its assignment."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)
-    """The same of each pattern: where there are access rules, only a member that has it resolves
-    it, since its matches are those that this member may see."""
+    """The version with which each pattern was last resolved. With access rules only a member that
+    subscribes to a pattern resolves it, since the matches are topics that this member may see."""
     type_name = "consumer"
     protocol_type = "consumer"
     tells_topics = True
@@ -169,8 +171,8 @@ class ConsumerGroup:
         return records
 
     def has_seen(self, version: int, pattern: str | None) -> bool:
-        """Whether this version of the cluster's metadata has its effect on the group, and on a
-        member's pattern."""
+        """Whether the group, and a member's pattern, were evaluated with this version of the
+        cluster's metadata."""
         return self.seen_version == version and (
             not pattern or self.resolved.get(pattern) == version
         )

@@ -59,7 +59,7 @@ class Heartbeat:
     client_host: str = ""
     version: int = 1
     sees: Callable[[str], bool] | None = None
-    """Whether the client may see a topic; None where everybody sees all."""
+    """Tells whether the client may see a topic; None if all clients may see all topics."""
 
     @property
     def is_full(self) -> bool:
@@ -133,9 +133,9 @@ def _need(condition: bool, message: str) -> None:
 
 
 def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """The heartbeat interval in a group with settings of its `own`.
+    """The heartbeat interval of a group with its `own` settings.
 
-    These may be older than the limits that the broker has now: the limits win.
+    The broker's present limits override settings that were made before them.
     """
     set_ms = own.get("consumer.heartbeat.interval.ms")
     if set_ms is None:
@@ -170,7 +170,7 @@ def keep_alive(
     settings: GroupSettings,
     cluster: ClusterView,
 ) -> int | None:
-    """A heartbeat without changes in either direction: nearly every one.
+    """Serve a heartbeat that changes nothing on either side, as nearly all do.
 
     `client` is the client's id and host. Returns the interval to the next heartbeat in ms; None if
     it is another kind of heartbeat, or is refused: then use `heartbeat`.
@@ -241,9 +241,9 @@ def heartbeat(
 
 
 def first_group(request: Heartbeat) -> ConsumerGroup:
-    """The group before its first member, which sends this, has joined.
+    """A new group, to which its first member, the sender, is about to be added.
 
-    That member gets epoch 2 in Kafka 4.4 and here; with a pattern alone 1.
+    That member gets epoch 2, as in Kafka 4.4, or 1 if it subscribes by a pattern alone.
     """
     return ConsumerGroup(request.group_id, epoch=1 if request.pattern is None else 0)
 
@@ -256,10 +256,10 @@ def arm_rebalance(
     after: CurrentMemberValue,
     result: Result,
 ) -> None:
-    """Gives a member that has to give up partitions its rebalance timeout.
+    """Starts the rebalance timeout of a member that has to give up partitions.
 
-    It is not cancelled once it has: the log may refuse the record of that. Where it is not needed
-    it has no effect.
+    It is not cancelled once the member has given them up, since the log may refuse that record; a
+    timer that is not needed has no effect.
     """
     if after != before and after.state == MemberState.UNREVOKED_PARTITIONS:
         result.set_timer(
@@ -270,7 +270,8 @@ def arm_rebalance(
 def _find(
     group: ConsumerGroup, request: Heartbeat, settings: GroupSettings
 ) -> ConsumerMember | None:
-    """The member that sends this, or that it replaces; None if it is new."""
+    """The member that sent the heartbeat, or the static member that it replaces; None for a new
+    member."""
     joining = request.member_epoch == JOIN
     member = group.members.get(request.member_id)
     if request.instance_id is not None:
@@ -372,9 +373,9 @@ def _enter(
 def take_place(
     draft: Draft, former: ConsumerMember, member_id: str, value: ConsumerMemberValue
 ) -> CurrentMemberValue:
-    """A static member has come back with another member id, and inherits what it had.
+    """A static member has come back with another member id and inherits its former state.
 
-    The timers of the former one stay: it is still there if the log refuses the records.
+    The timers of the former member id stay: it still exists if the log refuses the records.
     """
     reached("a static member came back with another member id")
     target = draft.targets.get(former.member_id, frozenset())

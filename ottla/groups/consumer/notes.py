@@ -57,7 +57,7 @@ def note_began(group_id: str, result: Result) -> None:
 
 
 def note_emptied(group_id: str, result: Result) -> None:
-    """Nobody is left."""
+    """The last member has left."""
     result.note(group_id, EMPTIED)
 
 

@@ -45,7 +45,8 @@ def check_commit(
 
 
 def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: ClusterView) -> None:
-    """Accepts an older epoch for partitions that the member has owned since without a break."""
+    """Accepts an older epoch for partitions that the member has owned without interruption
+    since."""
     for commit in request.offsets:
         topic = cluster.topic(commit.topic)
         partition = (bytes(16) if topic is None else topic.topic_id, commit.partition)
@@ -59,7 +60,7 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
 
 
 def _stale(request: Commit, text: str) -> ProtocolError:
-    """TxnOffsetCommit is older than member epochs: its clients know them as generations."""
+    """TxnOffsetCommit is older than member epochs: its clients send them as generations."""
     return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from ottla.groups.records import CurrentMemberValue, MemberState, TopicPartition
 
 Owned = frozenset[TopicPartition] | None
-"""The partitions that a heartbeat reports; None if it does not."""
+"""The partitions that a heartbeat reports as owned; None if it reports nothing about them."""
 
 
 def reconcile(

@@ -1,1 +1,1 @@
-"""What has happened in groups, and why one of them stands still."""
+"""What has happened in groups, and why one of them makes no progress."""

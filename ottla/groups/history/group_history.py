@@ -1,11 +1,11 @@
 """The events of the groups that this broker coordinates, and how long their rebalances take.
 
 The state machines add what happens to their `Result`; `shard_runtime` hands it over once the log
-has taken the records of the same turn. Three kinds are marks: they measure a rebalance.
+has taken the records of the same turn. Three kinds of events measure a rebalance.
 
-    rebalance_began     the group collects its members, or assigns anew
-    gathered            all members of a classic group have joined, or it waits for no more of them
-    rebalanced          every member may know its assignment
+    rebalance_began     the group collects its members, or assigns anew gathered            all
+    members of a classic group have joined, or the wait for them has ended rebalanced          every
+    member may know its assignment
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupHistory:
 
     def _begin(self, group_id: str, began: Event) -> None:
         if group_id in self.rebalances:
-            return                      # one more member changes what is under way
+            return                      # a further member changes the running rebalance
         if len(self.rebalances) > 2 * len(self.rings):
             self.rebalances = {key: of for key, of in self.rebalances.items() if key in self.rings}
         self.rebalances[group_id] = Rebalance(began, self.rings.last(group_id))

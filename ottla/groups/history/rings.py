@@ -14,7 +14,7 @@ BYTES_MAX = 16 << 20
 TEXT_CHARS_MAX = 200
 LISTED_MAX = 20
 EVENT_BYTES, RING_BYTES = 500, 900
-"""What an event, or a ring, takes besides its characters, measured with `tracemalloc`."""
+"""The bytes that an event, or a ring, takes besides its characters, measured with `tracemalloc`."""
 
 Key = TypeVar("Key")
 
@@ -85,7 +85,7 @@ class Rings(Generic[Key]):
         return ring[-1] if ring else None
 
     def add(self, key: Key, of: Event) -> None:
-        """Add an event. One that repeats the newest is counted there."""
+        """Add an event; one that repeats the newest only increments that one's count."""
         ring = self._rings.pop(key, None)
         if ring is None:
             ring = deque()

@@ -54,6 +54,6 @@ def member(fields: Mapping[str, Any]) -> str:
 
 
 def named(member_id: str, client_id: str | None, host: str | None) -> str:
-    """A member's id, its client id unless the id begins with that, and its host."""
+    """A member's id, its client id unless the member id begins with it, and its host."""
     client = f" (client {client_id})" if client_id and not member_id.startswith(client_id) else ""
     return f"{member_id}{client}" + (f" of {host.lstrip('/')}" if host else "")

@@ -30,7 +30,7 @@ class InvalidTransactionState(ProtocolError):
 
 
 FINAL = (ProducerFenced, InvalidProducerIdMapping, InvalidTransactionState)
-"""After these a producer gives up."""
+"""Errors after which a producer gives up."""
 
 
 class TransactionAbortable(ProtocolError):
@@ -58,4 +58,4 @@ class NeedsProducerId(ProtocolError):
 
 
 REFUSALS = (*FINAL, TransactionAbortable)
-"""Of a batch: after these a producer gives up, or aborts its transaction."""
+"""Errors of a batch after which a producer gives up, or aborts its transaction."""

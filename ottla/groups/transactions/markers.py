@@ -4,8 +4,9 @@
                                   '---- failed ones are retried after a delay ----'
 
 The partitions may be on any broker; a function that is passed in writes there. Writing a marker
-twice does no harm: the second one ends nothing. A late one that meets the producer's next
-transaction is refused with version 2 of transactions; with the first one nothing tells them apart.
+twice does no harm: the second one ends nothing. A late marker that meets the producer's next
+transaction is refused in version 2 of transactions; version 1 cannot tell the two transactions
+apart.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class TransactionMarker(NamedTuple):
     coordinator_epoch: int
     commits: bool
     version: int = 0
-    """2 if the epoch is above that of the transaction, and its own once more for the next one."""
+    """The version of transactions. In version 2 a marker's epoch is above its transaction's epoch,
+    and is also the epoch of the producer's next transaction."""
 
 
 MarkerWritten = Callable[[ProtocolError | None], None]
@@ -43,7 +45,8 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 """Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""A partition that was deleted needs no marker; one with a newer epoch has had it."""
+"""Errors after which no marker is needed: a partition that was deleted needs none, and one with a
+newer epoch has had its marker."""
 
 
 AT_ONCE_MAX = 50
@@ -66,16 +69,17 @@ class Ending:
         )
         self.remaining = set(value.partitions)
         self._untried: list[TopicIndex] = []
-        """The rest of this attempt, the next one last."""
+        """The partitions that this attempt has not tried yet, the next one last."""
         self._waiting: tuple[Answer, Any] | None = None
         self._open = 0
-        """Markers under way; nobody starts again or reports before the last of them is settled."""
+        """How many markers are being written; the next attempt, or the report, waits until all are
+        settled."""
         self._driving = False
         self._failed: set[TopicIndex] = set()
-        """Where a write ended unexpectedly, which is logged once."""
+        """Partitions whose write failed unexpectedly; each is logged once."""
 
     def wait(self, answer: Answer, reply: Any) -> None:
-        """A client waits for the markers, and then gets the reply."""
+        """Have a client wait for the markers; it then gets the reply."""
         self._waiting = (answer, reply)
 
     def drive(self, write: WriteMarker, settled: Callable[[Ending], None]) -> None:
@@ -113,7 +117,7 @@ class Ending:
         return bool(self._untried)
 
     def release(self) -> None:
-        """Answers the client: the end is decided, whatever the markers still wait for."""
+        """Answers the client: the end is decided, even if some markers are still missing."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             answer, reply = waiting

@@ -108,9 +108,9 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         operation: Callable[[Result], None],
         answer: Answer | None = None,
     ) -> None:
-        """A turn of the shard that has recorded the end. It is not looked up by its transactional
-        id: if `__transaction_state` has got more partitions meanwhile, that belongs to another
-        one."""
+        """A turn of the shard that has recorded the end. The shard is not looked up by its
+        transactional id: if `__transaction_state` has got more partitions meanwhile, the id belongs
+        to another shard."""
         live = self._live.get(shard.partition)
         if live is None or live.shard is not shard:
             reached("markers were written after their coordinator had moved")

@@ -43,7 +43,7 @@ EXPIRE = "expire"
 """Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
 EXPIRE_NEXT = "expire next"
-"""Timer of the shard: goes on with that."""
+"""Timer of the shard: continues that removal."""
 NEXT_SLICE_MS = 1
 LOOKS_MAX = 300
 """Ids in a slice, which takes two milliseconds if all of them are removed."""
@@ -80,7 +80,7 @@ class TransactionShard:
         settings: TransactionSettings,
         replicated: bool = False,
     ) -> None:
-        """`replicated`: another broker may take over, and this one hear of it late."""
+        """`replicated`: another broker may take over before this one learns of it."""
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
@@ -88,7 +88,8 @@ class TransactionShard:
         self.is_read = False
         self.transactions: dict[str, TransactionValue] = {}
         self.endings: dict[str, Ending] = {}
-        """Of each transactional id whose recorded state is that its transaction ends."""
+        """The ending of each transactional id whose recorded state is PrepareCommit or
+        PrepareAbort."""
         self._unseen: list[str] = []
         """The ids that this round of expiry has not looked at."""
 
@@ -140,7 +141,7 @@ class TransactionShard:
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
                 reached("a partition was added to a transaction again")
-                self.confirm(transactional_id, result)      # else the epoch says which it is
+                self.confirm(transactional_id, result)  # in version 2 the epoch shows repetition
             return
         if before is None or before.state is not TransactionState.ONGOING:
             result.set_timer(TIMEOUT, transactional_id, after_ms=value.timeout_ms)
@@ -162,7 +163,7 @@ class TransactionShard:
         partitions: Sequence[TopicIndex],
         result: Result,
     ) -> dict[TopicIndex, ProtocolError]:
-        """The same of several partitions: the refusals."""
+        """As `check_partition`, for several partitions; returns the refusals."""
         refusals: dict[TopicIndex, ProtocolError] = {}
         for each in partitions:
             try:
@@ -205,8 +206,8 @@ class TransactionShard:
         result.markers.append(MarkersDue(transactional_id, None, None))
 
     def confirm(self, transactional_id: str, result: Result) -> None:
-        """The state is recorded once more. A coordinator that another broker has replaced, and that
-        has not heard of it, cannot commit that, and so does not answer from what is over."""
+        """Records the state once more. Only the current coordinator can commit it: a broker that
+        was replaced and does not know it cannot, and so never answers from outdated state."""
         if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))
@@ -271,7 +272,7 @@ class TransactionShard:
         if value is not None and value is self.transactions.get(transactional_id):
             if value.is_ending:
                 reached("a state was confirmed while its transaction ends")
-            return                                  # confirmed: its ending goes on
+            return                                  # only `confirm`: its ending continues
         if value is None:
             self.transactions.pop(transactional_id, None)
         else:
@@ -298,7 +299,7 @@ class TransactionShard:
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over: recorded ends are decided, so their clients get that reply."""
+        """Another broker takes over. Recorded ends are decided, so their clients get the reply."""
         return [_decided(ending) for ending in self.endings.values()]
 
     # Administration

@@ -34,8 +34,9 @@ class ClusterSide(Protocol):
         """Retention has moved the log start of a followed partition."""
 
     def keep_start(self, partition: Partition) -> None:
-        """Its leader has moved the log start of a partition: write it into a checkpoint, and call
-        `Partition.start_kept`. Called again until that has happened."""
+        """The leader of a followed partition has moved its log start: write it into a checkpoint,
+        then call `Partition.start_kept`. This is called again until that has happened."""
 
     def doubted(self, partition: Partition, offset: int) -> None:
-        """A follower asks for the same records for seconds: check the bytes that it is sent."""
+        """A follower has asked for the same records for seconds: check the bytes that it is
+        sent."""

@@ -86,7 +86,8 @@ class Mark:
 
 
 class GoneBack(UnreadableMetadata):
-    """ZooKeeper does not have what was read from it: it was restored from a backup, or emptied."""
+    """ZooKeeper no longer has what this broker has read there: it was restored from a backup, or
+    emptied."""
 
     def __init__(self, entry: int) -> None:
         super().__init__(
@@ -102,8 +103,8 @@ class Behind(Exception):
 
 
 def number_of(name: str, digits: int = 0) -> int | None:
-    """The number of an entry, or of a snapshot, which has no leading zeros. None for a node that is
-    named in any other way: it is left alone, and not taken for the one of its number."""
+    """The number of an entry, or of a snapshot, which has no leading zeros. None for any other
+    name: such a node is ignored, even if its name can be read as a number."""
     if len(name) > ENTRY_DIGITS or not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -138,8 +139,8 @@ class ClusterStore:
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
         self.ahead = 1
-        """How many entries the next read asks for: mostly one is new, and a broker that starts
-        reads many."""
+        """How many entries the next read asks for: usually one is new, but a starting broker reads
+        many."""
         self.last = 0, ""
         """The last entry that was read or written here: its number and its batch."""
 
@@ -233,7 +234,7 @@ class ClusterStore:
         return newest
 
     async def mark(self, entry: int) -> Mark | None:
-        """A mark to pass to `check_mark` later; None for an entry that does not exist."""
+        """A mark of an entry for `check_mark`; None for an entry that does not exist."""
         stat = await self.coordination.exists(entry_path(entry))
         return None if stat is None else Mark(entry, stat.czxid)
 
@@ -268,7 +269,7 @@ class ClusterStore:
             raise GoneBack(entry)
 
     async def newest(self, image: MetadataImage) -> MetadataImage:
-        """The image of the newest snapshot, or `image` where that is newer."""
+        """The image of the newest snapshot, or `image` if it is newer."""
         tried = None
         while True:
             newest = await self._newest()
@@ -323,8 +324,8 @@ class ClusterStore:
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
 
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
-        """Write a snapshot that takes the place of the one at entry `before`. Nobody reads it yet:
-        the result is what `/metadata/newest` has to say for that."""
+        """Write a snapshot that will replace the one at entry `before`. It is read once
+        `/metadata/newest` has the bytes that this returns."""
         records = list(snapshot_records(image))
         header = EntryHeader(
             1, image.controller_id, image.controller_epoch, "", image.offset, len(records)

@@ -1,4 +1,5 @@
-"""What a cluster needs from ZooKeeper, as an interface that a simulated one implements too.
+"""What a cluster needs from ZooKeeper: an interface, which a simulated ZooKeeper implements as
+well.
 
 Every call begins at once and returns a `PendingAnswer`, so that several may be under way. There is
 one implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
@@ -9,8 +10,8 @@ What an implementation promises:
 - A request made while the session is not connected raises NotConnected: it is never sent.
 - When the connection breaks, requests under way fail with ConnectionLost. A write then has an
   unknown outcome; nothing is ever sent twice.
-- A watch is called once: when the watched data change, or after a reconnect, when they may have.
-  Watches coalesce, so the called function has to read again.
+- A watch is called once: when the watched data change, or after a reconnect, since they may
+  have changed. Watches coalesce, so the called function has to read again.
 - Watches and listeners are called on the event loop, each after the answers that arrived before it.
 """
 
@@ -64,16 +65,16 @@ class NotEmpty(CoordinationRefused):
 
 
 class Forbidden(CoordinationError):
-    """ZooKeeper's access rules do not allow the request: no part of it was done. Not one of the
-    refusals that are met in normal operation, after which others go on."""
+    """ZooKeeper's access rules do not allow the request: no part of it was done. Unlike other
+    refusals, it does not occur in normal operation."""
 
 
 class NotConnected(CoordinationError):
-    """There is no connection; the request was not sent."""
+    """There is no connection, so the request was not sent."""
 
 
 class ConnectionLost(CoordinationError):
-    """The connection broke before the answer arrived: the request was executed, or not."""
+    """The connection broke before the answer arrived: the request may have been executed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,11 @@ class PendingAnswer(Awaitable[Answer], Protocol[Answer]):
     """A request under way: what is needed here of asyncio's Future."""
 
     def cancel(self) -> bool:
-        """Wait for it no longer, if it has no answer yet."""
+        """Stop waiting for an answer that has not arrived."""
         ...
 
     def cancelled(self) -> bool:
-        """Nobody waits for it any longer."""
+        """Whether waiting was stopped."""
         ...
 
     def exception(self) -> BaseException | None:
@@ -162,7 +163,7 @@ class Coordination(Protocol):
 
     @property
     def state(self) -> SessionState:
-        """The state of the session, as far as it is known here."""
+        """The state of the session, as last observed."""
         ...
 
     @property
@@ -233,10 +234,10 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
 
 
 async def each(requests: Iterable[PendingAnswer[Any]]) -> list[Any]:
-    """All the answers, with errors in their places, once the last one has arrived.
+    """All answers, with errors in their places, once the last one has arrived.
 
-    If that is given up, so are the requests: none of their errors is reported as one that nobody
-    looked at.
+    If the wait is cancelled, so are the requests, lest asyncio report their errors as never
+    retrieved.
     """
     asked = list(requests)
     answers: list[Any] = []

@@ -1,8 +1,8 @@
 """The election of the controller: the broker that created the ephemeral node `/controller`.
 
-One multi creates it and increments `/controller_epoch`. The version of that node is
-what every later write of the controller checks, so that one which is deposed, or whose machine
-stood still, cannot change anything: safety does not rest on time, nor on a session's state.
+One multi creates it and increments `/controller_epoch`. Every later write of the controller checks
+the version of that node, so a controller that was deposed, or whose machine stood still, can change
+nothing: safety depends neither on time nor on the state of a session.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Election:
         self.node_id, self.incarnation = node_id, incarnation
 
     async def holder(self, watch: Watch | None = None) -> Controller | None:
-        """The controller or None; `watch` is called when that may have changed."""
+        """The controller, or None; `watch` is called when it may have changed."""
         if watch is not None:
             await self.coordination.exists(CONTROLLER, watch)
         try:
@@ -70,12 +70,12 @@ class Election:
             raise UnreadableMetadata(f"{CONTROLLER} is not readable: {data[:100]!r}") from error
 
     async def contest(self, deposing: Controller | None = None) -> Term | None:
-        """Become the controller if there is none, or in place of `deposing`; None if another broker
-        was faster.
+        """Become the controller if there is none, or replace `deposing`; None if another broker was
+        faster.
 
-        Whoever deposes a controller should be right that its process has ended, but safety does not
-        depend on it: the other one's writes are refused from now on. Raises ConnectionLost if the
-        outcome is not known: call `resign` then.
+        A controller should only be deposed if its process has ended, but safety does not depend on
+        that: its writes are refused from now on. Raises ConnectionLost if the outcome is not known:
+        call `resign` then.
         """
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         try:

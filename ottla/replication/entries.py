@@ -45,8 +45,8 @@ class EntryTooLarge(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """Who wrote an entry, and its place in the log. `batch` is random: a controller that does not
-    know whether its write succeeded recognises the entry by it."""
+    """The writer of an entry, and its place in the log. `batch` is random: a controller that does
+    not know whether its write succeeded recognises its entry by `batch`."""
 
     format: int
     controller: int

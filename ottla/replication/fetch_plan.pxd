@@ -11,9 +11,9 @@ cdef class FetchPlan:
     cdef readonly int32_t node_id, source_id
     cdef public int64_t broker_epoch    # of this node, as of the image
     cdef readonly FetchSettings settings
-    cdef readonly bint news             # send a request although one waits
-    # Partition → None: truncated; `checkpointed` must follow. All fetchers of a broker share it: a
-    # partition may have another leader before its checkpoint is written.
+    cdef readonly bint news             # send a request although another one is waiting
+    # Truncated partitions, for which `checkpointed` must follow; the values are None. All fetchers
+    # of a broker share it: a partition may get another leader before its checkpoint is written.
     cdef readonly dict cut
     cdef readonly int outstanding       # replies that are due
     cdef readonly int64_t requests      # the number of the latest one

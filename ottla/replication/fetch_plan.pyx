@@ -1,5 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""What a follower fetches from one leader, what its next request names, and when that is due.
+"""What a follower fetches from one leader, what its next request names, and when the request is
+due.
 
 The session is incremental (KIP-227): a request names what changed since the previous one. Whether
 an answer is accepted never depends on the session, but on the leader epoch and the offset: data are
@@ -66,7 +67,7 @@ cdef class FetchPlan:
         self.news = True
 
     def drop(self, Partition partition not None):
-        """Stop fetching a partition, unless one that has come back here is fetched instead."""
+        """Stop fetching a partition, unless a recreated one is fetched in its place."""
         key = (partition.topic_id, partition.index)
         if key in self.items and (<FetchedPartition>self.items[key]).partition is partition:
             self.remove(key)
@@ -81,7 +82,7 @@ cdef class FetchPlan:
         return 0
 
     def checkpointed(self, partitions):
-        """The recovery points of these are on disk: fetch them again."""
+        """The recovery points of these partitions are on disk: fetch the partitions again."""
         cdef FetchedPartition item
         for partition in list(partitions):
             self.cut.pop(partition, None)
@@ -91,7 +92,8 @@ cdef class FetchPlan:
                 self.tell(partition)
 
     def synced(self, Partition partition not None):
-        """A flush of its log has ended; returns whether it is fetched again."""
+        """A flush of the partition's log has ended; returns whether the partition is fetched
+        again."""
         cdef FetchedPartition item = self.items.get((partition.topic_id, partition.index))
         if item is None or not item.is_syncing:
             return False
@@ -99,7 +101,8 @@ cdef class FetchPlan:
         return self.tell(partition)
 
     def tell(self, Partition partition not None):
-        """Have the leader told of its log's offsets; returns whether it is fetched here."""
+        """Report the log's offsets to the leader with the next request; returns whether the
+        partition is fetched here."""
         cdef FetchedPartition item = self.items.get((partition.topic_id, partition.index))
         if item is not None:
             self.changed[item.key] = item
@@ -134,7 +137,7 @@ cdef class FetchPlan:
 
     @property
     def due_ms(self):
-        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before news."""
+        """When to call `request` again, as `Clock.monotonic_ms`; -1: once `news` is set."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
         if self.changed or self.removed or self.names_any():
@@ -191,7 +194,8 @@ cdef class FetchPlan:
                 if seconds > 0:
                     self.rest(item, max(<int64_t>(seconds * 1000), BACKOFF_MS_MIN))
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
-                # What the leader learns from the next fetch is on the medium (flush.messages).
+                # With flush.messages, what the next fetch reports to the leader must be on the
+                # medium.
                 item.is_syncing = True
                 reached("a follower flushes before its next fetch")
                 partition.cluster.flush(partition)
@@ -218,7 +222,7 @@ cdef class FetchPlan:
     cdef int reply_begins(
         self, int32_t correlation_id, int16_t error, int32_t session_id
     ) except -1:
-        """Raises MalformedReply if another reply is due."""
+        """Begin a reply. Raises MalformedReply if another reply is due."""
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
             raise MalformedReply(f"a reply to request {correlation_id}, {self.replies + 1} is due")
         self.replies += 1
@@ -244,7 +248,7 @@ cdef class FetchPlan:
             or item.told_offset != item.partition.log.log_end_offset)
 
     cdef int name_again(self, FetchedPartition item) except -1:
-        """The next request tells the leader of this partition's offsets."""
+        """Name the partition in the next request, which reports its offsets to the leader."""
         self.changed[item.key] = item
         return 0
 

@@ -24,7 +24,7 @@ cdef class ReplyParser:
     cdef int64_t reply_left                 # bytes of the reply not consumed yet
     cdef Py_ssize_t topics_left, partitions_left, records_left
     cdef bint parsing                       # `take` is running
-    cdef bint over                          # it was reset meanwhile: what follows is of no reply
+    cdef bint over                          # reset during `take`: what follows belongs to no reply
     cdef bytes topic_id
     cdef Cursor cursor
 

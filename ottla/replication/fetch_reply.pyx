@@ -1,6 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Parses Fetch replies as their bytes arrive, without keeping any: batches of records go from the
-connection's buffer to the receiver, and what is incomplete is passed again with what follows it.
+"""Parses Fetch replies as their bytes arrive, without keeping any. Batches of records go from the
+connection's buffer to the receiver; incomplete parts are passed again together with the bytes that
+follow them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -23,11 +24,12 @@ cdef enum:
 
 
 class MalformedReply(MalformedMessage):
-    """The bytes cannot be a Fetch reply, whatever follows."""
+    """The bytes cannot be the beginning of a Fetch reply."""
 
 
 cdef class ReplyReceiver:
-    """A part of a reply is passed once all of it has arrived, records as soon as there are any."""
+    """Receives the parts of replies: each part once it has arrived completely, records as they
+    arrive."""
 
     cdef int replies_due(self) noexcept:
         """The number of requests without a complete reply."""

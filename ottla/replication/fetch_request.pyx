@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's Fetch request: version 17, and 18, with the follower's high watermark, where
-consumers read from followers.
+"""A follower's Fetch request: version 17, or version 18, which has the follower's high watermark,
+if consumers read from followers.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -24,8 +24,8 @@ cdef bytes fetch_frame(
     FetchSettings settings, int64_t number, int32_t session_id, int32_t session_epoch, list named,
     list forgotten, int32_t node_id, int64_t broker_epoch
 ):
-    """The whole frame of request `number`, which names these partitions of the session and removes
-    the `forgotten` keys from it."""
+    """The whole frame of request `number`, which names these partitions and removes the `forgotten`
+    keys from the session."""
     cdef Writer frame = Writer()
     frame.write_int32(0)
     frame.write_int16(FETCH)

@@ -12,7 +12,7 @@ cdef class Fetcher(ReplyReceiver):
     cdef readonly ReplyParser parser
     cdef readonly int64_t bytes_fetched
     # Of the reply that is being read.
-    cdef FetchedPartition item          # None: what arrives is skipped
+    cdef FetchedPartition item          # None: its records are skipped
     cdef int16_t error, partition_error
     cdef int64_t high_watermark, log_start
     cdef bint cut_short                 # its records end within a batch: the rest is skipped

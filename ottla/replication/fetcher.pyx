@@ -2,10 +2,10 @@
 """A follower's side of Fetch, without a socket: it applies the replies of one leader to the logs of
 its partitions, as their bytes arrive: whole batches go from the receiver's buffer into segments.
 
-There is one for each broker that partitions are fetched from. Its FetchPlan decides what to request
-and which answers are accepted, a ReplyParser calls this one with the parts of replies. Logs that
-diverge are truncated by epochs (`FollowerReplica.diverged`); a truncation that must be in a
-checkpoint first is in the plan's `cut` until `checkpointed`.
+There is a Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what to
+request and which answers to accept; a ReplyParser passes it the parts of replies. Logs that diverge
+are truncated by epochs (`FollowerReplica.diverged`); a truncation that must be in a checkpoint
+first is in the plan's `cut` until `checkpointed`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t

@@ -1,8 +1,8 @@
 """A cluster whose metadata begin with those of a standalone broker.
 
-They become the first snapshot, at entry 1, which has no records of its own: the next entry needs
-one before it. One transaction makes the snapshot valid, the entry, and `/cluster/id`. Before it
-this root of ZooKeeper has no cluster, after it the whole one.
+They become the first snapshot, at entry 1. This entry has no records of its own, but the next entry
+needs a predecessor. One transaction makes the snapshot valid and creates the entry and
+`/cluster/id`: before it this root of ZooKeeper has no cluster, after it the whole one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ottla.replication.metadata import (
 
 FIRST = 1
 NO_RUN = 0
-"""The broker epoch of the standalone broker's last run: below that of every registration."""
+"""The broker epoch of the standalone broker's last run, below that of every registration."""
 
 
 class Root(Enum):
-    """What a root in ZooKeeper is to a standalone broker."""
+    """What a root in ZooKeeper holds, from the point of view of a standalone broker."""
 
     EMPTY = "empty"
     TAKEN_OVER = "taken over"
@@ -51,8 +51,8 @@ def as_first_member(
 ) -> MetadataImage:
     """A standalone broker's image as that of a cluster whose only broker is not running.
 
-    `broker` is that broker with its log directories, `min_isr` its min.insync.replicas, which is
-    one value for all brokers of a cluster. Raises ValueError if a partition has other replicas.
+    `broker` is that broker with its log directories; `min_isr` is its min.insync.replicas, a value
+    that all brokers of a cluster share. Raises ValueError if a partition has other replicas.
     """
     node_id = broker.node_id
     topics = {
@@ -75,7 +75,8 @@ def as_first_member(
 def _without_leader(
     image: MetadataImage, topic: TopicImage, index: int, node_id: int
 ) -> PartitionState:
-    """A partition whose only replica is away: it has everything, and leads when it is back."""
+    """A partition whose only replica is away; the replica has everything and leads when it is
+    back."""
     state = topic.partitions[index]
     if state.replicas != (node_id,):
         raise ValueError(
@@ -95,7 +96,8 @@ class FirstSnapshot:
         self.store, self.coordination, self.cluster_id = store, store.coordination, cluster_id
 
     async def look(self) -> Root:
-        """What is there; changes nothing. Raises ClusterRefused if it belongs to others."""
+        """Report what is there, without changes. Raises ClusterRefused if it belongs to another
+        cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
             raise ClusterRefused("it has /brokers/topics, it is an Apache Kafka's")
@@ -119,10 +121,10 @@ class FirstSnapshot:
             return False
 
     async def prepare(self, image: MetadataImage) -> None:
-        """Write what nobody reads yet. Raises CoordinationError."""
+        """Write the snapshot, which no broker reads before `commit`. Raises CoordinationError."""
         await self.store.prepare()
-        # As an election does: nobody else who prepares or is elected here can go on then, nor can
-        # a commit of an earlier try that is still on its way.
+        # As in an election: this stops any other process that prepares or was elected here, and a
+        # commit of an earlier attempt that is still on its way.
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)
@@ -130,8 +132,8 @@ class FirstSnapshot:
         self.entry = encode_entry(EntryHeader(FORMAT, -1, 0, "", image.offset, 0), ())
 
     async def commit(self) -> None:
-        """Make it the cluster's. Raises CoordinationRefused if it certainly is not; after
-        ConnectionLost another `look` tells."""
+        """Make the snapshot valid. Raises CoordinationRefused if it certainly is not; after
+        ConnectionLost, `look` again shows the outcome."""
         await self.coordination.multi([
             self.fence,
             Create(entry_path(FIRST), self.entry),

@@ -10,9 +10,9 @@ cdef struct Follower:
     int64_t log_start                   # -1 while that is not known
     int64_t caught_up_ms                # when it last was at the log's end; AT_END: now
     int64_t seen_end, seen_ms           # the leader's end at its last fetch, and when that was
-    int64_t stuck_ms                    # since when it asks for the same records; -1: it does not
+    int64_t stuck_ms                    # since when it asks for the same records, or -1
     bint in_isr                         # in the committed in-sync set
-    bint joining                        # proposed and not decided yet: it counts already
+    bint joining                        # proposed but not decided yet; it counts all the same
     bint live                           # registered under that broker epoch, and not leaving
 
 

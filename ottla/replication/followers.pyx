@@ -1,14 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""A leader's followers: how far each one is, and which of them count.
+"""A leader's followers: how far each one has come, and which of them count.
 
 A follower that is in the in-sync set, or has been proposed for it, holds the high watermark back
 (the maximal ISR, KIP-497); so does one that has caught up within replica.lag.time.max.ms, since
 otherwise it could never reach the high watermark while producers continue.
 
-The lag clock: a fetch in a session names only what changed, so that a follower with nothing to do
-sends nothing new. One at the end of the log is caught up; the next append to the log
-starts its clock. A fetch from the log end that its previous fetch saw sets the clock to the
-time of that fetch.
+The lag clock: a fetch in a session names only what changed, so an idle follower sends nothing new.
+A follower at the end of the log is caught up; the next append to the log starts its clock. A fetch
+from the log end that its previous fetch saw sets the clock to the time of that previous fetch.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -86,7 +85,8 @@ cdef class Followers:
         self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,
         int64_t log_end, int64_t now_ms
     ) noexcept:
-        """A follower fetches from `offset`, so it has all below; returns whether its end moved."""
+        """A follower fetches from `offset`, so it has all records below; returns whether its end
+        has moved."""
         cdef bint moved = follower.end != offset
         if moved or offset >= log_end:
             follower.stuck_ms = -1
@@ -114,15 +114,16 @@ cdef class Followers:
     cdef bint may_join(
         self, Follower *follower, int64_t high_watermark, int64_t epoch_start
     ) noexcept:
-        """Whether a follower has everything committed, and all from before this leader epoch."""
+        """Whether a follower has everything committed, and all records from before this leader
+        epoch."""
         return (
             not follower.in_isr and follower.live
             and follower.end >= high_watermark and follower.end >= epoch_start)
 
     def follow(self, isr, epoch_of, offline=()):
-        """Take over the committed in-sync set and broker epochs: `epoch_of(node)` is the broker
-        epoch that a node is registered under, -1 if it is not, or is shutting down; `offline` are
-        nodes where the replica's log directory has failed."""
+        """Note the committed in-sync set and broker epochs. `epoch_of(node)` is a node's registered
+        broker epoch, -1 if it is not registered or is shutting down; `offline` are nodes on which
+        the replica's log directory has failed."""
         cdef Follower *follower
         cdef int at
         for at in range(self.count):
@@ -141,9 +142,9 @@ cdef class Followers:
         return True
 
     cdef int32_t closest(self, object nodes, int64_t offset) except -2:
-        """The replica among `nodes` from which a consumer best reads at `offset` (KIP-392): in
-        sync, alive, with that offset; the one with most records, of several the one that caught up
-        last. -1 if there is none."""
+        """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392): in sync,
+        alive and with that offset, then with the most records, then the one that caught up last. -1
+        if there is none."""
         cdef Follower *follower
         cdef Follower *best = NULL
         cdef int at
@@ -182,7 +183,7 @@ cdef class Followers:
         return joining, leaving
 
     def decided(self):
-        """No proposal is open any more."""
+        """The proposal has ended, committed or not."""
         cdef int at
         for at in range(self.count):
             self.each[at].joining = False

@@ -120,7 +120,7 @@ class PartitionsAdded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanged:
-    """A changed leader, epoch, in-sync set or assignment of one partition."""
+    """The new state of one partition: leader, epochs, in-sync set, assignment."""
 
     topic: str
     index: int
@@ -160,8 +160,8 @@ class BrokerRegistered(NamedTuple):
 
 
 class BrokerGone(NamedTuple):
-    """A broker is no longer registered. `company` are those that were gone so shortly before that
-    it may have stopped with them, and never have learned that they were."""
+    """A broker is no longer registered. `company` are brokers that were gone so shortly before that
+    it may have stopped together with them, without learning that they were gone."""
 
     node_id: int
     company: tuple[int, ...] = ()
@@ -201,9 +201,9 @@ class Held(NamedTuple):
 
 
 class BackupAdopting(NamedTuple):
-    """ZooKeeper was restored from a backup: nobody leads and no producer ids are taken before the
-    brokers `awaited` have reported what their logs have. The others have reported the rest
-    (`Held`)."""
+    """ZooKeeper was restored from a backup: there are no leaders and no new producer ids until the
+    brokers `awaited` have reported what their logs have. The other fields are the maximum of what
+    was reported (`Held`)."""
 
     awaited: tuple[int, ...] = ()
     next_id: int = 0
@@ -262,9 +262,9 @@ class MetadataImage:
     """Everything that the cluster has decided. `offset` is the number of records in it.
 
     In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
-    `leaving` are the brokers that are shutting down, `former` the last registrations of those
-    that are gone, and `company` who was gone shortly before them; `adopting` is there while a
-    restored backup is being adopted. A standalone broker has no controller.
+    `leaving` are the brokers that are shutting down, `former` the last registrations of those that
+    are gone, and `company` who was gone shortly before them; `adopting` is set while a restored
+    backup is being adopted. A standalone broker has no controller.
     """
 
     cluster_id: str = ""
@@ -303,12 +303,13 @@ class MetadataImage:
         return state.leader_epoch + self.raised - topic.raised_at
 
     def is_registered(self, node_id: int, incarnation: str) -> bool:
-        """Whether this very process, not an earlier or later one with its id, is in the cluster."""
+        """Whether this process, and not an earlier or later one with its node id, is in the
+        cluster."""
         broker = self.brokers.get(node_id)
         return broker is not None and broker.incarnation == incarnation
 
     def last_known(self, node_id: int) -> BrokerImage | None:
-        """A broker's registration, or the last one it had; None for one that is new."""
+        """A broker's registration, or its last one; None for a new broker."""
         return self.brokers.get(node_id) or self.former.get(node_id)
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
@@ -321,7 +322,7 @@ class MetadataImage:
         return at_once(self.applying(records))
 
     def applying(self, records: Iterable[MetadataRecord]) -> Steps[MetadataImage]:
-        """The same in steps, a record each."""
+        """As `apply`, in steps of one record."""
         draft = _Draft(self)
         for record in records:
             draft.add(record)

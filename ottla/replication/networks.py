@@ -1,7 +1,7 @@
 """The networks of ACLs: hosts in CIDR notation, `10.0.0.0/8` or `2001:db8::/32`.
 
-They are read and compared as by Apache Kafka 4.4: an address inside of the network may stand for
-it, a mask may not, and a network of IPv6 has no clients of IPv4.
+They are read and compared as in Apache Kafka 4.4: any address of a network may stand for it, a
+netmask is refused, and an IPv6 network contains no IPv4 clients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 IPV4 = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
 LENGTH = re.compile(r"\+?\d{1,9}", re.ASCII)
 KEPT_MAX = 10_000
-"""Networks and addresses that are kept as numbers."""
+"""How many parsed networks and addresses are cached."""
 
 Network = IPv4Network | IPv6Network
 
@@ -53,7 +53,7 @@ def _ipv6(text: str) -> IPv6Network:
 
 
 def is_inside(host: str, network: str) -> bool:
-    """Whether an address belongs to a network; never if either of them cannot be read."""
+    """Whether an address belongs to a network; False if either cannot be parsed."""
     if "/" not in network:
         return False
     inside, address = _network(network), _address(host)

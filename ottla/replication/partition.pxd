@@ -15,7 +15,7 @@ cdef class Watcher:
 cdef class Promise:
     """An acknowledgement that is due once the high watermark reaches `required`."""
     cdef int64_t required
-    cdef bint outlasts_isr              # it waits on if the in-sync set becomes too small
+    cdef bint outlasts_isr              # it keeps waiting if the in-sync set becomes too small
     cdef int kept(self, Partition partition) except -1
 
 

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
 """One partition on this broker: its log, who leads it, how far clients may read, and which
-acknowledgements are pending. What depends on the role is its ReplicaRole's: `roles/` has those of
+acknowledgements are pending. Its ReplicaRole does what depends on the role; `roles/` has those of
 an only replica, of a leader and of a follower.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
@@ -8,8 +8,8 @@ promised: while this broker is the only in-sync replica, that is when it has bee
 disk. The high watermark stops before such a batch until then, so that no client reads data that a
 power cut could remove.
 
-With several replicas in sync, a batch is committed once each of them has it in memory. Where the
-in-sync set shrinks to this broker, the disk counts again.
+With several replicas in sync, a batch is committed once each of them has it in memory. When the
+in-sync set shrinks to this broker, its disk counts again.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -30,7 +30,7 @@ cdef class Watcher:
         raise AssertionError("a Watcher says what it does when a partition moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """Called for a watcher of appends when clients can read further; not urgent for it."""
+        """For a watcher of appends: clients can read further, which is not urgent."""
         return 0
 
 
@@ -72,16 +72,17 @@ cdef class ReplicaRole:
         int64_t log_start
     ) except -1:
         """A replica has everything below `offset`: its fetch has passed the checks of epoch and
-        divergence. False if it does not count: no replica, a former incarnation, or a failed
-        log directory."""
+        divergence. Returns False if it does not count: it is no replica, a former incarnation, or
+        in a failed log directory."""
         return False
 
     cdef int check_min_isr(self, Partition partition) except -1:
-        """Compare the committed in-sync set with min.insync.replicas, when either changes."""
+        """Compare the committed in-sync set with min.insync.replicas, after either has changed."""
         return 0
 
     cdef int brokers_changed(self, Partition partition) except -1:
-        """Brokers came or went: an absent one that is not in sync holds nothing back any more."""
+        """Brokers came or went: an absent replica that is not in sync no longer holds back the high
+        watermark."""
         return 0
 
     cdef tuple propose_isr(self, Partition partition, int node_id, int64_t node_epoch):
@@ -91,7 +92,7 @@ cdef class ReplicaRole:
         return None
 
     cdef int proposal_failed(self) except -1:
-        """The controller has certainly not executed the proposal."""
+        """The controller has certainly not executed the proposed change."""
         return 0
 
     cdef list follower_states(self):
@@ -107,7 +108,7 @@ cdef class ReplicaRole:
         return -1
 
     cdef bint end_is_known(self, Partition partition) noexcept:
-        """Whether a new leader knows everything that was committed before its term (KIP-207)."""
+        """Whether a new leader knows everything that was committed before its epoch (KIP-207)."""
         return True
 
 
@@ -205,7 +206,7 @@ cdef class Partition:
             (<Watcher>watcher).moved(self)
 
     def wake_followers(self):
-        """Notify those who read to the log's end."""
+        """Notify the watchers that read to the log's end."""
         for watcher in list(self.append_watchers or ()):
             (<Watcher>watcher).moved(self)
 
@@ -264,7 +265,7 @@ cdef class Partition:
         """`check_leader` for a consumer that reads from a follower (KIP-392)."""
         if not self.role.following:
             return self.check_leader(client_epoch)
-        # What a damaged log lacks the others have.
+        # The other replicas have what a damaged log lacks.
         if self.log.health.offline is not None:
             raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
         return self.check_epoch(client_epoch)
@@ -283,12 +284,12 @@ cdef class Partition:
         self.check_leader(client_epoch)
 
     def close(self):
-        """Wake everybody who waits here; they find the partition gone."""
+        """Wake all waiting requests, which then find the partition gone."""
         self.role, self.led_here = NO_ROLE, False
         self.give_up()
 
     def give_up(self, int code=NOT_LEADER):
-        """End all waiting here: break the promises and notify the watchers.
+        """End all waiting for this partition: break the promises and notify the watchers.
 
         `code` is the error with which promises end: the outcome of their batches is unknown.
         """
@@ -304,12 +305,12 @@ cdef class Partition:
         self.log_starts_moved()
 
     def log_starts_moved(self):
-        """Call those who wait for the log starts of replicas."""
+        """Call the watchers of the replicas' log starts."""
         for called in list(self.start_watchers):
             called()
 
     def start_moved(self):
-        """Retention has moved the log start: readers, and the other replicas, hear of it."""
+        """Retention has moved the log start: notify readers and the other replicas."""
         self.kept_start = self.log.log_start_offset     # its files are gone
         assert self.kept_start <= self.high_watermark, "what is not committed was deleted"
         self.wake()
@@ -326,12 +327,12 @@ cdef class Partition:
         return min(self.kept_start, self.log.log_start_offset)
 
     cdef bint must_sync(self) noexcept:
-        """Whether flush.messages requires a flush before anybody may count on the log's end."""
+        """Whether flush.messages requires a flush before the log's end may be relied on."""
         return self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages
 
     def own_end(self):
-        """The last leader epoch of this replica's own log, -1 for none, and its end; where it is
-        damaged, up to there."""
+        """The last leader epoch of this replica's log, -1 for none, and the log's end, or the
+        beginning of its damage."""
         if self.log.health.offline is not None:
             return self.log.readable_own_end()
         return self.log.latest_epoch, self.log.log_end_offset
@@ -347,7 +348,8 @@ cdef class Partition:
 
     @property
     def damaged(self):
-        """Whether this is one of several replicas, and its log accepts no writes for its damage."""
+        """Whether this is one of several replicas and its log refuses writes because it is
+        damaged."""
         return self.role.replicated and self.log.damage is not None
 
     # What Python asks of the role

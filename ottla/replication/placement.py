@@ -1,5 +1,6 @@
-"""Which brokers get a partition: round robin over the live ones, each replica on another rack as
-far as there are racks, and those that are away where they are too few; or as the client assigns."""
+"""Which brokers get a partition: round robin over the live brokers, each replica on another rack as
+far as possible, with brokers that are away if the live ones are too few; or as the client
+assigns."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class Rotation:
 
     Leaders rotate. The other replicas follow at a distance that grows with each round, so that the
     partitions of a lost leader do not all fall to the same broker. Each of them is on the next
-    broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without a rack are
-    together in one.
+    broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without a rack
+    count as one rack.
     """
 
     __slots__ = ("nodes", "racks", "several")
@@ -50,7 +51,7 @@ class Rotation:
         return self._over_racks(first, rounds, replication_factor)
 
     def _others(self, first: int, rounds: int) -> Iterator[int]:
-        """All nodes but the first one. There may be hundreds, of which few are looked at."""
+        """All nodes but the first one, lazily: there may be hundreds, of which few are needed."""
         nodes, size = self.nodes, len(self.nodes)
         for step in range(size - 1):
             yield nodes[(first + 1 + (rounds + step) % (size - 1)) % size]
@@ -72,7 +73,7 @@ class Rotation:
 
 
 def _alternating(racks: Mapping[int, str | None]) -> list[int]:
-    """The brokers, one of each rack in turn as long as it has more."""
+    """The brokers, one of each rack in turn."""
     sizes: Counter[str | None] = Counter()
     places = {}
     for node in sorted(racks):
@@ -83,7 +84,8 @@ def _alternating(racks: Mapping[int, str | None]) -> list[int]:
 
 
 def turn_of(brokers: Mapping[int, BrokerImage], node_id: int) -> int:
-    """The turn that began with this broker's partition, for the next partitions to continue."""
+    """The place in the rotation at which this broker leads, from which the next partitions
+    continue."""
     rotation = _rotation(brokers)
     in_order = rotation.several and node_id in brokers
     return rotation.nodes.index(node_id) if in_order else node_id
@@ -107,9 +109,9 @@ def cordoned(image: MetadataImage) -> set[int]:
 def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
-    """Place `count` new partitions. `start` is the position in the rotation to begin at. Where too
-    few brokers are there those that are away, and not unregistered, get the other replicas, as in
-    Apache Kafka: topics are created during a rolling restart, too."""
+    """Place `count` new partitions. `start` is the position in the rotation to begin at. If too few
+    brokers are live, brokers that are away but not unregistered get the other replicas, as in
+    Apache Kafka, so that topics can be created during a rolling restart."""
     closed = cordoned(image)
     brokers = {node: each for node, each in image.brokers.items() if node not in closed}
     size = len(brokers)
@@ -145,8 +147,9 @@ def spread(
 
 
 def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
-    """The state of a partition at its creation: every live replica is in sync. One that is shutting
-    down leads and counts only where nobody else does: it may be gone before it has heard of it."""
+    """The state of a partition at its creation: every live replica is in sync. A broker that is
+    shutting down leads and is in sync only if no other one is: it may be gone before it learns of
+    the partition."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
     assert len(set(replicas)) == len(replicas), "a broker has one replica of a partition"

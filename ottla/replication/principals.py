@@ -1,8 +1,8 @@
 """What the metadata keep about clients: SCRAM credentials (KIP-554), quotas (KIP-546),
 ACLs (KIP-290), delegation tokens (KIP-48).
 
-Neither a password is kept nor anything that a client could log in with: only what a server checks a
-client's proof against (RFC 5802, section 3).
+Passwords are not kept, nor anything else with which a client could log in: only what a server needs
+to verify a client's proof (RFC 5802, section 3).
 """
 
 from typing import NamedTuple
@@ -51,9 +51,9 @@ class QuotaSet(NamedTuple):
 
 
 class AccessRule(NamedTuple):
-    """An ACL: who may, or may not, do what with which resources; types by Kafka's numbers.
+    """An ACL: who may, or may not, do what with which resources; types are Kafka's numbers.
 
-    One with pattern type PREFIXED applies to all names that begin with `resource_name`.
+    With pattern type PREFIXED it applies to all names that begin with `resource_name`.
     """
 
     resource_type: int

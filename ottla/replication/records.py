@@ -78,7 +78,7 @@ KINDS: dict[str, type[Any]] = {
 GARBAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
 )
-"""What reading JSON of another form than the expected one raises."""
+"""The exceptions of reading JSON that does not have the expected form."""
 
 STRING, NUMBER = (str,), (int,)
 PLAIN: dict[str, tuple[type, ...]] = {
@@ -91,7 +91,7 @@ PLAIN: dict[str, tuple[type, ...]] = {
 NUMBER_MAX = (1 << 63) - 1
 NODE_MAX = (1 << 31) - 1
 OPTIONAL = ("company",)
-"""Fields that are written only where they are not empty, as older versions do not know them."""
+"""Fields that are written only if they are not empty, since older versions do not know them."""
 PARTITIONS_MAX = 1_000_000
 """The most partitions that a record may repeat, so that a wrong number does not fill the memory."""
 
@@ -129,7 +129,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         body = [value.node_id, value.epoch, addresses, value.rack]
-        # A standalone broker has neither, and the form of its records stays the same.
+        # A standalone broker has neither, so the form of its records stays as it was.
         more = [value.incarnation, list(value.directories)]
         return body + more if any(more) else body
     if isinstance(value, ScramCredential):
@@ -141,7 +141,7 @@ def _to_json(value: Any) -> Any:
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
             return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
-            # On one broker all are equal: decoding ten thousand of them takes no longer than one.
+            # On one broker all states are equal: ten thousand of them are decoded as fast as one.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value

@@ -30,8 +30,8 @@ from ottla.replication.records import GARBAGE, NODE_MAX, NUMBER_MAX
 IDS = "/brokers/ids"
 PORT_MAX = 65535
 LOST_NAMES_BYTES_MAX = 400_000
-"""How long the names of the lost logs may be that a registration lists: with the rest it has to fit
-into a request of ZooKeeper, 1 MiB. If there are more, all of the broker's count as lost."""
+"""The largest total size of the names of lost logs in a registration, which has to fit into a
+request to ZooKeeper of 1 MiB. If there are more, all logs of the broker count as lost."""
 
 
 class DuplicateBroker(Exception):
@@ -46,8 +46,8 @@ class UnreadableRegistration(ValueError):
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
     how its last run ended (`log/storage/run_record`), and `lost` the partitions whose logs are
-    missing. With `held`, which says what its logs have, it takes ZooKeeper's metadata for the truth
-    without knowing that they are as new as its logs: a backup may have been restored."""
+    missing. With `held`, a report of what its logs have, the broker accepts ZooKeeper's metadata
+    although they may be older than its logs: a backup may have been restored."""
 
     node_id: int
     incarnation: str
@@ -142,9 +142,9 @@ def can_list(lost: Collection[str]) -> bool:
 async def register(coordination: Coordination, registration: Registration) -> int:
     """Create this process's node and return its broker epoch.
 
-    A node of a former process on the same log directories is replaced at once: this one holds the
-    directories' locks, so that one is dead, and the end of its session need not be awaited. Raises
-    DuplicateBroker if the directories are different.
+    A node of a former process on the same log directories is replaced at once: since this process
+    holds the locks of the directories, the former one is dead and the end of its session need not
+    be awaited. Raises DuplicateBroker if the directories are different.
     """
     path, data = path_of(registration.node_id), encode(registration)
     while True:

@@ -38,9 +38,10 @@ class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
     `log_config` derives a topic's log settings from the image; `flush_before_ack` is
-    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster and `cluster` what its
-    partitions need from the broker around them, both None for a standalone broker. `roles_changed`
-    is called with the partitions that lead or follow in another epoch, or that are gone.
+    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster, and `cluster` is what its
+    partitions need from the broker around them; both are None for a standalone broker.
+    `roles_changed` is called with the partitions that lead or follow in a new epoch, or that are
+    gone.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Replicas:
         self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
         self.checkpointed = {} if cluster is None else storage.placement.high_watermarks
-        """High watermarks of the last run: of several copies this one may have more than is
+        """High watermarks of the last run, since one of several replicas may have more than is
         committed."""
         self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
@@ -71,15 +72,17 @@ class Replicas:
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
         self.with_sealed: dict[Partition, None] = {}
-        """Those that have sealed a segment that is not on disk yet."""
+        """Partitions with a sealed segment that is not on disk yet."""
         self.offline: frozenset[Key] = frozenset()
         """Partitions whose log directory has failed: reported to clients without a leader."""
         self.damaged: dict[Key, None] = {}
-        """Those of several replicas whose damaged logs accept no writes until they are repaired."""
+        """Partitions with several replicas whose damaged logs here refuse writes until they are
+        repaired."""
         self.put_off: set[Key] = set()
         """Partitions that could not be opened for lack of room or descriptors."""
         self.unreadable: set[Key] = set()
-        """Those of several replicas whose logs the disk refused to read when they were opened."""
+        """Partitions with several replicas whose logs here could not be read when they were
+        opened."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if this broker has a replica of it."""
@@ -149,8 +152,9 @@ class Replicas:
     def takes_part(self, image: MetadataImage) -> bool:
         """Whether the image's registration of this broker is this process's.
 
-        In a cluster an image that has an earlier process with its id, or none, gives it no role: it
-        would lead in the epoch of that process, whose log may have been longer.
+        In a cluster this process gets no role from an image that has an earlier process with its
+        node id, or none: it would lead in the epoch of that process, whose log may have been
+        longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
 
@@ -180,7 +184,7 @@ class Replicas:
         try:
             self._give_role(partition, state, epoch)
         except FencedLeaderEpoch as error:
-            # As with a ZooKeeper that was restored from a backup which nobody accepted.
+            # As after ZooKeeper was restored from a backup that no broker has adopted.
             reached("a log has a later epoch than its leader")
             log.error("%r is not led here: %s", partition, error)
 
@@ -217,15 +221,15 @@ class Replicas:
         self._delete(topic, index, any(each is not None for each in self.by_name[topic]))
 
     def _delete(self, topic: str, index: int, topic_stays: bool = False) -> None:
-        """Delete a partition's log. A disk that refuses one keeps no other: a new topic of the same
-        name would get the logs that were left open."""
+        """Delete a partition's log. If the disk refuses, the other logs are deleted all the same: a
+        new topic of the same name would otherwise get the logs that were left open."""
         try:
             self.storage.delete(topic, index, topic_stays)
         except StorageFailed as error:
             log.error("%s-%d: %s", topic, index, error)
 
     def _open(self, topic: TopicImage, index: int, config: LogConfig) -> Partition:
-        """A partition with its log, or with one that refuses everything if opening failed."""
+        """A partition with its log, or with a log that refuses everything if opening failed."""
         key = topic.name, index
         copies = self.cluster is not None and len(topic.partitions[index].replicas) > 1
         self._forget(key)
@@ -264,12 +268,12 @@ class Replicas:
         name, index = key
         topic, before = image.topics.get(name), self.partition(name, index)
         if topic is None or before is None or before.topic_id != topic.topic_id:
-            return False                # it is of an image that is being followed: later
+            return False                # opened later, when its image is applied
         self.offline -= {key}
         config = self.log_config(image, name)
         partition = self.by_name[name][index] = self._open(topic, index, config)
         with suppress(OSError):
-            forget_cuts(partition.log)      # it was offline, and counts as others have decided
+            forget_cuts(partition.log)      # it was offline: others have decided whether it counts
         state = topic.partitions[index]
         if self.takes_part(image):
             self._assign(partition, state, image.leader_epoch(topic, state))
@@ -280,7 +284,7 @@ class Replicas:
         return key not in self.offline
 
     def _forget(self, key: Key) -> None:
-        """A partition is opened, or has gone."""
+        """A partition was opened or removed."""
         self.put_off.discard(key)
         self.unreadable.discard(key)
 
@@ -294,7 +298,7 @@ class Replicas:
         ]
 
     def note_failures(self) -> None:
-        """Some log directory has failed: end the waiting for its partitions."""
+        """A log directory has failed: end the waiting for its partitions."""
         failed = set(self.offline)
         for partition in self:
             if partition.log.offline is not None:
@@ -307,7 +311,7 @@ class Replicas:
         self.offline_changed()
 
     def note_damage(self, partition: Partition) -> None:
-        """Damage was found in a log: end the waiting for its partition, and fetch no more of it."""
+        """Damage was found in a log: end the waiting for its partition, and stop fetching it."""
         key = partition.topic, partition.index
         partition.give_up()
         if partition.damaged and self.partition(*key) is partition:
@@ -327,8 +331,8 @@ class Replicas:
         )
 
     def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
-        """Put aside the log of a follower, which the disk refuses to read for the second time, and
-        begin an empty one. Raises StorageFailed."""
+        """Put aside a follower's log that the disk has refused to read twice, and begin an empty
+        one. Raises StorageFailed."""
         if not self._open_again(key, image) and key in self.unreadable:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
@@ -350,7 +354,7 @@ class Replicas:
         if self.unreadable:
             self.unreadable = {key for key in self.unreadable if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
-        self.by_id.pop(topic.topic_id, None)        # it is there without a replica here, too
+        self.by_id.pop(topic.topic_id, None)        # the topic exists without a replica here, too
         self.leaving.append(left)
         try:
             while left:

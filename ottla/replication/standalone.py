@@ -4,8 +4,7 @@ Each append is one record batch, so that a crash leaves all of a decision or non
 the log has grown to several times what the image needs, the image is written as one batch that
 begins with a snapshot mark, and what lies before it is deleted.
 
-On a full disk a decision that makes room is written into the room that `log/storage/reserve`
-keeps for it.
+On a full disk, a decision that frees space is written into the reserve of `log/storage/reserve`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ SNAPSHOT_AFTER_RECORDS = 20_000
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A shorter retention makes room as well, and a start must be recorded before a broker serves.
-    # Neither may use all of the reserve, so that a deletion still finds some.
+    # A shorter retention frees space as well, and a start must be recorded before a broker serves.
+    # Neither may use up the reserve, so that a deletion can still be written.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,
@@ -86,15 +85,15 @@ class StandaloneWrite:
     task: FlushTask | None
     base: int
     snapshot: int | None = None
-    """The offset of a snapshot: what precedes it is deleted once it is durable."""
+    """The offset of a snapshot; the records before it are deleted once it is durable."""
 
     def run(self) -> None:
-        """Sync it: nothing but kernel calls, in any thread."""
+        """Sync the append: only kernel calls, in any thread."""
         if self.task is not None:
             self.task.run()
 
     def give_up(self, error: Exception) -> None:
-        """The records may be on disk or not: the log accepts no more of them."""
+        """The records may or may not be on disk: the log accepts no further ones."""
         if self.task is not None:
             self.task.error = self.task.error or OSError(f"its thread failed: {error!r}")
             with suppress(StorageFailed):
@@ -150,7 +149,8 @@ class StandaloneStore:
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterator[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if one is to take the place of so many records."""
+        """The records of a snapshot of `image`, if it is time to replace this many records; else
+        None."""
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
         if self.behind_snapshot + records > SNAPSHOT_AFTER_RECORDS + 4 * needed:
@@ -191,7 +191,7 @@ class StandaloneStore:
         return write
 
     def _begin(self, values: list[bytes], floor: int) -> StandaloneWrite:
-        """Append one batch; on a full disk in the reserve, of which `floor` bytes are kept."""
+        """Append one batch; on a full disk, use the reserve except for its last `floor` bytes."""
         while True:
             try:
                 base = self._append(values)
@@ -232,9 +232,9 @@ class StandaloneStore:
 
 
 def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage, int]:
-    """The image that the log's batches make, and how many records follow its last snapshot."""
-    # What precedes the snapshot is not checked: while its segments are being removed it may
-    # begin anywhere, and a record may refer to one that is gone.
+    """The image after all batches of the log, and how many records follow its last snapshot."""
+    # Records before the snapshot are not checked: while their segments are being removed the log
+    # may begin anywhere, and a record may refer to one that is gone.
     last: list[list[bytes]] = []
     for batch in log:
         if batch[0].startswith(SNAPSHOT):

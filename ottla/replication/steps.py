@@ -1,4 +1,4 @@
-"""Long computations in steps: whoever runs one may do other work between any two of them."""
+"""Long computations in steps, between which their caller may do other work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def at_once(steps: Steps[Result]) -> Result:
 
 
 class Stepwise(Generic[Arguments, Result]):
-    """A function that is written as a generator: called, it runs at once; `steps` begins it."""
+    """A function written as a generator: a call runs it to the end, `steps` runs it step by
+    step."""
 
     def __init__(self, steps: Callable[Arguments, Steps[Result]]) -> None:
         self.steps = steps

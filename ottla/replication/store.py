@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 
 
 class MetadataWrite(Protocol):
-    """A write under way: `run` blocks, in any thread; `finish` completes it, on the loop.
+    """A write in progress: `run` blocks, in any thread; `finish` completes it on the loop.
 
-    Each raises OSError or StorageFailed if the records could not be kept; then none count.
+    Either raises OSError or StorageFailed if the records could not be kept; then none of them
+    counts.
     """
 
     task: FlushTask | None
-    """What `run` runs, which may be done otherwise; None if nothing is to be synced."""
+    """The sync that `run` does, for callers that do it in another way; None if nothing is to be
+    synced."""
 
     def run(self) -> None:
         """Make the records survive a power cut."""
@@ -33,7 +35,7 @@ class MetadataWrite(Protocol):
 
 
 class Encoded(NamedTuple):
-    """Records as bytes, and those of the snapshot that is to take their place, if any."""
+    """Encoded records, and those of the snapshot that replaces them, if any."""
 
     records: list[bytes]
     snapshot: list[bytes] | None = None
@@ -47,7 +49,8 @@ class MetadataStore(Protocol):
         ...
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if one is to take the place of so many records."""
+        """The records of a snapshot of `image`, if it is time to replace this many records; else
+        None."""
         ...
 
     def begin(

@@ -75,7 +75,8 @@ class Throttle:
                 self.samples.append((now, size))
 
     def wait_for(self, partition: Partition, replica: int) -> float:
-        """Seconds that this replica has to wait; 0 if it may go on, as those in sync may."""
+        """How many seconds this replica has to wait; 0 if it may continue, as replicas in sync
+        always may."""
         if not self.active or replica in partition.isr:
             return 0.0
         rate = self.rate()

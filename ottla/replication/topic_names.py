@@ -46,7 +46,7 @@ def is_legal_name(name: str) -> bool:
 
 
 def colliding_name(name: str, names: Names) -> str | None:
-    """Another one of `names` that differs only in '.' and '_', which are the same in metrics.
+    """Another name in `names` that differs only in '.' and '_', which metrics do not distinguish.
 
     With few such characters it tries the variants, with many it searches `names`.
     """

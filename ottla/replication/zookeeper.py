@@ -1,14 +1,13 @@
 """The connection to ZooKeeper with kazoo; the only file that uses that library.
 
-kazoo has threads of its own. Its completions, watches and state listeners do a single thing here:
-they pass their result to the event loop. kazoo's blocking methods are called only in `stop`, in an
-executor's thread.
+kazoo has threads of its own. Its completions, watches and state listeners only pass their result to
+the event loop. kazoo's blocking methods are called only in `stop`, in an executor's thread.
 
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
 connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; one attempt without an answer lasts as long as the session; it keeps to
-itself which session timeout the server has granted; and it logs each attempt to connect.
+attempts to connect; one attempt without an answer lasts as long as the session; it does not tell
+which session timeout the server has granted; and it logs each attempt to connect.
 """
 
 from __future__ import annotations
@@ -77,13 +76,13 @@ ANSWER_SHARE = 1 / 3
 """How much of a session's time an attempt to connect may take: two more fit into the session."""
 SAID_AGAIN_SECONDS = 60.0
 Contexts = Callable[[], ssl.SSLContext]
-"""The context of the next connection: certificates are renewed while a broker runs."""
+"""Returns the TLS context of the next connection: certificates are renewed while a broker runs."""
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """What kazoo logs. It tries to connect every second, and says so twice: why it fails is logged
-    once, and again after a minute; the rest at debug level, as the member logs what becomes of the
-    session."""
+    """Filters kazoo's log. It tries to connect every second and logs each attempt twice. The reason
+    of a failure is logged once, and again after a minute; the rest goes to debug level, since the
+    cluster member logs the state of the session."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger, {})
@@ -92,7 +91,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Called for each message, of any level."""
         if not self.logger.isEnabledFor(level):
-            return                          # as it is for most, which are several a request
+            return                          # as for most messages, several for each request
         text = str(msg) % args if args else str(msg)
         if logging.INFO <= level < logging.ERROR:
             now = time.monotonic()
@@ -107,12 +106,12 @@ class Log(logging.LoggerAdapter[logging.Logger]):
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads, with two things of their connections changed.
+    """kazoo's threads, with two changes to their connections.
 
-    With contexts, connections are over TLS as they say: kazoo's own would trust all of the system's
-    authorities beside the given ones. And a server that accepts a connection and then says nothing
-    costs `answer_seconds`, not the whole session: ZooKeeper leaves a connection open and unanswered
-    that arrives in a certain moment of its start.
+    TLS uses the given contexts: kazoo's own would trust all of the system's authorities as well.
+    And a server that accepts a connection but never answers costs `answer_seconds` instead of the
+    whole session: ZooKeeper does so with a connection that arrives at a certain moment of its
+    start.
     """
 
     def __init__(self, context: Contexts | None, answer_seconds: float) -> None:
@@ -150,7 +149,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, read: list[Any], write: list[Any], failed: list[Any], timeout: float | None = None
     ) -> Any:
-        """Which of them are ready, as `select.select`."""
+        """Which of these sockets are ready, as `select.select`."""
         first = self.unanswered is not None and self.unanswered in read
         if first and timeout is not None:
             timeout = min(timeout, self.answer_seconds)
@@ -161,15 +160,16 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
-    """A connection of kazoo that calls `granted` with the session timeout of the server's answer,
-    in milliseconds. The server's tickTime bounds what a client asks for; kazoo only logs it."""
+    """A connection of kazoo that calls `granted` with the session timeout that the server has
+    granted, in milliseconds. The server's tickTime limits the timeout that a client requests; kazoo
+    only logs the result."""
 
     granted: Callable[[int], None]
 
     def _invoke(self, *arguments: Any, **named: Any) -> Any:
         """The answer to one of the first requests of a connection."""
         answer = super()._invoke(*arguments, **named)
-        # Only the answer to a connect request has the field. Nobody knows of the connection yet.
+        # Only the answer to a connect request has the field. The connection is not in use yet.
         first = answer[0] if isinstance(answer, tuple) else None
         self.granted(max(0, getattr(first, "time_out", 0)))
         return answer
@@ -209,8 +209,8 @@ class ZooKeeper:
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
         self.watched: dict[Watch, Callable[[Any], None]] = {}
-        """What kazoo calls for each watch. It has a set of these for a path: with another one at
-        each request it would keep all of them until the path changes."""
+        """The function that kazoo calls for all watches of a path. kazoo keeps a set of functions
+        for each path: with a new one at each request the set would grow until the path changes."""
         answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
         self.handler = Handler(tls, answer_seconds)
         self.client = Client(
@@ -260,7 +260,8 @@ class ZooKeeper:
         path = ""
         for name in filter(None, self.root.split("/")):
             path += f"/{name}"
-            # Who may not create children of the parent is refused even where the node exists.
+            # A client that may not create children of the parent is refused even if the node
+            # exists.
             if await self._ask(self.client.exists_async, _stat, path) is None:
                 with suppress(NodeExists):
                     await self._ask(self.client.create_async, lambda made: None, path, b"")
@@ -363,9 +364,9 @@ class ZooKeeper:
 
     def _state_changed(self, state: str) -> None:           # in kazoo's thread
         if state != KazooState.CONNECTED:
-            # A server that has not seen as much closes the connection without a word. That is left
-            # to `sync`: one restored from a backup would be asked again and again, and nobody
-            # would know why.
+            # kazoo would send its last transaction, and a server that has not seen it closes the
+            # connection without an error: one restored from a backup would be tried again and
+            # again, with no reason in the log. `sync` prevents reads of old data instead.
             self.client.last_zxid = 0
         self._call_on_loop(self._enter, STATES[state])
 
@@ -406,7 +407,7 @@ def _data(answer: Any) -> tuple[bytes, Stat]:
 
 
 def _outcome(results: list[Any]) -> None:
-    """Returns the first error of a failed multi that is an operation's own."""
+    """The error of the operation that made a multi fail."""
     for result in results:
         if isinstance(result, Exception) and not isinstance(
             result, RolledBackError | RuntimeInconsistency

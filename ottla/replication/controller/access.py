@@ -15,7 +15,7 @@ from ottla.wire.errors import InvalidRequest, ProtocolError, UnsupportedVersion
 
 CLUSTER_NAME = "kafka-cluster"
 EVERYTHING = "*"
-"""The literal resource name that stands for all."""
+"""The literal resource name that stands for all names."""
 NETWORKS_FROM = 32
 """The level of metadata.version, 4.4-IV1, from which ACLs may have networks as hosts."""
 
@@ -122,8 +122,8 @@ def _check(rule: AccessRule) -> None:
 
 
 def _check_network(host: str, level: int) -> None:
-    """Refuse a network that no client could be in, or that brokers of an older version, which hold
-    the level down, would ignore: its ACL would protect nobody."""
+    """Refuse a network to which no client can belong. Refuse any network while brokers of an older
+    version hold the level down, since they would ignore its ACL."""
     if level < NETWORKS_FROM:
         raise UnsupportedVersion(
             "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
@@ -144,7 +144,7 @@ def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]
 def delete_rules(
     image: MetadataImage, filters: Sequence[RuleFilter]
 ) -> Steps[Decision[list[list[AccessRule] | ProtocolError]]]:
-    """Remove ACLs; the result has for each of `filters` the ACLs it matched, or an error."""
+    """Remove ACLs; the result has, for each of `filters`, the ACLs that it matched or an error."""
     gone: dict[AccessRule, None] = {}
     results: list[list[AccessRule] | ProtocolError] = []
     for each in filters:

@@ -1,17 +1,17 @@
 """The adoption of a ZooKeeper that was restored from a backup.
 
-Brokers' logs have later leader epochs and producer ids than the backup's metadata. An epoch that is
-given a second time would make different records look the same, and a producer id that is given a
-second time makes new records look like repeated ones. Each broker that starts with the backup
-reports what its logs have. Nobody leads and no producer id is given until all brokers that the
-metadata know have reported, or are given up; then epochs and ids continue above all of them.
+Brokers' logs have later leader epochs and producer ids than the backup's metadata. If an epoch were
+assigned a second time, different records would look the same; if a producer id were, new records
+would look like repeated ones. So each broker that starts with the backup reports the highest epoch
+and producer id in its logs. There are no leaders and no new producer ids until every broker in the
+metadata has reported or was given up; then epochs and ids continue above all reported ones.
 
     first report ──► BackupAdopting, which awaits the others
     last report, or the last of the others is unregistered ──► leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
-A broker that registers without a report has not read more than the metadata have. Where one is live
-already, the metadata are those that it serves by, and nobody is waited for.
+A broker that registers without a report has read nothing that the metadata lack. If such a broker
+is live already, it serves by these metadata, so no other broker is awaited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ottla.replication.metadata import (
 )
 
 EPOCHS_SKIPPED, PRODUCER_IDS_SKIPPED = 10_000, 1_000_000_000
-"""What was given after the backup without a trace in any log: clients may remember it."""
+"""A margin for epochs and ids that were assigned after the backup and are in no log: clients may
+remember them."""
 
 LEADER_EPOCH_MAX = 2**31 - 1
 
@@ -51,8 +52,8 @@ def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[No
 
 
 def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
-    """Give partitions of a topic, from `first` on, leader epochs above those that were reported.
-    Returns whether the topic has more."""
+    """Set the leader epochs of a topic's partitions, from `first` on, above those that were
+    reported. Returns whether the topic has more."""
     adopting, topic = image.adopting, image.topics.get(name)
     if adopting is None or topic is None:
         return Decision((), False)
@@ -68,7 +69,7 @@ def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool
 
 
 def end_adoption(image: MetadataImage) -> Decision[None]:
-    """Give producer ids above those that were reported, and serve."""
+    """Continue producer ids above those that were reported, and end the adoption."""
     adopting = image.adopting
     if adopting is None:
         return Decision((), None)

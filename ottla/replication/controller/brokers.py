@@ -1,11 +1,11 @@
 """The controller's decisions about brokers: who belongs to the cluster, and what that means for
 partitions.
 
-A broker that returns as another process is first *gone*, then *registered*: what it led has a
-new leader epoch in any case. A partition whose in-sync replicas are all gone keeps them listed, as
-each of them has everything committed, and has no leader until one of them is back.
+A broker that returns as another process is first *gone*, then *registered*, so partitions that it
+led always get a new leader epoch. If all in-sync replicas of a partition are gone, they stay in the
+in-sync set, since each has everything committed, and there is no leader until one of them is back.
 
-How its last run ended decides whether its replicas are trusted (`elections`).
+How a broker's last run ended decides whether its replicas are trusted (`elections`).
 
 Large changes take several decisions, the one that removes a broker first. What remains to be done
 is visible in the image: `repair` finds it, whichever controller comes next.
@@ -58,7 +58,7 @@ class BrokerNotRegistered(ProtocolError):
 
 
 class Deposed(ProtocolError):
-    """Another broker has become the controller since."""
+    """Another broker has become the controller meanwhile."""
 
     code = ErrorCode.NOT_CONTROLLER
 
@@ -73,9 +73,9 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     """Forget a broker that will not return; `serving_id`, which serves this, is registered. Returns
     whether there is more to do.
 
-    In a cluster nobody waits any longer for one that is gone because it may have more than a
-    doubtful replica. Should it return nevertheless, its former registration is still known, without
-    its addresses: by that it is not listed among those that are away.
+    In a cluster, elections no longer wait for a broker that was removed, even if it may have more
+    than a doubtful replica. If it returns nevertheless, its former registration is still known;
+    without addresses, it is not listed as away.
     """
     broker = image.brokers.get(node_id)
     if broker is None and node_id in image.former:
@@ -128,11 +128,11 @@ def brokers_gone(
 ) -> Decision[bool]:
     """Remove brokers that have gone, each with its epoch, unless it has another one by now.
 
-    Leaders move to in-sync replicas that are live, and the brokers leave every in-sync set that
-    has such a member. Those that are gone at the same time belong into one decision: one after the
-    other, each would leave the sets for the sake of the next. `company` are those of which that is
-    noticed too late, as they were gone shortly before. The result says whether `repair` is needed
-    for the rest.
+    Leaders move to in-sync replicas that are live, and the brokers leave every in-sync set that has
+    such a member. Brokers that are gone at the same time belong in one decision: removed one after
+    the other, each would leave in-sync sets in favour of the next, which is gone as well. `company`
+    are brokers that were gone shortly before, for which one decision is too late. The result says
+    whether `repair` is needed for the rest.
     """
     first: list[MetadataRecord] = [
         BrokerGone(node_id, company) for node_id, epoch in gone.items()
@@ -188,12 +188,12 @@ def distrust(
     image: MetadataImage, broker: BrokerImage, stop: str, lost: Collection[str],
     adopts: bool = False,
 ) -> Decision[bool]:
-    """Take back the trust in replicas of a broker that returns, before it is registered.
+    """Stop trusting replicas of a returning broker, before it is registered.
 
-    `stop` is how its last run ended (`log/storage/run_record`), `lost` are the partitions
-    whose logs it misses. With `adopts` the image may be older than its logs, and in-sync sets are
-    those of another time: any replica may have the longest log. Returns whether there is more to
-    do. Nothing happens if the process itself is known already: it has only got a new session.
+    `stop` is how its last run ended (`log/storage/run_record`), `lost` are the partitions whose
+    logs are missing there. With `adopts` the image may be older than the logs, so its in-sync sets
+    may be outdated: any replica may have the longest log. Returns whether there is more to do.
+    Nothing happens if this process is registered already and only has a new session.
     """
     changes = list(islice(_distrusted(image, broker, stop, lost, adopts), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
@@ -213,7 +213,7 @@ def _distrusted(
         wanted = min_isr(image, topic.name)
         for index, state in enumerate(topic.partitions):
             gone = stop == LOST or f"{topic.name}-{index}" in lost
-            # A log directory that failed may have lost what was written, if it works again.
+            # A log directory that failed and works again may have lost what was written.
             failed = node_id in (state.extra or NONE).offline
             after = state
             if gone or doubtful or failed:
@@ -254,7 +254,8 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
                 continue
             leader, isr = state.leader, state.isr
             if leader == node_id or leader not in available(image, state, isr):
-                # Nobody leaves for a leader that is gone, which `repair` has not come to yet.
+                # No replica leaves in favour of a leader that is gone and that `repair` has not
+                # replaced yet.
                 reached("a broker that stops hands over a partition")
                 leader, isr = elect(image, state, isr)
             if leader not in (node_id, NO_LEADER):
@@ -285,7 +286,8 @@ def _preferred(image: MetadataImage) -> Iterator[Change]:
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
             there = first in available(image, state, state.isr) and first not in image.leaving
-            # Without a leader the longest log is being looked for, or a better replica waited for.
+            # A partition without a leader awaits the election of the longest log, or a better
+            # replica.
             if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):
                 wanted = min_isr(image, topic.name)
                 reached("a preferred replica leads again")

@@ -117,8 +117,8 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    # What is set once more for a broker has it read again: a file of that name may be another one
-    # by now, such as a renewed certificate (KAFKA-14136).
+    # Setting a broker's value once more makes it read a file of that name again, which may be a new
+    # one, such as a renewed certificate (KAFKA-14136).
     again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),
@@ -130,7 +130,8 @@ def _alter(
 def _require_one_min_isr(
     name: str, before: Mapping[str, str], after: Mapping[str, str]
 ) -> None:
-    """Eligible leaders rest on the value that the controller and all leaders know (KIP-966)."""
+    """Refuse to remove the value that the controller and all leaders know: eligible leaders depend
+    on it (KIP-966)."""
     if name and before.get(MIN_ISR) != after.get(MIN_ISR):
         raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
     if not name and MIN_ISR in before and MIN_ISR not in after:
@@ -140,8 +141,8 @@ def _require_one_min_isr(
 def _without_eligible(
     image: MetadataImage, alteration: Alteration, changed: Sequence[MetadataRecord]
 ) -> Iterator[PartitionsChanged]:
-    """Where min.insync.replicas changes nobody outside in-sync sets is eligible any more: with a
-    lower one the high watermark may move without them."""
+    """When min.insync.replicas changes, replicas outside in-sync sets are no longer eligible
+    leaders: with a lower value the high watermark may move without them."""
     if not any(isinstance(each, ConfigSet) and each.name == MIN_ISR for each in changed):
         return
     of_all = alteration.resource_type == "broker"
@@ -157,9 +158,9 @@ def _without_eligible(
 def forget_eligible(
     image: MetadataImage, alteration: Alteration, rules: Mapping[str, ConfigRules]
 ) -> Decision[bool]:
-    """Do a part of what the change of min.insync.replicas by an alteration brings with it, ahead of
-    that: of a large cluster it is more than one entry of the log can have. Returns whether there is
-    more. Where nobody is eligible fewer can lead, so it is harmless in itself."""
+    """Do a part of what an alteration of min.insync.replicas requires, before the alteration
+    itself: in a large cluster all of it does not fit into one entry of the log. Returns whether
+    there is more. Fewer eligible leaders are harmless on their own: fewer replicas can lead."""
     try:
         changed = _alter(image, alteration, rules[alteration.resource_type])
     except ProtocolError:
@@ -176,7 +177,7 @@ def forget_eligible(
 
 
 def adopt_min_isr(image: MetadataImage, value: int) -> Decision[None]:
-    """The first controller's min.insync.replicas becomes that of the cluster (KIP-966)."""
+    """Make the first controller's min.insync.replicas the cluster's (KIP-966)."""
     if MIN_ISR in image.config_of("broker", ""):
         return Decision((), None)
     return Decision([ConfigSet("broker", "", MIN_ISR, str(value))], None)

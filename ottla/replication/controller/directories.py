@@ -1,8 +1,8 @@
 """The controller's decision about log directories: AssignReplicasToDirs (KIP-858).
 
-A broker reports the replicas whose log directory has failed while it runs, by the directory id
-LOST, and those that it could open after all, by any other. The image keeps no more than that: which
-directory a replica is in concerns its broker alone.
+A broker reports replicas whose log directory has failed while it runs with the directory id LOST,
+and replicas that it could open after all with any other id. The image keeps nothing else: only the
+broker needs to know which directory a replica is in.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def assign_replicas(
 ) -> Decision[AssignReplicasToDirsResponse]:
     """Note which replicas of a broker are offline; each partition has its own result.
 
-    A replica that goes offline leads no more, and leaves the in-sync set where another trusted
-    member is live. One that works again leads where it was waited for. Raises StaleBrokerEpoch if
-    the broker is not registered under its epoch.
+    A replica that goes offline no longer leads, and leaves the in-sync set if another trusted
+    member is live. A replica that works again becomes the leader if the partition was waiting for
+    it. Raises StaleBrokerEpoch if the broker is not registered under its epoch.
     """
     node_id = request.broker_id
     broker = image.brokers.get(node_id)

@@ -12,13 +12,14 @@ elected among live replicas, in the order of assignment:
    them those that were gone shortly before a doubtful one (`awaited`);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of those alive.
 
-An election removes absent and doubtful members from the in-sync set; they join again as all do.
-Where no trusted member is alive the set stays as it is: whoever has everything is listed there.
+An election removes absent and doubtful members from the in-sync set; they join again like any
+follower. If no trusted member is alive the set stays as it is, since a replica that has everything
+is in it.
 
-Replicas whose power fails at one moment leave the set one after the other, as their sessions end.
-The last one is left alone in it without ever having learned that, and so without having flushed
-what counted because the others had it in memory. So the others are awaited: one of their disks
-may have more. A broker that lived on after that has flushed it, and waits for nobody.
+Replicas whose power fails at the same moment leave the set one after the other, as their sessions
+end. The last one remains alone in the set without having learned of it, so it has not flushed what
+was committed in the others' memory. Therefore the others are awaited: one of their disks may have
+more. A broker that stayed alive has flushed, so no others are awaited for it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def min_isr(image: MetadataImage, topic: str) -> int:
 
 
 def unclean_is_enabled(image: MetadataImage, topic: str, otherwise: bool) -> bool:
-    """Whether a topic allows leaders that are not in sync; `otherwise` is the controller's file."""
+    """Whether a topic allows leaders that are not in sync; `otherwise` is the value in the
+    controller's file."""
     for resource in (("topic", topic), ("broker", "")):
         text = image.config_of(*resource).get(UNCLEAN)
         if text is not None:
@@ -86,8 +88,8 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that are registered and whose log directory works, in their order. Nobody
-    is while a backup is being adopted: its leader epochs may be those of other records."""
+    """The nodes of `nodes` that are registered and whose log directory works, in their order. None
+    while a backup is being adopted, since its leader epochs may belong to other records."""
     if image.adopting is not None:
         return ()
     offline = (state.extra or NONE).offline
@@ -113,7 +115,7 @@ def moved(
         elr = tuple(n for n in out if n in left)
         before = {*extra.elr, *extra.last_elr, *state.isr}
         last = tuple(n for n in out if n in before and n not in elr)
-    # Nobody has more than the leader: should its power fail again, that is another doubt.
+    # No replica has more than the leader: another power failure would begin a new doubt.
     doubtful = tuple(node for node in extra.doubtful if node in isr and node != leader)
     if leader in extra.doubtful:
         reached("a doubtful replica leads")
@@ -155,7 +157,8 @@ def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> 
 
 
 def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int, Nodes]:
-    """The new leader with its in-sync set by rules 1 and 2, and by 3 if only one replica is live.
+    """The new leader and its in-sync set by rules 1 and 2, or by rule 3 if only one replica is
+    live.
 
     A leader that is shutting down continues where no other can lead, until it has left.
     """
@@ -183,8 +186,8 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
 
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
-    """Whether everybody who could have all that was committed is back, to stay, and nobody is
-    trusted: no waiting will bring a better copy than the longest log."""
+    """Whether every replica that may have all committed records is back, is not shutting down, and
+    none is trusted: waiting cannot bring a better copy than the longest log."""
     extra = state.extra or NONE
     needed = (*state.isr, *extra.awaited)
     there = available(image, state, needed)
@@ -207,13 +210,13 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
     or has to wait for others."""
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
-    # Of those without a log too: where nobody else is there, an operator may accept that.
+    # Replicas without a log as well: if no other one is there, an operator may accept that.
     return _may_lead(image, state) or available(image, state, state.replicas)
 
 
 def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:
-    """Partitions to be led by the longest log now: topic, index, who may have it, and whether that
-    is unclean, which their setting allows."""
+    """The partitions that the replica with the longest log shall lead: topic, index, the replicas
+    to ask, and whether this is an unclean election, which the topic's setting allows."""
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if state.leader == NO_LEADER:
@@ -246,7 +249,7 @@ def longest(
 
 
 def led_alone(state: PartitionState, leader: int) -> PartitionState:
-    """A leader that may lack records: it alone is in sync, and nobody else is eligible."""
+    """A leader that may lack records: it alone is in sync, and no other replica is eligible."""
     extra = (state.extra or NONE)._replace(
         elr=(), last_elr=(), doubtful=(), lost=(), awaited=()
     )
@@ -254,8 +257,8 @@ def led_alone(state: PartitionState, leader: int) -> PartitionState:
 
 
 def unclean_elections(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> int:
-    """How many partitions of these topics a replica leads now that was neither in sync nor an
-    eligible leader, nor awaited as a copy that may be better than those."""
+    """How many partitions of these topics have a new leader that was neither in sync nor an
+    eligible leader nor awaited."""
     count = 0
     for name in topics:
         before, after = old.topics.get(name), new.topics.get(name)
@@ -275,10 +278,10 @@ def distrusted_state(
     adopts: bool = False,
 ) -> PartitionState:
     """A partition after the return of a broker whose machine stopped without warning; `lost` if its
-    log is missing. It is no eligible leader, and leaves the in-sync set if another trusted member
-    is live; one whose log is missing leaves it if there is any other. A doubtful member is not
-    believed to be the best one before its company is back; with `adopts`, where the image may be
-    older than the logs, before all replicas are."""
+    log is missing. The broker's replica is no eligible leader, and leaves the in-sync set if
+    another trusted member is live; with a missing log it leaves if there is any other member. A
+    doubtful member is not taken for the best one until its company is back, or all replicas with
+    `adopts`, when the image may be older than the logs."""
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
         return state
@@ -294,7 +297,7 @@ def distrusted_state(
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
         gone = tuple(node for node in extra.lost if node != node_id)
         if lost or node_id in extra.lost:
-            # Once a log was missing it stays so: what is there now began after that.
+            # A log that was missing once stays lost: what is there now began after that.
             gone += (node_id,)
             reached("the only replica in sync has lost its log")
         else:
@@ -304,7 +307,7 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # Otherwise it has led nothing since, and those of its earlier end are known.
+            # Otherwise it has led nothing since, and the company of its earlier end is known.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:
                 reached("a doubtful replica waits for those that stopped with it")
@@ -321,8 +324,8 @@ def offline_state(
     """A partition one of whose replicas is in a log directory that has failed, or damaged: that
     replica is no eligible leader, and leaves the in-sync set if another trusted member is live.
 
-    The leader epoch changes in any case: when the replica is back it may have less than it has
-    reported in this one, and the leader must not count it by that.
+    The leader epoch always changes: when the replica is back it may have less than it reported in
+    the present epoch, and the leader must not rely on that report.
     """
     extra = state.extra or NONE
     if node_id in extra.offline:
@@ -353,8 +356,8 @@ def online_state(state: PartitionState, node_id: int) -> PartitionState:
 def back_state(
     image: MetadataImage, state: PartitionState, node_id: int, wanted: int
 ) -> PartitionState:
-    """The partition once the log directory of a broker that is live works again. Where nobody leads
-    it has a leader at once: no broker's coming or going may follow that would bring one."""
+    """The partition once the log directory of a broker that is live works again. A partition
+    without a leader gets one at once, since no later event of a broker may trigger an election."""
     after = online_state(state, node_id)
     if after is state or after.leader != NO_LEADER:
         return after
@@ -363,7 +366,7 @@ def back_state(
 
 
 def _once(before: PartitionState, after: PartitionState) -> PartitionState:
-    """`after` with the epochs of a single change, whatever steps it took."""
+    """`after` with the epochs of a single change, however many steps led to it."""
     return after._replace(
         partition_epoch=before.partition_epoch + 1,
         leader_epoch=before.leader_epoch + (after.leader != before.leader),
@@ -371,7 +374,8 @@ def _once(before: PartitionState, after: PartitionState) -> PartitionState:
 
 
 def without_eligible(state: PartitionState) -> PartitionState:
-    """No replica outside the in-sync set is eligible any more: min.insync.replicas changes."""
+    """The partition without eligible leaders outside the in-sync set, since min.insync.replicas
+    changes."""
     if state.extra is None or not (state.extra.elr or state.extra.last_elr):
         return state
     reached("min.insync.replicas changed while replicas were eligible")

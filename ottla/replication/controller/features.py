@@ -1,7 +1,7 @@
 """Which features are finalised, and at which level (KIP-584).
 
-A level of 0 means that the cluster has decided not to use a feature, which is not the same as never
-having been asked: the next start of a broker does not undo it.
+Level 0 means that the cluster has decided not to use a feature; the next start of a broker then
+does not set its level, as it does for a feature without one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
 
 
 def _check_networks(image: MetadataImage, update: FeatureUpdate) -> None:
-    """Refuse a level whose brokers ignore ACLs for networks, as long as there is such an ACL."""
+    """Refuse a level at which brokers ignore ACLs for networks while such an ACL exists."""
     if update.name != "metadata.version" or update.level >= NETWORKS_FROM:
         return
     hosts = sorted({rule.host for rule in image.rules if "/" in rule.host})

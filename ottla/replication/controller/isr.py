@@ -65,7 +65,8 @@ def _answer(index: int, state: PartitionState | None, code: int) -> Answer:
 def _decide(
     image: MetadataImage, topic: TopicImage | None, broker_id: int, proposal: Proposal
 ) -> tuple[PartitionState | None, int]:
-    """The current partition, and why its in-sync set cannot be as proposed; 0 if it can."""
+    """The current partition, and the error code of a proposal that is refused, 0 if it is
+    accepted."""
     if topic is None:
         return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= proposal.partition_index < len(topic.partitions):

@@ -59,9 +59,8 @@ def elect_leaders(
 ) -> Decision[list[ProtocolError | None]]:
     """Elect leaders; the result has an error or None for each of `wanted`.
 
-    `ends` are the ends of logs by which an unclean election decides, as their replicas have
-    reported them by the image `before`; None on a standalone broker, whose replicas are the only
-    ones.
+    `ends` are the ends of logs, by which an unclean election decides; replicas have reported them
+    while `before` was the image. None on a standalone broker, which has every replica.
     """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
@@ -95,9 +94,9 @@ def elect_longest(
     asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
     before: MetadataImage | None = None,
 ) -> Decision[int]:
-    """Give leaders to partitions by what their replicas have reported; each with topic, index, the
-    ends of logs and whether the election may be unclean. `before` is the image by which they were
-    asked. Returns how many have a leader now."""
+    """Elect leaders by the reported ends of logs: `reported` has topic, index, ends and whether the
+    election may be unclean. `before` is the image with which the replicas were asked. Returns how
+    many partitions have a leader now."""
     records: list[MetadataRecord] = []
     for name, index, ends, unclean in asked:
         topic = image.topics.get(name)
@@ -119,8 +118,8 @@ def elect_longest(
 def _has_changed(
     before: MetadataImage | None, image: MetadataImage, topic: str, index: int
 ) -> bool:
-    """Whether a partition that exists is another one, or in another state, than in `before`. Some
-    replica may have led it since then, and what was reported is not what the logs have now."""
+    """Whether an existing partition was recreated, or has changed its state, since `before`. A
+    replica may have led it meanwhile, so the reported ends may be outdated."""
     if before is None:
         return False
     one, other = before.topics.get(topic), image.topics[topic]
@@ -133,8 +132,8 @@ def _has_changed(
 def _led_alone(
     image: MetadataImage, topic: str, state: PartitionState, leader: int
 ) -> PartitionState:
-    """The state with a leader that may lack records. If it is the only one that a reassignment
-    wants, that is complete: no replica will join that would complete it."""
+    """The state with a leader that may lack records. If a reassignment wants only this replica, the
+    reassignment is complete: no joining replica would complete it later."""
     return completed(image, led_alone(state, leader), min_isr(image, topic))
 
 

@@ -10,13 +10,13 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class StaleBrokerEpoch(ProtocolError):
-    """The broker is not registered, or with another epoch because it has been restarted."""
+    """The broker is not registered, or is registered under another epoch since it was restarted."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class BackupBeingAdopted(ProtocolError):
-    """The metadata are those of a backup, and it is not known yet which ids were used since."""
+    """The metadata come from a backup, and the ids that were used since are not known yet."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -38,7 +38,7 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
 def allocate_producer_ids(
     image: MetadataImage, node_id: int, broker_epoch: int
 ) -> Decision[range]:
-    """The same for another broker, which gives the epoch that it is registered under."""
+    """As `take_producer_ids`, for another broker, which states its registered epoch."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch

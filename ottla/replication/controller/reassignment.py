@@ -1,11 +1,10 @@
 """Which brokers have a partition's replicas (KIP-455).
 
-While a reassignment is in progress the replicas are the wanted ones and those that will go
-(`removing`); `adding` are those that are new. It is complete once all new replicas are in sync,
-with as many of the wanted ones as min.insync.replicas asks for; a wanted one that is away is not
-waited for.
-Each step that changes the replicas begins a new leader epoch, so that leader and followers agree on
-who counts. A partition that a broker has no replica of any more is deleted from its disk.
+During a reassignment the replicas are the wanted ones and those to be removed (`removing`);
+`adding` are the new ones. It is complete once all new replicas are in sync, and as many of the
+wanted ones as min.insync.replicas requires; other wanted replicas may be away. Each step that
+changes the replicas begins a new leader epoch, so that leader and followers agree on who counts. A
+broker deletes the log of a partition of which it no longer has a replica.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def reassign_partitions(
 ) -> Decision[list[ProtocolError | None]]:
     """Reassign partitions; the result has an error or None for each of `wanted`.
 
-    What needs no new replica is complete with its record.
+    A reassignment without new replicas is complete at once.
     """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
@@ -112,7 +111,7 @@ def _begun(
     may_change_factor: bool,
     least: int,
 ) -> PartitionState:
-    # Who has a replica may keep it while it is away, as in Apache Kafka, which knows such brokers.
+    # A broker that is away may keep its replicas, as in Apache Kafka.
     require_assignment(target, {*image.brokers, *state.replicas}, None, cordoned(image))
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
@@ -133,17 +132,17 @@ def _begun(
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:
-        # Those in sync have everything: nobody has to be waited for.
+        # Replicas in sync have everything: no other one has to be awaited.
         extra = extra._replace(removing=())
         return _placed(image, state, target, extra, least)
     return completed(image, _placed(image, state, replicas, extra, least), least)
 
 
 def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
-    """Refuse to drop replicas while one of them may be the only one with everything: where all
-    in-sync replicas that would be left are doubtful, the longest log of all has to be found first.
-    One that is absent and merely awaited may be dropped: that is how an operator gives it up.
-    Raises InvalidReplicaAssignment.
+    """Refuse to drop replicas while one of them may be the only one that has everything: if all
+    remaining in-sync replicas are doubtful, the longest log has to be found first. A replica that
+    is only awaited may be dropped: this is how an operator gives it up. Raises
+    InvalidReplicaAssignment.
     """
     dropped = set(state.replicas) - set(left)
     in_sync = [node for node in state.isr if node in left]
@@ -169,13 +168,13 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
     _require_everything(image, state, original)
     reached("a reassignment was cancelled")
     extra = before._replace(adding=(), removing=())
-    # Those that were to go are last; their place in the order of preference is not kept.
+    # Replicas that were to be removed come last; their former preference is not kept.
     return _placed(image, state, original, extra, least)
 
 
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
-    """The state without the replicas that go, if the new ones and enough of the wanted ones are in
-    sync, one of which is known to have everything; else the same."""
+    """The state without the replicas to be removed, if the new ones and enough of the wanted ones
+    are in sync and one of these is known to have everything; otherwise the same state."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)
@@ -188,8 +187,8 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
 
 
 def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
-    """Complete a part of what a lower min.insync.replicas of a topic, or of all for None, holds up
-    no more. Returns whether there is more."""
+    """Complete some of the reassignments that a lower min.insync.replicas of a topic, or of all
+    topics if None, no longer holds up. Returns whether there are more."""
     changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)
@@ -212,7 +211,7 @@ def _placed(
     extra: PartitionExtra,
     least: int,
 ) -> PartitionState:
-    """The partition on these replicas: in a new leader epoch unless only their order changes."""
+    """The partition with these replicas, in a new leader epoch unless only their order changes."""
     isr = tuple(node for node in state.isr if node in replicas)
     after = state._replace(replicas=replicas, isr=isr, extra=extra)
     leader = state.leader

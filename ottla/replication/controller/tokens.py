@@ -21,7 +21,7 @@ class UnknownToken(ProtocolError):
 
 
 class ForeignToken(ProtocolError):
-    """The client is neither the token's owner, nor had it made for that one, nor a renewer."""
+    """The client is neither the token's owner nor its requester nor one of its renewers."""
 
     code = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 

@@ -55,7 +55,7 @@ CheckConfigs = Callable[[Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that a client wants; -1 asks for the broker's default."""
+    """A topic to create; -1 stands for the broker's default."""
 
     name: str
     num_partitions: int = -1
@@ -66,7 +66,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """The values that -1 stands for, and how settings are checked."""
+    """The values for which -1 stands, and the check of settings."""
 
     num_partitions: int = 1
     replication_factor: int = 1
@@ -332,7 +332,7 @@ def _plan_partitions(
             f"Attempted to add {added} additional partition(s), but only"
             f" {len(wanted.assignments)} assignment(s) were specified."
         )
-    # While partition 0 is being moved it has more replicas than it will have.
+    # While partition 0 is being reassigned it has more replicas than afterwards.
     moving = (topic.partitions[0].extra or NONE).removing
     factor = len([node for node in topic.partitions[0].replicas if node not in moving])
     if wanted.assignments is None:

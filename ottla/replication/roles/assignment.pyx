@@ -16,8 +16,8 @@ cdef SoleReplica SOLE = SoleReplica()
 def lead_alone(
     Partition partition not None, int leader_id, int leader_epoch, bint led_here
 ):
-    """The image has a new leader epoch for a partition with one replica, which is here; it is not
-    `led_here` while the image has no leader."""
+    """The image has a new leader epoch for a partition whose only replica is here. The partition is
+    not `led_here` while the image has no leader."""
     if led_here and leader_epoch > partition.leader_epoch:
         partition.log.assign_epoch_start(leader_epoch)
     partition.take_role(SOLE, leader_id, leader_epoch, led_here)
@@ -45,7 +45,7 @@ def assume(
         role = following(partition, leader_id, leader_epoch)
     if not before.replicated or not led:
         partition.flush_wanted_upto = 0
-    # A fetch that did not count, as the replica was offline, counts now.
+    # A fetch from a replica that was offline did not count; it counts now.
     counts_again = led and partition.offline != offline
     partition.take_role(role, leader_id, leader_epoch, led)
     partition.replicas, partition.offline, partition.adding = replicas, offline, adding
@@ -79,7 +79,7 @@ cdef LeaderReplica leading(
 
 
 cdef FollowerReplica following(Partition partition, int leader_id, int leader_epoch):
-    """The role of a follower, which goes on while leader and epoch are the same."""
+    """The role of a follower, which stays the same while leader and epoch are the same."""
     cdef int64_t high_watermark = 0
     if isinstance(partition.role, FollowerReplica):
         if leader_id == partition.leader_id and leader_epoch == partition.leader_epoch:

@@ -10,7 +10,7 @@ from ottla.wire.batch cimport base_offset
 
 
 cdef class FollowerReplica(ReplicaRole):
-    """A follower; one of several replicas without a leader does nothing."""
+    """A follower; it does nothing while the partition has no leader."""
 
     def __init__(self, bint has_leader, int64_t leader_high_watermark=0):
         self.replicated, self.following = True, has_leader
@@ -47,7 +47,7 @@ cdef class FollowerReplica(ReplicaRole):
     cdef int follow_leader(
         self, Partition partition, int64_t high_watermark, int64_t log_start
     ) except -1:
-        """Take over the offsets of its own log that the leader's reply has."""
+        """Note the offsets of the leader's log that its reply has."""
         cdef PartitionLog log = partition.log
         self.leader_high_watermark = high_watermark
         high_watermark = min(high_watermark, log.log_end_offset)
@@ -63,7 +63,7 @@ cdef class FollowerReplica(ReplicaRole):
         return 0
 
     cdef int delete_before(self, Partition partition, int64_t offset) except -1:
-        """Move the log start, as the leader has: what was before it is committed."""
+        """Move the log start as the leader has; everything before it was committed."""
         partition.log.delete_before(offset)
         partition.advance(partition.log.log_start_offset)
         return 0
@@ -74,9 +74,10 @@ cdef class FollowerReplica(ReplicaRole):
         """Truncate the log to where it and the leader's diverge (KIP-101, KIP-279, KIP-595): the
         leader's epoch up to the one that was fetched last is `epoch`, and ends at `end`.
 
-        Never by the high watermark, unless no epochs are known. The next fetch checks again, until
-        both agree. True: the truncation must be in the checkpoints before the next append, as a
-        restart goes by their recovery point and high watermark. Raises StorageFailed.
+        Never to the high watermark, unless no epochs are known. The next fetch checks again, until
+        both logs agree. Returns True if the truncation must be in the checkpoints before the next
+        append, since a restart relies on their recovery point and high watermark. Raises
+        StorageFailed.
         """
         cdef PartitionLog log = partition.log
         cdef int64_t cut = min(end, log.log_end_offset)
@@ -91,8 +92,8 @@ cdef class FollowerReplica(ReplicaRole):
         return self.cut_to(partition, cut)
 
     cdef int64_t compacted_end(self, Partition partition) except -1:
-        """Up to where compaction may have removed older records of the same keys. A pass that has
-        not come to its end may have used all that is committed, and replaced some segments."""
+        """The offset up to which compaction may have removed older records of the same keys. An
+        unfinished pass may have used all committed records and replaced some segments."""
         if partition.log.config.compacts:
             return max(partition.log.first_dirty_offset, partition.high_watermark)
         return partition.log.first_dirty_offset
@@ -106,8 +107,8 @@ cdef class FollowerReplica(ReplicaRole):
         return log.log_end_offset < known
 
     cdef list repair(self, Partition partition):
-        """Put what is damaged aside: the leader has its records. Only for a replica that counts
-        nowhere."""
+        """Put what is damaged aside: the leader has its records. Only for a replica that is not in
+        sync."""
         assert self.following, "only a follower's records are elsewhere"
         aside = partition.log.repair()
         self.shortened(partition)

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
 """The role of the leader among several replicas, in one leader epoch: what its followers have,
-which of them are in sync, and so how far the high watermark is."""
+which of them are in sync, and therefore where the high watermark is."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -14,7 +14,7 @@ from ottla.wire.wording import counted
 
 cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-# After so long a follower that asks for the same records again may get bytes that are damaged.
+# A follower that asks for the same records for this long may be getting damaged bytes.
 cdef int64_t STUCK_MS = 5000
 
 
@@ -46,7 +46,8 @@ cdef class LeaderReplica(ReplicaRole):
         self.alone = isr == (node_id,)
         self.followers.follow(isr, partition.cluster.broker_epoch_of, partition.offline)
         if partition.must_sync() or self.alone and not was_alone and partition.flush_before_ack:
-            # Until now copies in memory counted, or another leader's: what waits is flushed first.
+            # Until now copies in memory counted, or another leader's: pending records are flushed
+            # first.
             partition.flush_wanted_upto = partition.log.log_end_offset
         elif not self.alone:
             partition.flush_wanted_upto = 0
@@ -142,7 +143,7 @@ cdef class LeaderReplica(ReplicaRole):
         cdef Follower *follower = self.followers.find(node_id)
         cdef int64_t now_ms
         cdef bint start_moved
-        # An epoch of -1 says nothing: a broker that knows it was removed has it, too.
+        # An epoch of -1 means nothing: a broker that knows of its removal sends it, too.
         if (follower is NULL or broker_epoch < 0
                 or partition.cluster.broker_epoch_of(node_id) != broker_epoch):
             return False

@@ -29,7 +29,8 @@ cdef class SoleReplica(ReplicaRole):
             if not log.duplicate:
                 partition.flush_wanted_upto = log.log_end_offset
             elif log.durable_offset() <= base + last_offset_delta(batch) < partition.high_watermark:
-                # Recovered after a crash it is readable before its flush, but not acknowledged.
+                # After a crash, recovered records are readable before their flush, but not
+                # acknowledged.
                 log.flush()
         elif partition.must_sync():
             # flush.messages: Kafka flushes before it answers, here the answer waits for the flush.

@@ -1,6 +1,6 @@
 """Logs each administrative request: who sent it, from where, what it changed, the values before and
-after, and the outcome. Requests that the authorizer refused are logged too. What brokers ask each
-other in their own name is logged only if it is refused. The logger is `ottla.audit`.
+after, and the outcome. Requests that the authorizer refused are logged too. Requests that brokers
+send in their own name are logged only if they are refused. The logger is `ottla.audit`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ LINES_AT_ONCE_MAX = 20
 """Lines that are written before the response is sent. The rest follow in slices: 1,000 of them
 would hold the loop for 30 ms."""
 ITEMS_A_STEP = 20
-"""Items that are looked through at once."""
+"""How many items are examined at once."""
 VALUE_SIZE_MAX = 200
 LISTED_MAX = VALUE_SIZE_MAX // 2
-"""Elements of a list that are looked at: as text, these are more than VALUE_SIZE_MAX allows."""
+"""How many elements of a list are shown: as text, more would exceed VALUE_SIZE_MAX."""
 NOT_LISTED = "not listed"
 SECRET = ("password", "salt", "hmac", "secret", "jaas", "keystore.key", "certificate")
 ERROR = "error_code"
@@ -51,7 +51,7 @@ NAMES = (
 )
 """The fields that may name the subject of an item in a response."""
 NOT_ASKED = {"timeout_ms", "validate_only", "hmac"}
-"""Fields of whole requests that are no part of what was asked for, or secret."""
+"""Fields of requests that are secret or not part of the change."""
 VALUES_BEFORE = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
 OF_TOKENS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 BROKER = 4
@@ -104,11 +104,11 @@ class Act:
         self.before = dict(_values_before(request, context))
         self.token = _token_of(request, context)
         self.is_routine = _asks_for_itself(context)
-        """Whether a broker asks, as for markers of transactions: no administrative act."""
+        """Whether a broker sent it, such as transaction markers: this is no administrative act."""
 
     def ended(self, response: object) -> None:
-        """Log the outcome; `response` is a message or an exception. At level WARNING there are
-        lines for refusals only."""
+        """Log the outcome; `response` is a message or an exception. At level WARNING only refusals
+        are logged."""
         if not log.isEnabledFor(logging.WARNING):
             return
         if isinstance(response, EncodedInParts):
@@ -174,7 +174,7 @@ class Act:
             f"{fields['principal']} from {fields['address']}, client {fields['client_id']!r}: "
             f"{fields['api']}{what and ' '}{what}: {outcome}"
         )
-        # Not `log.log`, which would look for the line of the source that called it.
+        # Not `log.log`, which would determine the source line of its caller.
         log.handle(log.makeRecord(
             log.name, level, __file__, 0, text, (), None,
             extra={"fields": fields | {"what": what, "outcome": outcome}},
@@ -199,7 +199,7 @@ async def _the_rest(lines: Iterator[None]) -> None:
 
 
 def _collect(items: Iterator[Item], into: list[Item]) -> Iterator[None]:
-    """Collect what is found, in steps."""
+    """Collect items, in steps."""
     for each in items:
         into.append(each)
         if len(into) > ITEMS_A_STEP and not len(into) % ITEMS_A_STEP:
@@ -236,7 +236,7 @@ def _name_field(item: Struct) -> str:
 
 
 def _of_request(request: Message) -> str:
-    """What a request asks for beside its items."""
+    """The fields of a request beside its items."""
     return _fields(request, _shape(request).of_items)
 
 
@@ -263,7 +263,7 @@ def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tup
 
 
 def _parts(item: Any) -> Iterator[Struct]:
-    """The partitions of a topic, if a request asks for something of each."""
+    """The partitions of a topic, if a request names them."""
     for part in getattr(item, "partitions", None) or ():
         if isinstance(part, Struct):
             yield part

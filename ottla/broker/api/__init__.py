@@ -1,6 +1,6 @@
 """One file for each area of the protocol, imported at the first request for one of its APIs.
 
-Which file serves which API, the second line of the API's schema says.
+The second line of an API's schema names its file.
 """
 
 from importlib import import_module

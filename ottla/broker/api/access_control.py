@@ -1,8 +1,7 @@
 """DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the ACLs that the authorizer uses (KIP-290).
 
-Without an authorizer they are answered as by a Kafka without one. Clients know this answer:
-MirrorMaker 2, for instance, then leaves ACLs alone, whereas an API that is not served makes its job
-fail again and again.
+Without an authorizer they answer as Kafka does without one. Clients know this answer: MirrorMaker
+2, for instance, then leaves ACLs alone, but would fail again and again if the API were missing.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ REFUSAL: dict[str, Any] = {
 
 
 def _refusal(access: Access) -> dict[str, Any] | None:
-    """The refusal to change each ACL, or None: ALTER of the cluster."""
+    """The refusal of each change, or None: it needs ALTER of the cluster."""
     if access.authorizer is None:
         return REFUSAL
     if not access.cluster(Operation.ALTER):
@@ -67,7 +66,7 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        rules_found = []                    # from a later version: no ACL here has it
+        rules_found = []                    # a number of a later version, which no ACL here has
     else:
         keyed = [
             (_order(rule), rule)

@@ -14,8 +14,8 @@ from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 SERVED: dict[tuple[bool, bool], list[ApiVersionsResponse.ApiKey]] = {}
-"""The APIs by whether the listener is the one between brokers, and whether telemetry is among
-them."""
+"""The cached lists, by whether the listener is the inter-broker one and whether telemetry is
+listed."""
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,7 +31,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         _check_expected_node(request, context)
     image = context.broker.image
     levels = finalised(image)
-    # Clients that see these APIs use them at each connect, and librdkafka logs a line about it.
+    # Clients that see these APIs use them at each connect, and librdkafka logs that.
     collects_metrics = any(kind == "client-metrics" for kind, _ in image.configs)
     return ApiVersionsResponse(
         api_keys=_served(context, collects_metrics),
@@ -50,8 +50,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
 
 
 def _served(context: RequestContext, collects_metrics: bool) -> list[ApiVersionsResponse.ApiKey]:
-    """The APIs that this client may use, from a list that is made once: every client asks for it
-    when it connects."""
+    """The APIs that this client may use. The lists are cached, since every client asks when it
+    connects."""
     inside = context.broker.role.listener == context.client.listener
     known = SERVED.get((inside, collects_metrics))
     if known is None:
@@ -68,7 +68,7 @@ def _served(context: RequestContext, collects_metrics: bool) -> list[ApiVersions
 
 
 def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:
-    """KIP-1242: a client that has reached another cluster or node than intended starts over."""
+    """Refuse a client that has reached another cluster or node than it intended (KIP-1242)."""
     broker = context.broker
     wrong_cluster = request.cluster_id is not None and request.cluster_id != broker.image.cluster_id
     if wrong_cluster or request.node_id not in (-1, broker.node_id):

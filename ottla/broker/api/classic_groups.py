@@ -164,7 +164,7 @@ def _heartbeat_turn(request: HeartbeatRequest, runtime: Runtime) -> ErrorCode:
 
 @cache
 def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
-    """A cached answer, never modified: there are many heartbeats and few different answers."""
+    """A cached answer, never modified: there are many heartbeats but few different answers."""
     return HeartbeatResponse(error_code=int(code))
 
 

@@ -234,7 +234,8 @@ async def _respond(request: AnyAlter, made: Any, context: RequestContext) -> lis
     )
     errors = await _alter(asked, request, context, _decide)
     if any(isinstance(error, NotController) for error in errors) and _decided_elsewhere(context):
-        # It was the controller until now. Loggers are altered once more, to the same levels.
+        # This broker was the controller until now. Its loggers are altered again, to the same
+        # levels.
         return await _respond_elsewhere(request, made, context)
     return [
         _answer(made, resource, error) for resource, error in zip(asked, errors, strict=True)
@@ -246,13 +247,13 @@ def _resources(request: AnyAlter) -> list[Any]:
 
 
 def _decided_elsewhere(context: RequestContext) -> bool:
-    """Whether another broker decides what this one's client asks for."""
+    """Whether another broker, the controller, decides this client's request."""
     return not context.forwarded and not context.broker.role.decides()
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
-    """Alter the levels of loggers here, check what depends on this broker's own file, and have the
-    controller decide the rest."""
+    """Alter the levels of loggers here, check what depends on this broker's own file, and forward
+    the rest to the controller."""
     access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)
     resources = _resources(request)
@@ -358,8 +359,8 @@ async def _alter(
 async def _forget_eligible(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules
 ) -> None:
-    """Do what changes of min.insync.replicas bring with them in parts that fit into entries of the
-    metadata log each. What fails here fails again with the changes themselves."""
+    """Do what changes of min.insync.replicas require, in parts that each fit into an entry of the
+    metadata log. An error here is ignored: it occurs again with the changes themselves."""
     with suppress(ProtocolError):
         for each in alterations:
             while await context.broker.metadata_log.decide(forget_eligible, each, rules):
@@ -383,14 +384,14 @@ async def _decide(
 async def _complete_reassignments(
     context: RequestContext, alterations: Sequence[Alteration], errors: Errors
 ) -> None:
-    """Complete the reassignments that min.insync.replicas held up, if it is lower now. Should this
-    controller not get so far, a repeated request does it."""
+    """Complete the reassignments that a higher min.insync.replicas held up. If this controller ends
+    before that, a repeated request does it."""
     for each, error in zip(alterations, errors, strict=True):
         names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
             continue
         if each.resource_type == "broker" and each.resource_name:
-            continue                        # one broker's value counts nowhere
+            continue                        # a single broker's value is not used
         topic = each.resource_name or None
         while await context.broker.metadata_log.decide(complete_reassignments, topic):
             pass
@@ -399,7 +400,7 @@ async def _complete_reassignments(
 async def _check(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
 ) -> Errors:
-    """What this broker would decide, as far as it knows."""
+    """Validate the alterations here, as far as this broker knows the settings."""
     steps = alter_configs.steps(context.broker.image, alterations, rules, True)
     return (await run(steps, Slices())).result
 

@@ -114,7 +114,7 @@ def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _require_protocol(context: RequestContext) -> None:
     """Require group.version 1 and that the broker's settings enable the consumer protocol.
 
-    Kafka's answer has no message here, and the Java client has a better one of its own.
+    As in Kafka the answer has no message, since the Java client has a better one of its own.
     """
     if (
         context.broker.image.features.get(GROUP_VERSION, 0) < 1
@@ -148,8 +148,8 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     """State, members and assignments of KIP-848 groups.
 
-    DESCRIBE of each group, and of every topic that its members have or will get. As in Kafka,
-    the names that they subscribe to are shown whatever they are.
+    DESCRIBE of each group, and of every topic that its members have or will get. As in Kafka, all
+    names that they subscribe to are shown.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group
     asked, refused = await access.divide(

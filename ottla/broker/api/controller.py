@@ -70,7 +70,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
     slices = Slices()
     if await names_code(response, ErrorCode.NOT_CONTROLLER, slices):
-        # It was the controller at the start: the forwarding broker asks the next one.
+        # This broker is no longer the controller: the forwarding broker asks the next one.
         raise NotController("this broker is the controller no more")
     if inside.throttle_ms > 0:
         response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
@@ -79,7 +79,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
 
 
 async def encoded(response: Any, version: int, slices: Slices) -> bytes:
-    """The bytes of a response; others are served while a long one is encoded."""
+    """The bytes of a response; a long one is encoded in parts, between which others are served."""
     if is_long(response, version):
         response = EncodedInParts(response, version)
         while not response.encode_part(PART_SIZE):
@@ -96,10 +96,10 @@ async def broker_heartbeat(
     request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
     """Move the leadership of a broker that wants to stop, and report when it may. ZooKeeper decides
-    whether a broker is alive: without the wish to stop this request changes nothing."""
+    whether a broker is alive: a heartbeat without the wish to stop changes nothing."""
     require_controller(context)
     metadata = context.broker.metadata_log
-    # Not by the visible image: this broker may be busy following it, and the asking one is not.
+    # Not the visible image: the requesting broker may already know a newer one.
     known = metadata.decided.brokers.get(request.broker_id)
     if known is None or known.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(

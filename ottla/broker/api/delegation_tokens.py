@@ -47,7 +47,7 @@ Described = DescribeDelegationTokenResponse.Token
 def secrets_of(context: RequestContext) -> TokenSecrets:
     """The secrets of tokens. Raises ProtocolError if the client may not use these APIs."""
     client = context.client
-    # The broker that forwards a request has checked this, and the controller sees that broker.
+    # The forwarding broker has checked this; the controller only sees that broker.
     if not context.forwarded and (
         client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS
     ):
@@ -64,7 +64,7 @@ def secrets_of(context: RequestContext) -> TokenSecrets:
 
 
 async def from_controller(context: RequestContext, request: Message, kind: type[Any]) -> Any:
-    """The controller's response, of this kind; None if this broker decides."""
+    """The controller's response, of this class; None if this broker decides itself."""
     role = context.broker.role
     if context.forwarded or role.decides():
         return None
@@ -202,7 +202,8 @@ async def _changed(
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """Report the tokens that the client may see: its own, those it may renew, and those allowed.
+    """Report the tokens that the client may see: its own, those that it may renew, and those that
+    ACLs allow.
 
     A list of owners selects the tokens that one of them owns, has requested or may renew; an empty
     list selects none, as in Kafka. Without a list all are selected.

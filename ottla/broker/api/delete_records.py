@@ -39,7 +39,7 @@ async def delete_records(
     """Move log starts (KIP-107); the next round of retention deletes whole segments below.
 
     The answer is sent once the log starts are durable here: deleted records do not return. In
-    Apache Kafka they do, after a crash within a minute. It waits for all live replicas, too, until
+    Apache Kafka they do, after a crash within a minute. It also waits for all live replicas, until
     the request's timeout. DELETE of each topic.
     """
     access = context.access
@@ -76,8 +76,8 @@ def _refuse(answer: DeleteRecordsResponse.Topic.Partition, code: ErrorCode) -> N
 async def _reached_everywhere(
     waiting: list[Waiting], seconds: float, broker: BrokerContext, slices: Slices
 ) -> None:
-    """Return once all live replicas have deleted what the answers say, or with an error in those
-    that this broker leads no more, or at which the time is over."""
+    """Return once all live replicas have reached the log starts in the answers. An answer gets an
+    error if this broker no longer leads its partition, or if the time is over."""
     loop = asyncio.get_running_loop()
     left: dict[Partition, DeleteRecordsResponse.Topic.Partition] = {}
     looks: dict[Partition, Callable[[], None]] = {}
@@ -133,8 +133,8 @@ async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
     moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
-    """Move one log start, and add it to `moved` with its partition: by its name that could be one
-    of another topic later."""
+    """Move one log start, and add it to `moved` with its partition, whose name may belong to
+    another topic later."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )

@@ -150,7 +150,7 @@ async def delete_groups(
 
 async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsResponse.Result:
     answer = DeleteGroupsResponse.Result(group_id=group_id)
-    # A client that disconnects does not leave a group half deleted.
+    # If the client disconnects, the deletion still completes.
     error = await asyncio.shield(_delete_in_parts(group_id, context.broker.coordinators.groups))
     if error is not None:
         answer.error_code = int(error.code)
@@ -160,7 +160,8 @@ async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsRespons
 
 
 async def _delete_in_parts(group_id: str, groups: GroupCoordinator) -> ProtocolError | None:
-    """Delete a group; returns the error of a refusal, since perhaps nobody waits any more."""
+    """Delete a group; returns the error of a refusal instead of raising it, since the client may be
+    gone."""
     try:
         while await answer_of(
             groups, group_id, lambda shard, result: shard.delete_group(group_id, result)

@@ -51,7 +51,7 @@ def offset_commit(
     broker, version, topics = context.broker, context.version, request.topics
     image = broker.image
     refusals: list[OffsetCommitResponse.Topic] = []
-    if broker.authorizer is not None:       # commits are many, and mostly there is none
+    if broker.authorizer is not None:       # commits are frequent, and mostly none is refused
         if not context.access.group(Operation.READ, request.group_id):
             return OffsetCommitResponse(topics=_refused_commit(topics, GROUP_REFUSED))
         topics, refused = _split(context.access, topics)
@@ -111,7 +111,7 @@ def offset_commit(
 async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
-    """More offsets than one turn of the loop takes: a batch for each part, one after the other."""
+    """Commit more offsets than one turn of the loop may: in parts, each of them a batch."""
     waiting = []
     for topic in request.topics:
         for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:
@@ -190,7 +190,7 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 
 
 def _fetch_code(code: ErrorCode) -> ErrorCode:
-    """The same for a client that fetches: of Java's, the older ones give up with this code."""
+    """The same for a client that fetches: older Java clients give up with this code."""
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 
@@ -292,7 +292,7 @@ def _next(offsets: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedO
 
 @dataclass(slots=True)
 class _Asked:
-    """One group of a request: what it is asked for, and what is being read of it."""
+    """One group of a request: the requested partitions, and the reads in progress."""
 
     group_id: str
     wanted: list[tuple[str, int]] | None = None
@@ -306,7 +306,7 @@ class _Asked:
 async def _begin_group(
     group: OffsetFetchRequest.Group, stable: bool, context: RequestContext, slices: Slices
 ) -> _Asked:
-    """The reads wait for what is being committed: they begin for all groups before any is answered.
+    """Reads wait for pending commits, so they begin for all groups before any is answered.
     """
     image, access, answer = context.broker.image, context.access, _Asked(group.group_id)
     by_id = context.version >= 10
@@ -354,7 +354,7 @@ async def _finish_group(
     ):
         known = image.topics.get(name)
         if by_id and known is None:
-            continue  # a deleted topic has no id to be reported with
+            continue  # a deleted topic has no id to report
         topic_answer = made.Topic(
             partitions=[
                 _partition(made.Topic.Partition, each) async for each in slices.each(partitions)
@@ -398,12 +398,13 @@ async def _begin_reads(
         part: Sequence[tuple[str, int]], shard: Shard, result: Result
     ) -> list[FetchedOffset]:
         if stable:
-            # What the group's transactions have committed: an older offset of a coordinator that
-            # was replaced would have records processed twice, exactly once or not.
+            # Including what the group's transactions have committed: an older offset, from a
+            # coordinator that was replaced, would let a transactional consumer process records
+            # twice.
             shard.confirm(group_id, result)
         return shard.fetch_offsets(group_id, part, stable, member_id, member_epoch)
 
-    # Without any partition the member is checked all the same.
+    # The member is also checked if no partition is named.
     parts = in_parts(wanted, OFFSETS_AT_ONCE) if wanted else [wanted]
     return [
         begin_answer(groups, group_id, partial(read, part)) async for part in slices.each(parts)
@@ -424,7 +425,7 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # One that was lost with an append meanwhile has neither a value nor a code.
+                # An offset that was lost with a failed append has neither a value nor a code.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:

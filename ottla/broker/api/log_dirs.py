@@ -106,10 +106,10 @@ def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
 
 
 def _unreadable(partition: Partition) -> int:
-    """The offsets that clients cannot read because the log is damaged before them; mostly 0.
+    """How many offsets clients cannot read because the log is damaged before them; mostly 0.
 
-    Kafka's field is the lag of a replica. After a restart that found the damage the log ends
-    there.
+    Kafka reports the lag of a replica in this field. After a restart, a damaged log ends where the
+    damage begins.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
@@ -185,7 +185,7 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
     here = storage.homes.get((topic, index)) is directory
     if storage.placement.is_cordoned(directory.path) and not here:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    # The metadata log has a home, and is not a client's.
+    # The metadata log has a directory, but clients may not move it.
     if context.broker.replicas.partition(topic, index) is None:
         return _why_absent(context, topic, index)
     if (topic, index) not in storage.logs:
@@ -194,8 +194,9 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
 
 
 def _why_absent(context: RequestContext, topic: str, index: int) -> ErrorCode:
-    """A replica may be on its way: kafka-reassign-partitions asks for its directory right after it
-    has started to move it here, and goes on asking only after REPLICA_NOT_AVAILABLE."""
+    """The error for a partition without a replica here, which may be on its way:
+    kafka-reassign-partitions requests a directory right after it has started a reassignment, and
+    only repeats the request after REPLICA_NOT_AVAILABLE."""
     code = context.broker.replicas.absent(topic, index).code
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.REPLICA_NOT_AVAILABLE

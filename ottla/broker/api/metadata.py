@@ -72,7 +72,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     )
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
-        # As in Kafka, a request with ids is answered for these alone.
+        # As in Kafka, the answer to a request with ids has only these topics.
         view = _View(request, context, access)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
         await view.prepare(map(view.image.topic_by_id, ids))
@@ -157,7 +157,8 @@ def _metadata_response(
 
 
 def _cluster_operations(access: Access, asked: bool) -> int:
-    """The client's allowed operations on the cluster as bits (KIP-430), for who may describe it."""
+    """The client's allowed operations on the cluster as bits (KIP-430), if it may describe the
+    cluster."""
     if not asked:
         return NOT_ASKED
     if not access.quiet.cluster(Operation.DESCRIBE):
@@ -177,7 +178,7 @@ def _reachable(
 
 class _Brokers:
     """The brokers as the clients of one listener see them. The answers are shared by all clients
-    and never modified. They list departed brokers for a while, which lead nothing."""
+    and never modified. They list departed brokers, which lead nothing, for a while."""
 
     def __init__(
         self, registered: Mapping[int, BrokerImage], departed: Mapping[int, BrokerImage],
@@ -195,7 +196,7 @@ class _Brokers:
 
 
 def _brokers_of(broker: BrokerContext, image: MetadataImage, listener: str) -> _Brokers:
-    """The same object until a broker registers, leaves, or has been away for long."""
+    """The same object until a broker registers or leaves, or is no longer listed."""
     departed = broker.departed.listed(image)
     known = _seen.get(listener)
     if (known is None or known.registered is not image.brokers
@@ -219,7 +220,7 @@ class _View:
     """The image as one client sees it: with its listener and version.
 
     The entry of a topic stays the same until the topic or the brokers change, so it is cached: with
-    ten thousand partitions building it is most of the work.
+    ten thousand partitions, building entries is most of the work.
     """
 
     def __init__(
@@ -330,7 +331,7 @@ class _View:
 
 
 LARGE_TOPIC = 500
-"""Partitions of which a millisecond's work is made at a time."""
+"""How many partitions are built at a time, in about a millisecond."""
 TOPICS_REMEMBERED_MIN = 1000
 
 
@@ -364,8 +365,8 @@ def _leader_error(
 ) -> int:
     if state.leader in alive:
         if version == 0 and not all(node in reachable for node in (*state.replicas, *state.isr)):
-            # The Scala clients of 0.8 fail on replicas that are no brokers of the same answer:
-            # those are left out, and this code says so, as in Apache Kafka until 3.9.
+            # The Scala clients of 0.8 fail if a replica is not among the answer's brokers. Such
+            # replicas are left out and reported with this code, as in Apache Kafka until 3.9.
             return int(ErrorCode.REPLICA_NOT_AVAILABLE)
         return 0
     if state.leader in image.brokers and state.leader not in reachable and version >= 6:
@@ -391,7 +392,7 @@ def describe_cluster(
         for node_id, endpoint, rack in _reachable(image.brokers, listener)
     ]
     if context.version >= FENCED_SINCE and request.include_fenced_brokers:
-        # Those that have stopped, until they are unregistered; Kafka calls them fenced.
+        # Brokers that have stopped, until they are unregistered; Kafka calls them fenced.
         brokers += [
             made(broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack,
                  is_fenced=True)

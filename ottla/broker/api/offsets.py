@@ -41,8 +41,9 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The versions from which on timestamps have a special meaning (KIP-734, KIP-405, KIP-1005)."""
 CONSUMER, ANY_REPLICA = -1, -2
-"""Replica ids that are no broker's. The second one is served by followers too, with the end of
-their own logs: so the controller finds the longest log, and tools look at any replica."""
+"""Replica ids that belong to no broker. Followers answer the second one as well, with the ends of
+their own logs: the controller uses it to find the longest log, tools use it to look at any
+replica."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
@@ -132,8 +133,8 @@ async def _list_partition(
 def _require_known_end(
     partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
 ) -> None:
-    """Refuse if a new leader may not know yet all that its predecessor had committed: the end that
-    it would report could be lower than one reported before (KIP-207)."""
+    """Refuse while a new leader may not know all that its predecessor committed: it might report a
+    lower end than was reported before (KIP-207)."""
     if partition.end_is_known or request.replica_id != CONSUMER:
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -227,7 +228,7 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320).
 
-    DESCRIBE of each topic, or CLUSTER_ACTION, which replicas have.
+    Needs DESCRIBE of each topic, or CLUSTER_ACTION, which replicas have.
     """
     access, made = context.access, OffsetForLeaderEpochResponse.Topic
     everywhere = access.quiet.cluster(Operation.CLUSTER_ACTION)
@@ -269,8 +270,8 @@ async def _epoch_end(
         if partition is None:
             raise context.broker.replicas.absent(topic, item.partition)
         partition.require_leader(item.current_leader_epoch)
-        # Not bounded by the high watermark, which a new leader does not know yet: a client that has
-        # read further would take the log for truncated, and read again.
+        # Not limited to the high watermark, which a new leader does not know yet: a client that has
+        # read further would conclude that the log was truncated, and read again.
         log = partition.log
         answer.leader_epoch, answer.end_offset = await context.broker.workers.after_rebuilds(
             partial(log.end_offset_for_epoch, item.leader_epoch)

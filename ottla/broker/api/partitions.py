@@ -56,7 +56,7 @@ async def elect_leaders_api(
     metadata, answers = context.broker.metadata_log, list[Answer]()
     wanted = named if asked is not None else list(to_elect(metadata.decided, kind))
     try:
-        # An entry of a cluster's metadata log holds no more than some ten thousand of them.
+        # An entry of a cluster's metadata log holds some ten thousand of them at most.
         for at in range(0, max(len(wanted), 1), PARTITIONS_AT_A_TIME):
             some = wanted[at : at + PARTITIONS_AT_A_TIME]
             errors = await metadata.decide(elect_leaders, kind, some, ends, image)
@@ -89,7 +89,7 @@ async def elect_leaders_api(
 def _refused_election(
     request: ElectLeadersRequest, context: RequestContext, refused: ProtocolError
 ) -> ElectLeadersResponse:
-    """The refusal, also of each partition: version 0 has no other code."""
+    """The refusal, repeated for each partition since version 0 has no top-level code."""
     response = ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(

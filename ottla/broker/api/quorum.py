@@ -4,11 +4,11 @@
 A single broker has its own metadata log: one voter, always the leader, and everything that it has
 applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
 live broker is a voter, since it may become the controller. The broker that answers asks the others
-how far they have read (-1 if they do not answer). Brokers that are away are observers, whose last
-fetch is the time at which this broker saw them leave; of those that left before its start that is
--1, and the start is the time until which they may have been caught up. The last controller says
-that it is none while it does not reach ZooKeeper. Offsets count metadata records, as does the epoch
-of the finalised features.
+how far they have read (-1 if they do not answer). Brokers that are away are observers; their last
+fetch is when this broker saw them leave. For brokers that left before this one's start the last
+fetch is -1, and the start counts as the time at which they were last caught up. While the last
+controller does not reach ZooKeeper, it reports that it is not the controller. Offsets count
+metadata records, as does the epoch of the finalised features.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ottla.wire.messages import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
-"""The topic that Kafka's tools ask for."""
+"""The topic that Kafka's tools request."""
 NO_DIRECTORY = bytes(16)
 
 
 ASK_SECONDS = 1.0
-"""How long the other brokers have to say how far they have read."""
+"""How long the other brokers may take to report how far they have read."""
 
 
 @handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3), access=on_cluster(Operation.DESCRIBE))
@@ -85,7 +85,7 @@ async def _metadata_partition(
     leader_id = broker.role.controller_id(image)
     if broker.role.has_lost_its_term(image):
         return _without_leader(broker.node_id, version)
-    # A leader that is about to be registered is one of them: Kafka's tools look for it there.
+    # A leader that is about to be registered is a voter: Kafka's tools search it among them.
     others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}
     others -= {broker.node_id, -1}
     offsets = await broker.role.metadata_offsets(others, ASK_SECONDS)
@@ -163,7 +163,7 @@ def _directory_id(broker: BrokerContext, node_id: int) -> bytes:
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
-    # Empty while the broker serves already but its registration is in progress.
+    # Empty while the broker already serves but is still being registered.
     return [
         DescribeQuorumResponse.Node(
             node_id=one.node_id,

@@ -32,7 +32,7 @@ log = logging.getLogger("ottla.telemetry")
 ZERO_ID = bytes(16)
 RESERVED_IDS = (ZERO_ID, bytes(15) + b"\x01")
 PAYLOAD_SIZE_MAX = 8 << 20
-"""Limit of one push after decompression; `telemetry.max.bytes` limits it as it is sent."""
+"""The limit of a push after decompression; `telemetry.max.bytes` limits its size as sent."""
 
 
 @handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=range(0, 1), access=everybody)
@@ -59,7 +59,7 @@ def get_telemetry_subscriptions(
         accepted_compression_types=[Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY],
         push_interval_ms=wanted.interval_ms,
         telemetry_max_bytes=broker.config.telemetry_max_bytes,
-        # Totals since the client's start: a lost push loses no counts.
+        # Totals since the client's start, so that a lost push loses no counts.
         delta_temporality=False,
         requested_metrics=list(wanted.metrics),
     )

@@ -75,7 +75,7 @@ async def create_topics_api(
     clients that may describe them.
     """
     broker, access = context.broker, context.access
-    # For an internal topic, or one that its client may create, as that broker has found out.
+    # For an internal topic, or for a client that may create the topic: that broker has checked it.
     everywhere = asks_as_a_broker(context) or access.cluster(Operation.CREATE)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
@@ -150,8 +150,8 @@ def _configs(
 ) -> list[CreateTopicsResponse.Topic.Config]:
     """All effective settings of a new topic, its own and the inherited ones (KIP-525).
 
-    Building them is most of the cost of a creation, and mostly they are the same: for topics
-    without settings of their own they are cached until the broker's settings change.
+    Building them is most of the cost of a creation. They are cached for topics without own settings
+    until the broker's settings change.
     """
     broker, kept = context.broker, context.broker.kept
     layers = broker.config.layers(broker.image)
@@ -224,8 +224,8 @@ async def delete_topics_api(
 
 
 def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
-    """DESCRIBE of a name, and DELETE if there is such a topic. DELETE of an id, as in Kafka: a
-    client that knows it learns no more; unknown ones pass."""
+    """DESCRIBE of a name, and DELETE if there is such a topic. DELETE of a topic that is given by
+    its id, as in Kafka: this reveals nothing to a client that knows the id. Unknown ids pass."""
     if not name:
         deleted = access.name_of(topic_id)
         return deleted is None or access.topic(Operation.DELETE, deleted)

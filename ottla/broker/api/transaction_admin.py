@@ -49,15 +49,15 @@ VERSIONS_FROM = 2
 """First WriteTxnMarkers that names the version of a transaction (KAFKA-19446)."""
 
 COMMIT_SECONDS = 2.0
-"""After so long a marker that its replicas have not taken is answered as one that timed out. The
-coordinator sends it again; until the answer all later markers for this broker wait behind it."""
+"""How long a marker waits for its replicas; then the answer is a timeout, and the coordinator sends
+the marker again. All later markers for this broker wait until the answer."""
 
 if TYPE_CHECKING:
     Begun = tuple[
         WriteTxnMarkersResponse.Marker, str, list[int], list[asyncio.Future[ErrorCode]]
     ]
-    """The markers of a transaction for one topic: in which answer, the topic, its partitions, and
-    what becomes of each."""
+    """The markers of a transaction for one topic: the answer to which they belong, the topic, its
+    partitions, and the outcomes."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=by_item)
@@ -91,8 +91,8 @@ async def write_txn_markers(
                 async for index in slices.each(indexes)
             ]
             begun.append((answered, topic.name, indexes, writes))
-    # All are written before any is waited for: one that the replicas do not take holds no other
-    # one, which would be written late, when its coordinator may have sent it again already.
+    # All are written before any is awaited. Otherwise a marker that its replicas do not take would
+    # delay the others, until their coordinator may have sent them again.
     waiting = [each for *_, writes in begun for each in writes if not each.done()]
     loop = context.broker.coordinators.transactions.loop
     patience = loop.call_later(COMMIT_SECONDS, _time_out, waiting)
@@ -110,7 +110,7 @@ def _time_out(waiting: Iterable[asyncio.Future[ErrorCode]]) -> None:
 
 
 async def _fill(begun: list[Begun]) -> None:
-    """Add the codes of these markers to the response, once there are all."""
+    """Add the codes of these markers to the response, once all are known."""
     made = WriteTxnMarkersResponse.Marker
     for answered, name, indexes, writes in begun:
         codes = [await each for each in writes]
@@ -141,7 +141,7 @@ def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
 def _begin_write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> asyncio.Future[ErrorCode]:
-    """Write a marker; the code once it is committed, or that of a refusal."""
+    """Write a marker; the future has the code once it is committed or refused."""
     transactions = context.broker.coordinators.transactions
     future: asyncio.Future[ErrorCode] = transactions.loop.create_future()
 
@@ -157,7 +157,7 @@ def _begin_write(
     except ProtocolError as error:
         written(error)
     except Exception as error:
-        # Such as a log that turns out to be cut: the others of the request are answered.
+        # Such as a log that turns out to be cut: the request's other markers are still answered.
         text = f"a marker for {partition[0]}-{partition[1]} could not be written: {error!r}"
         context.broker.notes.tell(log, f"marker for {partition[0]}-{partition[1]}", text)
         future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)

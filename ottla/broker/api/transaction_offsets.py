@@ -30,7 +30,7 @@ IDS_FROM = 6
 EPOCHS_FROM = 5
 """First version that adds the group's partition to the transaction by itself (KIP-890)."""
 _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
-"""The Produce version whose clients know the same errors as those of this version."""
+"""The Produce version whose clients know the same errors as clients of this version."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=by_item)
@@ -117,7 +117,7 @@ async def _commit(
         codes: list[ErrorCode] = []
         index = groups.runtime.partition_of(request.group_id)
         for part in in_parts(offsets, OFFSETS_AT_ONCE):
-            # Each time: the transaction may end between two parts.
+            # Checked for each part: the transaction may end between two of them.
             await _check(request, producer, index, context)
             codes += await answer_of(
                 groups, request.group_id, partial(_commit_part, commit._replace(offsets=part)),
@@ -164,8 +164,8 @@ async def _refused_here(
     version: int,
     context: RequestContext,
 ) -> None:
-    """Raise what this broker's coordinator refuses for good, once it is sure. Nothing is awaited
-    where it does not."""
+    """Raise a final refusal of this broker's coordinator, once it is confirmed. Nothing is awaited
+    if there is no such refusal."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:
@@ -181,8 +181,8 @@ async def _checked_elsewhere(
     version: int,
     context: RequestContext,
 ) -> bool:
-    """The same with a coordinator on another broker; False if it is this broker. Nothing may be
-    awaited between this and the append."""
+    """The same with a coordinator on another broker; returns False if it is this broker. The append
+    has to follow without an await."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

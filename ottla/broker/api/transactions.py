@@ -43,7 +43,7 @@ EPOCHS_FROM = 5
 """First version of these requests from clients with an epoch for each transaction (KIP-890)."""
 
 VERIFIED_AT_ONCE = 500
-"""Partitions that one turn of the loop verifies: half a millisecond."""
+"""How many partitions one turn of the loop verifies, in half a millisecond."""
 
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -166,7 +166,8 @@ def _refusals(
 async def _by_topic(
     topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
 ) -> list[AddPartitionsToTxnResponse.TopicResult]:
-    """The codes in the order of the request's partitions; after a refusal, each partition once."""
+    """The codes in the order of the request's partitions; after a refusal each partition is listed
+    once."""
     made, slices = AddPartitionsToTxnResponse.TopicResult, Slices()
     if not REFUSALS.isdisjoint(codes.values()):
         topics = [

@@ -35,7 +35,8 @@ cdef int share_conversion(list items) except -1:
 cdef class Conversion:
     @property
     def takes_long(self):
-        """Whether it may take more than a millisecond, too long for the loop."""
+        """Whether the conversion may take more than a millisecond, which is too long for the
+        loop."""
         cdef int64_t records = 0, plain = 0
         for batch in batches(self.data):
             records += batch.record_count

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """The new leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH in replies to Produce and
-Fetch (KIP-951), so that clients go on there without asking for Metadata.
+Fetch (KIP-951), so that clients continue there without requesting Metadata.
 
-Only errors pass through here. A produce that waits for other replicas has its reply written when
-leadership moves, so the leader is put into it then, as in Apache Kafka.
+This is used for errors only. If leadership moves while a produce waits for other replicas, its
+reply is already written; the leader is then inserted, as in Apache Kafka.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t

@@ -4,7 +4,8 @@ pass.
 
 `read` parses the request (`fetch_parts`), `begin` finds its session (KIP-227), `look` finds the
 records to send and returns whether they are enough, `fetch_writer` writes the body of the reply.
-Who reads and which formats they understand are strategies of the request, see `reader`.
+Two strategies of the request decide who reads and which formats that client understands, see
+`reader`.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -114,7 +115,7 @@ cdef class FetchHandler:
                 session = self.sessions.create(
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
-                    fetch.session = session             # otherwise it is served without one
+                    fetch.session = session             # otherwise it is served without a session
                     self.check_reader_of(fetch)
                     session.hurries = self.redirects and fetch.replica_id >= 0
             return 0
@@ -136,7 +137,7 @@ cdef class FetchHandler:
                 fetch.error = FETCH_SESSION_ID_NOT_FOUND
                 return 0
             if not session.items and fetch.reader.consumer:
-                self.sessions.remove(session.id)        # as in Kafka: nothing is left to tell
+                self.sessions.remove(session.id)        # as in Kafka: nothing is left to report
                 return 0
             fetch.session, fetch.incremental = session, True
             self.check_reader_of(fetch)
@@ -150,7 +151,7 @@ cdef class FetchHandler:
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
         """Add the request's items to a session; False ends the session, which has too many.
 
-        A session is bounded by the existing partitions, plus a few that are missing here.
+        A session may have as many items as partitions exist, plus a few that are missing here.
         """
         for item in fetch.items:
             self.find(<FetchItem>item)
@@ -165,8 +166,9 @@ cdef class FetchHandler:
     cdef bint look(self, Fetch fetch, bint final) except -1:
         """Find the records to send; True if the reply is due, False if it should wait.
 
-        As in Kafka, a partition that is unknown or refused when the request comes does not end the
-        wait for the others: it is told with them. Without any others the reply is due at once.
+        As in Kafka, a partition that is unknown or refused when the request arrives does not end
+        the wait for the others: it is reported with them. If there are no others, the reply is due
+        at once.
         """
         cdef FetchItem item
         cdef int64_t got
@@ -220,21 +222,21 @@ cdef class FetchHandler:
         return 0
 
     cdef bint ends_wait(self, Fetch fetch, FetchItem item) except -1:
-        """Whether what was found in this partition has to be told at once."""
+        """Whether what was found in this partition has to be reported at once."""
         item.absent = not fetch.looked and fetch.reader.consumer and item.error in UNKNOWN
         if item.absent:
             fetch.absent += 1
             return False
         if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
             return True
-        # Waiting adds nothing to records up to the end of a segment: a read stays in one.
+        # Waiting does not add to records that reach the end of a segment: a read stays in one.
         return fetch.reader.hurries(fetch, item) or (
             item.slice is not None and item.slice.ends_segment)
 
     cdef bint has_news(self, Fetch fetch, FetchItem item) except -1:
         """Whether a session's client learns something from an item without records. If not, the
-        item is listed again when it changes. A partition that waits for room stays, or that does
-        not hear its leader, of which the end of the wait is news."""
+        item is listed again when it changes. A partition stays listed if it waits for room, or if
+        its follower has lost contact to the leader, which is reported at the end of the wait."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.told_high_watermark

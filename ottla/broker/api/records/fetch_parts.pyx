@@ -116,7 +116,7 @@ cdef FetchItem read_item(Cursor request, int version, object topic):
 
 
 cdef int read_item_tags(FetchItem item, Cursor request) except -1:
-    """Read the tagged fields of a partition: a replica's high watermark matters (tag 1)."""
+    """Read the tagged fields of a partition; only a replica's high watermark is used (tag 1)."""
     cdef Cursor field = tagged(request, 1)
     if field is not None and field.end - field.at == 8:
         item.told_high_watermark = field.read_int64()
@@ -144,7 +144,8 @@ cdef int read_forgotten(Fetch fetch, Cursor request) except -1:
 
 
 cdef int read_tags(Fetch fetch, Cursor request) except -1:
-    """Read tagged fields: only replica_state matters (tag 1, from version 15): the replica."""
+    """Read tagged fields; only replica_state is used (tag 1, from version 15), which names the
+    replica."""
     cdef Cursor field = tagged(request, 1)
     if field is not None and fetch.version >= 15:
         fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()

@@ -37,7 +37,7 @@ cdef Held serve_fetch(
     if client.samples_reads:
         sample(client, fetch)
     if fetch.session is not None:
-        # An abandoned request of this session may have left conversions.
+        # An abandoned request of this session may have left conversions behind.
         fetch.format.forget(fetch)
     if try_fetch(handler, fetch, correlation_id, queue, False):
         return None
@@ -139,7 +139,8 @@ cdef class FetchRequest(Held):
         return None
 
     cdef int next_is_here(self) except -1:
-        """A new request of a replica brings news, as after a change of leadership: answer now."""
+        """A new request of a replica reports something new, such as a change of leadership: answer
+        now."""
         if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
         return 0
@@ -177,8 +178,8 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # What this replica has was counted, and a coordinator has appended to another partition
-            # by that: it may be one that had been looked at.
+            # Counting this replica's offset may have let a coordinator append to another partition,
+            # which this fetch may have looked at before.
             wait.wake()
     else:
         for item in fetch.items:

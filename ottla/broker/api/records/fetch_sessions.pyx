@@ -48,7 +48,7 @@ cdef class FetchSession(Watcher):
 
     cdef int read_by(self, Client client, object rules) except -1:
         """Note who fetches, and what the authorizer has decided. After a change every partition is
-        looked at again: the client may not read it any more, or may now."""
+        looked at again, since the client's access to it may have changed."""
         if rules is not self.rules or client is not self.client:
             if self.client is not None:
                 self.changed.update(self.items)
@@ -58,8 +58,8 @@ cdef class FetchSession(Watcher):
     cdef int put(self, FetchItem item) except -1:
         """Add a partition, or change its fetch parameters; what a consumer knows stays noted.
 
-        A replica names a partition again where it has dropped an answer, which came for another
-        leader epoch or offset: what was in it, a high watermark perhaps, is answered again.
+        A replica names a partition again if it has dropped an answer for an outdated leader epoch
+        or offset. What that answer reported, such as a high watermark, is reported again.
         """
         cdef FetchItem before
         key = (item.topic, item.index)
@@ -116,7 +116,7 @@ cdef class FetchSession(Watcher):
 
     cdef int readable_moved(self, Partition partition) except -1:
         """The high watermark has moved: include the partition in the replica's next answer, which
-        is due now if consumers may wait for it there."""
+        is due now if consumers at the replica may wait for it."""
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item

@@ -78,7 +78,7 @@ cdef class FetchWriter:
         return reply.write_no_tags(flexible)
 
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
-        """Note what the client knows now: of an error or a divergence, nothing but that."""
+        """Note what the client knows now; after an error or a divergence it knows nothing else."""
         if item.error != 0 or item.diverging_epoch >= 0:
             item.told_high_watermark = item.told_log_start = -1
         else:

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""Consumers that read from the closest replica (KIP-392): what a follower serves, and where a
-leader with a selector sends them.
+"""Consumers that read from the closest replica (KIP-392): what a follower serves, and to which
+replica a leader with a selector sends them.
 
-A follower serves what it knows to be committed, whether or not there is a selector. Its log may
-have more than that, and until it has compared its log with the current leader's it may even lack
-records that others have read: then consumers wait.
+A follower serves what it knows to be committed, with or without a selector. Its log may have more.
+Until it has compared its log with the current leader's, it may also lack records that others have
+read: consumers then wait.
 """
 
 from libc.stdint cimport int64_t
@@ -19,9 +19,9 @@ from ottla.wire.errors import NotLeaderOrFollower
 
 
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
-    """Whether `end` in a follower's log is where an epoch ends for everybody. It is if a later
-    record is committed; otherwise this log may lack records of the epoch, or have ones that no
-    other replica has."""
+    """Whether the epoch that ends at `end` in a follower's log ends there in all logs. It does if a
+    later record is committed; otherwise this log may lack records of the epoch, or have records
+    that no other replica has."""
     return partition.role.in_step and end < partition.high_watermark
 
 
@@ -30,8 +30,8 @@ cdef class AnyReplicaReader(Reader):
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1:
         """Raise unless this broker leads the partition, or is a follower from which a consumer of
-        the item's leader epoch may read. A follower may have nothing to read yet; a consumer that
-        waits no longer goes back to the leader, from which this broker may be cut off."""
+        the item's leader epoch may read. A follower may have nothing to read yet. A consumer whose
+        wait is over goes back to the leader, since this broker may be cut off from it."""
         cdef Partition partition = item.partition
         if partition.led_here:
             return Reader.admit(self, fetch, item)
@@ -45,7 +45,8 @@ cdef class AnyReplicaReader(Reader):
 
 
 cdef class RackReader(AnyReplicaReader):
-    """One that is in another rack than this broker, which may send it to a replica in its own."""
+    """A consumer in another rack than this broker, which may send it to a replica in the consumer's
+    rack."""
 
     def __init__(self, metadata):
         self.metadata = metadata
@@ -55,7 +56,7 @@ cdef class RackReader(AnyReplicaReader):
         item.preferred = self.closest(fetch, item)
         if item.preferred < 0:
             return admitted
-        # What the reply says besides is as for a fetch that finds nothing.
+        # Otherwise the reply is that of a fetch that finds nothing.
         item.high_watermark = item.partition.high_watermark
         item.last_stable_offset = item.partition.readable_end(True)
         item.log_start = item.partition.log.log_start_offset

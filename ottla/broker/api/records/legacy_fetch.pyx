@@ -41,7 +41,7 @@ cdef class WithoutZstd(ConvertedFormat):
         if item.slice is not None and item.slice.size > 0:
             item.converted = self.recoded(item, fetch.conversion_left)
             if item.converted is not None and not item.converted:
-                item.converted = item.slice = None      # other requests have their turn
+                item.converted = item.slice = None      # other requests get their turn
         return 0
 
     cdef bytes recoded(self, FetchItem item, int64_t room):
@@ -84,8 +84,8 @@ cdef class MessageSets(ConvertedFormat):
         """Converted records from the item's offset on, b"" at the end; None while a thread has to
         do `item.conversion`. Raises OffsetOutOfRange.
 
-        Below version 3 requests have limits for each partition only; each gets at least one batch:
-        a client with too small a limit makes progress, where Kafka stops it with an error.
+        Below version 3 requests have limits for each partition only; each gets at least one batch,
+        so a client with too small a limit makes progress, while Kafka stops it with an error.
         """
         cdef int64_t offset = item.fetch_offset
         cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)
@@ -111,7 +111,7 @@ cdef class MessageSets(ConvertedFormat):
                 max(size_max, 1)))
             if messages is None or messages:
                 return messages
-            # Only markers or empty batches: without going on, the client would stay here for ever.
+            # Only markers or empty batches: unless this continues, the client stays here for ever.
             offset = (<Conversion>item.conversion).next_offset
 
 

@@ -150,7 +150,8 @@ cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
 cdef object prepare_on_loop(
     uint8_t *records, Py_ssize_t size, int version, TopicLimits topic
 ):
-    """What to store instead of the records; None for themselves, LATER if a thread is needed."""
+    """What to store instead of the records; None to store the records, LATER if a thread is
+    needed."""
     cdef BatchLimits limits = topic.limits
     cdef int64_t room = topic.room_on_loop, size_max = limits.decompressed_size_max
     cdef bint packed = is_packed(records, size)

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Produce (key 0), versions 0-13: what a request holds is appended and answered in one pass.
 
-`produce_state` has read the request, so that nothing of a malformed one is appended. Record bytes
+`produce_state` has read the whole request, so nothing of a malformed one is appended. Record bytes
 are never copied: they are checked, numbered and written to the segment from the receive buffer;
 `preparation` replaces them only for message sets (versions 0-2) and for topics with another codec.
 
@@ -325,8 +325,8 @@ cdef class ProduceHandler:
         return True
 
     cdef bint has_files(self, ProduceState state, Partition partition, object waited) except -1:
-        """Whether the log can be appended to now; False if it waits for a thread, which rebuilds
-        an index or reads the log again. Whatever else is wrong the append finds, and reports."""
+        """Whether the log can be appended to now; False if it waits for a thread, which rebuilds an
+        index or reads the log again. The append reports any other problem."""
         cdef PartitionLog plog = partition.log
         try:
             plog.prepare_append(True)
@@ -343,7 +343,8 @@ cdef class ProduceHandler:
         return True
 
     cdef bint turn_is_over(self, ProduceState state) except -1:
-        """Whether the request has held the loop for long enough; called for each partition."""
+        """Whether the request has held the loop for as long as it may; called for each
+        partition."""
         state.unlooked += state.size + PARTITION_COST
         if state.unlooked < LOOK_SIZE:
             return False
@@ -408,7 +409,7 @@ cdef class ProduceHandler:
         return topic
 
     cdef PendingReply pending_reply(self, ProduceState state):
-        """What holds the reply, until the request's time-out at the latest."""
+        """What holds the reply back, until the request's timeout at the latest."""
         cdef double deadline = self.flusher.loop.time() + state.timeout_ms * 0.001
         cdef ProduceReply reply
         if state.version < LEADERS_SINCE:
@@ -437,15 +438,16 @@ cdef class ProduceHandler:
 
 
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:
-    """A batch was refused with a retriable error. Where its producer is not known, one that the
-    client has sent after it must not be its first one, if the reason passes in between: as the
-    in-sync set grows, this broker begins to lead, or the transaction's coordinator is found."""
+    """A batch was refused with a retriable error. If its producer is not known here, a later batch
+    that the client has already sent must not be taken for the producer's first one. That could
+    happen if the reason passes in between: the in-sync set grows, this broker begins to lead, or
+    the transaction's coordinator is found."""
     cdef PartitionLog plog = partition.log
     if (state.size < HEADER_SIZE or magic(state.records) != 2
             or plog.health.offline is not None):
         return 0
     if plog.at_rest is not None and plog.at_rest.segments:
-        return 0                        # it is not read for a request that is refused
+        return 0                        # a log at rest is not read for a refused request
     try:
         (<Producers>plog.producers).note_unwritten(state.records)
     except (OSError, ProtocolError):
@@ -454,9 +456,9 @@ cdef int hold_back_later(ProduceState state, Partition partition) except -1:
 
 
 cdef int require_kept(Partition partition, const uint8_t *records) except -1:
-    """A repeated batch is below what is known of its producer, at an offset that is not known. What
-    it is answered clients take for an acknowledgement, so all that is there has to be as durable as
-    acks=all requires."""
+    """A repeated batch is older than what is known of its producer, so its offset is not known.
+    Clients take the answer for an acknowledgement, so everything up to what is known must be as
+    durable as acks=all requires."""
     cdef PartitionLog plog = partition.log
     cdef int64_t end = (<Producers>plog.producers).first_known(producer_id(records))
     if partition.flush_before_ack and partition.role.alone:

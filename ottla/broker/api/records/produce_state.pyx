@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """A Produce request is read once: the place of every partition's records is kept.
 
-The whole request is read before anything is appended, so that nothing of a malformed one is. Its
-topics and partitions are then served, or their transaction is asked about, by what was found here.
+The whole request is read before anything is appended, so nothing of a malformed one is. The places
+noted here then serve its partitions, or the request to its transaction's coordinator.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -97,7 +97,7 @@ cdef class ProduceState(Held):
         return len({self.parts[at].index for at in range(begin, self.count)}) < partitions
 
     cdef ProducedPartition *make_room(self, Py_ssize_t room) except NULL:
-        """Move the parts to memory for more of them; each has six bytes of the request or more."""
+        """Move the parts to larger memory; each stands for at least six bytes of the request."""
         cdef bytearray memory = PyByteArray_FromStringAndSize(
             NULL, room * sizeof(ProducedPartition))
         cdef ProducedPartition *parts = <ProducedPartition *>PyByteArray_AS_STRING(memory)

@@ -15,7 +15,7 @@ cdef enum:
 cdef enum:                              # what `Reader.admit` returns
     MAY_READ = 0
     MAY_NOT_YET = 1                     # the reply has the partition's offsets, but no records
-    REDIRECTED = 2                      # to the replica in `item.preferred`
+    REDIRECTED = 2                      # the reply sends the consumer to `item.preferred`
 
 
 cdef class Fetch:

@@ -29,7 +29,7 @@ UNKNOWN = frozenset({
 
 cdef class Fetch:
     cdef int begin_look(self, bint final) except -1:
-        """Forget what the look before has found."""
+        """Forget what the previous look has found."""
         self.due = self.at_once = final or self.wait_ms_max <= 0 or self.error != 0
         self.told = []
         self.total = self.listed = self.served = self.unfit = self.absent = 0
@@ -46,7 +46,7 @@ cdef class Fetch:
         if code == STORAGE_ERROR and self.version <= 5:
             code = NOT_LEADER                           # these clients know it, and retry
         item.error, item.slice, item.converted, item.preferred = code, None, None, -1
-        # As in Kafka, where only what is unknown from the beginning does not come from a read.
+        # As in Kafka, where all errors but those known in advance come from a read.
         item.aborted = [] if code in UNKNOWN and not self.looked else None
         if item.partition is not None:
             item.partition.counters.failed_fetches += 1
@@ -69,11 +69,11 @@ cdef class Reader:
         return item.topic
 
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1:
-        """Where the records end that it may read."""
+        """The end of the records that it may read."""
         return partition.readable_end(fetch.committed_only)
 
     cdef int64_t end_found(self, Fetch fetch, FetchItem item) noexcept:
-        """The same, as the last look has found it; -1 for a partition that was refused."""
+        """The offset of `end` as the last look found it; -1 for a partition that was refused."""
         return item.last_stable_offset if fetch.committed_only else item.high_watermark
 
     cdef int has_read(self, Fetch fetch, FetchItem item) except -1:

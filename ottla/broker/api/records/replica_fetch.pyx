@@ -2,8 +2,8 @@
 """Fetches by replicas: they read to the end of the log, and their fetch offsets move the high
 watermark.
 
-Only a fetch that passed the checks of leader epoch and divergence counts, from a replica in the
-assignment, with the broker epoch in the image (KIP-903). Any other fetch is served but does not
+A fetch counts only if it passed the checks of leader epoch and divergence and comes from a replica
+of the partition under the broker epoch in the image (KIP-903). Other fetches are served but do not
 move the high watermark.
 """
 
@@ -61,7 +61,8 @@ cdef class ReplicaReader(Reader):
     cdef int has_read(self, Fetch fetch, FetchItem item) except -1:
         """Note that the replica has all records below its fetch offset."""
         if item.uncounted:
-            # If it does not count now, it may once the image has the replica's broker epoch.
+            # A fetch that does not count now may count once the image has the replica's broker
+            # epoch.
             item.uncounted = not item.partition.role.replica_fetched(
                 item.partition, fetch.replica_id, fetch.replica_epoch, item.fetch_offset,
                 item.follower_start)
@@ -77,7 +78,7 @@ cdef class ReplicaReader(Reader):
         return 0
 
     cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1:
-        """What replicas are sent is not for consumers, except that old formats are counted so."""
+        """Batches for replicas are not counted as consumed; converted ones are, as in Kafka."""
         cdef Partition partition = item.partition
         if item.converted is not None:
             return Reader.count_sent(self, item, size)

@@ -1,10 +1,11 @@
 # cython: boundscheck=False, wraparound=False
 """Checks transactional batches: only batches of a transaction that is open in the partition pass.
 
-A producer with an open transaction in a partition continues to write to it. For the first batch the
-coordinator is asked: up to Produce 11 whether the client has added the partition, from 12 on that
-very batch adds the partition (KIP-890). The addition has to be durable before the batch may be
-appended, or a crash would leave a transaction open that is unknown to all coordinators.
+A producer with an open transaction in a partition continues to write to it. For the first batch a
+request goes to the coordinator: up to Produce 11 it asks whether the client has added the
+partition, from 12 on it adds the partition (KIP-890). The addition has to be durable before the
+batch may be appended, or a crash would leave a transaction open that is unknown to all
+coordinators.
 
 In a cluster the coordinator may be another broker. Then a request of any version is verified before
 it is served, and the verdict is valid only for a partition in which nothing has happened meanwhile
@@ -77,7 +78,7 @@ cdef class TransactionGate:
                 if is_open(partition, batch):
                     continue
             except ProtocolError:
-                pass                    # its log cannot be read: that is found, too, when served
+                pass                    # its log cannot be read, which the produce reports
             producer = producer_of(batch)
             missing[partition.topic, part.index] = partition
         if not missing:

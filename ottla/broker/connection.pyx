@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """One client: what its frames mean, and who answers them.
 
-`Channel` decides when a frame is handled and when replies are sent; `Conversation` knows what
-frames look like. Produce and Fetch are served without a detour, everything else by `dispatch`.
-Frames of a client that authenticates may be bare SASL tokens.
+`Channel` decides when a frame is handled and when replies are sent; `Conversation` knows the form
+of frames. Produce and Fetch are served directly, everything else by `dispatch`. Frames of a client
+that authenticates may be bare SASL tokens.
 """
 
 from libc.stdint cimport int32_t
@@ -147,7 +147,7 @@ cdef class ClientConnection(Channel):
             self.end()
             return
         if self.inbox.held() > 0:
-            self.schedule()             # not from here: later frames may need the caller's state
+            self.schedule()             # not at once: later frames may need the caller's state
             return
         try:
             self.flush()

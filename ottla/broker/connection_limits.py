@@ -26,11 +26,12 @@ UNLIMITED = 2**31 - 1
 DESCRIPTORS_FOR_FILES = 1000
 """Descriptors left for segments and indexes, of which a few hundred are open at a time."""
 DESCRIPTORS_FOR_BROKERS = 100
-"""How many of those other brokers may take; each has a handful of connections."""
+"""How many of those descriptors other brokers may take; each has a handful of connections."""
 
 
 class ConnectionLimits:
-    """The counts for max.connections, the same of each listener, and max.connections.per.ip.
+    """The counts for max.connections, for the same limit of each listener, and for
+    max.connections.per.ip.
 
     `descriptors` is the process's limit (RLIMIT_NOFILE). A connection without a descriptor could
     not be refused properly, so the effective max.connections is only a part of that limit.
@@ -47,7 +48,7 @@ class ConnectionLimits:
         self.per_listener: Counter[str] = Counter()
         self.listeners: list[Listener] = []
         self.waiting: dict[str, Callable[[], None]] = {}
-        """How listeners without a slot are told of one."""
+        """How listeners that wait for a slot are notified."""
         self.told = UNLIMITED
         self._tell()
 

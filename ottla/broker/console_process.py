@@ -59,14 +59,14 @@ class ConsoleProcess:
             status = self.process.wait()
             if self.stopping.is_set():
                 return
-            if status in (1, 2):            # it has said why, and would say the same again
+            if status in (1, 2):            # it has logged why, and would log the same again
                 log.warning("the console has ended with status %d", status)
                 return
             log.warning("the console has ended with status %d; it is started again", status)
             self.stopping.wait(AGAIN_SECONDS)
 
     def stop(self) -> None:
-        """End it, and wait a little for that."""
+        """End the console, and wait for its end for a bounded time."""
         self.stopping.set()
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
@@ -92,7 +92,7 @@ def start_console(
     config: BrokerConfig, listeners: Mapping[str, str]
 ) -> ConsoleProcess | None:
     """Start the console. `listeners` has the address of the first listener of each security
-    protocol. None without `ottla.console.listener`, or where it could not connect."""
+    protocol. None without `ottla.console.listener`, or if it could not connect."""
     if not config.ottla_console_listener:
         return None
     command = [sys.executable, "-m", "ottla", "console", "--with-parent",

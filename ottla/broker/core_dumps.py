@@ -12,7 +12,8 @@ NEVER = 1
 
 
 def forbid_core_dumps() -> None:
-    """No core dumps of this process and its children from now on, whatever `ulimit -c` allows."""
+    """Prevent core dumps of this process and its children from now on, whatever `ulimit -c`
+    allows."""
     with contextlib.suppress(ValueError, OSError):
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         if hard == 0:
@@ -22,9 +23,9 @@ def forbid_core_dumps() -> None:
 
 
 def _forbid_the_program() -> None:
-    """Where the limit is 0 and cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
-    LimitCORE=0), `core_pattern`'s program would get the memory: the process becomes one that may
-    not be dumped, nor traced (prctl(2))."""
+    """If the limit is 0 and cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
+    LimitCORE=0), the program in `core_pattern` would get the memory. The process is then marked as
+    not dumpable, so it cannot be traced either (prctl(2))."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -43,7 +43,8 @@ cdef class Handler:
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
     def serves(self, RequestContext context):
-        """Whether this client is served: APIs between brokers have a listener of their own."""
+        """Whether this client is served: APIs between brokers are on the inter-broker listener
+        only."""
         return (not self.between_brokers
                 or context.broker.role.listener == context.client.listener)
 
@@ -88,7 +89,7 @@ def handles(key, versions, *, access):
 cdef object serve(RequestContext context, Cursor body):
     """Answer one request; returns the response, or a LateReply that will have it.
 
-    Raises MalformedMessage where only closing the connection is a valid reaction.
+    Raises MalformedMessage if only closing the connection is a valid reaction.
     """
     cdef Handler handler = HANDLERS.get(context.api_key)
     if handler is None or handler.between_brokers and not handler.serves(context):
@@ -133,16 +134,16 @@ cdef object audited(Handler handler, request, RequestContext context):
 
 
 cdef object for_controller(Handler handler, RequestContext context, bytes data):
-    """Forward a request that only the controller serves, unless this broker decides it.
+    """Forward a request that only the controller serves, unless this broker is it.
 
-    Who issues tokens, and which settings are this broker's own, the handlers find out.
+    The handlers decide who issues tokens and which settings are this broker's own.
     """
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
     if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
-    if not context.forwarded:               # the broker whose client it is asks the next one itself
+    if not context.forwarded:               # the client's broker asks the next controller itself
         context.body = data
     return admitted(handler, request, context)
 
@@ -217,7 +218,7 @@ cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
         return task_of(finish(handler, request, context), context)
     try:
-        # Handlers that avoid the cost of a coroutine return a LateReply, unless much is to be done.
+        # Handlers that avoid the cost of a coroutine return a LateReply, except for long work.
         response = handler.function(request, context)
         if type(response) is CoroutineType:
             return task_of(outcome_of(response, context), context)

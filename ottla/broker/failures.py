@@ -1,5 +1,5 @@
-"""What ends a broker: a failure that it does not survive. That of one log directory of several it
-does."""
+"""What ends a broker: a failure that it does not survive. It survives the failure of one of several
+log directories."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Failure:
             self.reason.set_result(reason)
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for others, however long they take. Raises StorageRefused with the reason if this
-        broker has to end before; the work has ended then."""
+        """Wait for work of other brokers, however long it takes. Raises StorageRefused with the
+        reason if this broker has to end before; the work is cancelled then."""
         task = self.loop.create_task(work)
         try:
             await asyncio.wait((task, self.reason), return_when=asyncio.FIRST_COMPLETED)
@@ -56,7 +56,7 @@ class Failure:
 
 
 class DirectoryFailures:
-    """Has a broker serve on from its other log directories when one fails, unless none is left or
+    """Keeps a broker serving from its other log directories when one fails, unless none is left or
     the metadata's has failed."""
 
     def __init__(
@@ -79,8 +79,8 @@ class DirectoryFailures:
             self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster once the others know of the failure. The run record may be
-        there still, as a failed disk removes no file, and would vouch for what the disk has lost.
+        """End the broker; in a cluster once the others know of the failure. A failed disk cannot
+        remove the run record, which would vouch for what the disk has lost.
         """
         async def reported() -> None:
             with suppress(TimeoutError):

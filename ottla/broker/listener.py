@@ -33,8 +33,8 @@ ACCEPTS_PER_TURN = 64
 """Connections accepted in one turn, before other work of the loop."""
 SWEEP_SECONDS = 5.0
 FRAME_STALL_SECONDS = 30.0
-"""An incomplete frame of which no byte arrives for this long is given up (slow loris); idle clients
-may stay longer.
+"""A connection is closed if no byte of an incomplete frame arrives for this long (slow loris); idle
+clients may stay longer.
 """
 REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
@@ -65,7 +65,8 @@ class Listener:
         self.logins = Logins(name)
         self.rates = broker.connection_rates
         self.paused: asyncio.Handle | None = None
-        """Set while no client is accepted, for the rate of new connections or a free slot."""
+        """Set while no client is accepted: it waits for the rate of new connections, or for a free
+        slot."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """Clients of addresses above their quota, until they are closed."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
@@ -77,7 +78,7 @@ class Listener:
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.full = False
-        """No slot was left since the last sweep, or since one before it."""
+        """Whether no slot has been left since the last sweep or longer."""
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.socks = self._listen(
             host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
@@ -139,11 +140,11 @@ class Listener:
         self.paused = self.loop.call_soon(self._accept_again)
 
     def _accept_again(self) -> None:
-        """Go on after a pause."""
+        """Accept again after a pause."""
         self.paused = None
         self._resume()
         for sock in self.socks:
-            if self.paused is None:         # the one before may have paused again
+            if self.paused is None:         # the previous client may have caused another pause
                 self._accept(sock)
 
     def _admit_or_close(self, sock: socket.socket, address: tuple[Any, ...]) -> None:

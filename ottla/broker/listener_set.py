@@ -59,8 +59,8 @@ class ListenerSet:
             self.opened[0].limits.changed()
 
     def renew_security(self, image: MetadataImage) -> bool:
-        """Have new connections use the current settings and certificate files; whether they differ
-        from those before."""
+        """Use the current settings and certificate files for new connections; returns whether
+        anything has changed."""
         try:
             changed = self.security.renew(self.config.security_texts(image))
         except SettingsError as error:

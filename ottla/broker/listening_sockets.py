@@ -1,7 +1,7 @@
 """Binds a listener to every address of its host.
 
-`localhost` is 127.0.0.1 and ::1 on most systems, and clients try either of them first: with one
-alone, some of them are refused, or reach another program.
+`localhost` is 127.0.0.1 and ::1 on most systems, and clients may try either first: if only one were
+bound, some clients would be refused, or reach another program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger("ottla.listener")
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """The machine does not have the address, or not its family."""
 PORTS_TRIED_MAX = 20
-"""Free ports that are tried for one that is free at all addresses."""
+"""How many free ports are tried in order to find one that is free at all addresses."""
 
 
 class Unbindable(OSError):
@@ -95,7 +95,7 @@ def _bound(
             # IPv4 has a socket of its own, and :: would take its port.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if receive_buffer_size >= 0:
-            # Clients' sockets inherit it; set later it would not affect the window scale.
+            # Clients' sockets inherit it; setting it later would not affect the window scale.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         sock.bind((address, port))
     except OSError:

@@ -3,8 +3,8 @@
 A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
 lines that cannot be written are dropped and counted. Rotation is left to the system.
 
-What clients send can neither begin a line of its own nor fill the memory: control characters are
-written as escapes, and long messages are cut.
+Clients' data can neither begin a line of their own nor fill the memory: control characters are
+escaped, and long messages are cut.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ GATHER_SECONDS = 0.01
 """How long a line waits for those after it: they share a wake-up of the thread and a write."""
 TEXT = "%(moment)s %(levelname)s %(name)s: %(message)s"
 MESSAGE_SIZE_MAX = 8192
-"""Characters of a message; a client's name for something may have 32,767."""
+"""The limit of a message in characters; a name that a client sends may have 32,767."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What would begin another line, move the cursor, change the order of what is shown, or is no
-character."""
+"""Characters that begin another line, move the cursor or change the order of the text, and those
+that are invalid."""
 
 
 class Output(logging.Handler):
@@ -89,8 +89,7 @@ class Output(logging.Handler):
                 return                  # the terminal is closed or the disk full: keep serving
 
     def shown(self, text: str, level: int) -> str:
-        """A line that no part of the broker has logged, such as its ready line: as it is, or as
-        JSON."""
+        """Write a line that is not a log record, such as the ready line: as it is, or as JSON."""
         if not isinstance(self.formatter, JsonLines):
             return text
         line = logging.LogRecord("ottla.server", level, "", 0, "%s", (text,), None)
@@ -122,7 +121,8 @@ def shortened(text: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    """One line a record, but where its `block` is true; tracebacks follow in lines of their own."""
+    """One line for each record, unless its `block` is true; tracebacks follow in lines of their
+    own."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
@@ -159,7 +159,7 @@ def start_logging(level: str, form: str) -> None:
     """Log to standard error from now on. `form` is text or json."""
     output = Output(2)
     output.setFormatter(JsonLines() if form == "json" else TextLines())
-    # Neither form shows which thread has logged, which costs time to find out.
+    # Neither form shows the thread, which takes time to determine.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.addHandler(output)
@@ -168,7 +168,7 @@ def start_logging(level: str, form: str) -> None:
 
 
 def shown(text: str, level: int = logging.INFO) -> str:
-    """A line beside the log, in the log's form."""
+    """Write a line that is not part of the log, in the log's form."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Output):
             return handler.shown(text, level)
@@ -180,5 +180,5 @@ def say(text: str) -> None:
     try:
         print(shown(text), flush=True)
     except OSError:
-        # The rest of its buffer would fail again at the exit of the process.
+        # Flushing the rest of its buffer would fail again when the process exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     start_logging(level, chosen.log_format)
     if "OTTLA_CORE_DUMPS" not in os.environ:
         forbid_core_dumps()
-    gc.disable()                # a start creates no garbage; service.py enables it again
+    gc.disable()                # a start creates no garbage; service.py enables collection again
     from ottla.broker.service import run
 
     path = Path(chosen.properties) if chosen.properties else None

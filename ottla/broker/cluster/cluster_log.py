@@ -1,9 +1,9 @@
 """The metadata of a cluster's member: it reads them from ZooKeeper, and writes them while it is the
 controller.
 
-Every broker reads the log, entry after entry. Only the controller writes, one entry at a time,
-and treats what it has written as read. If it does not learn whether a write was done, it
-resigns; those who wait for that write are answered when the log shows its outcome.
+Every broker reads the log, entry after entry. Only the controller writes, one entry at a time, and
+treats what it has written as read. If it does not learn whether a write was done, it resigns;
+callers that wait for the write are answered when the log shows its outcome.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Write:
 
 
 class ClusterLog(Metadata):
-    """A member's metadata. `new_id` makes ids for writes; `failed` is called with the reason when
-    reading has ended for good, and `gone_back` before it, with the last entry that was read, where
-    ZooKeeper turns out to be one that was restored."""
+    """A member's metadata. `new_id` makes ids for writes. `failed` is called with the reason when
+    reading has ended for good. If ZooKeeper turns out to be restored from a backup, `gone_back` is
+    called before, with the last entry that was read."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class ClusterLog(Metadata):
         self.reader: asyncio.Task[None] | None = None
         self.news = False
         self.unsure = False
-        """Whether the connection has broken since the last read: what answers now may be a
-        ZooKeeper that was restored from a backup."""
+        """Whether the connection has broken since the last read: ZooKeeper may have been restored
+        from a backup meanwhile."""
         self.seen_moved = asyncio.Event()
 
     async def decide(self, function: Decide[Any], *arguments: Any) -> Any:
@@ -87,7 +87,7 @@ class ClusterLog(Metadata):
         return await super().decide(function, *arguments)
 
     def begin_term(self, term: Term) -> None:
-        """Begin to decide: this broker was elected, and has read the log to its end."""
+        """Begin to decide: this broker was elected and has read the log to its end."""
         self.term = term
 
     def end_term(self) -> None:
@@ -136,7 +136,7 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # A write of an earlier term under this number never arrived, and no read shows that.
+            # An earlier term's write with this number never arrived, which no read would show.
             self._give_up(write.number)
             return self.decided
 
@@ -152,7 +152,7 @@ class ClusterLog(Metadata):
                 self.news = False
                 await self.read_to_end()
         except CoordinationError:
-            pass                                # when it is connected again the member continues
+            pass                                # the member continues when it is connected again
         except UnreadableMetadata:
             pass                                # the broker ends
         finally:
@@ -197,7 +197,7 @@ class ClusterLog(Metadata):
             return True
 
     async def _jump(self) -> None:
-        """Continue from the newest snapshot: the entries before it have been deleted."""
+        """Continue from the newest snapshot, since the entries before it have been deleted."""
         old = self.decided
         image = await self.store.newest(old)
         names = old.topics.keys() | image.topics.keys()
@@ -211,7 +211,8 @@ class ClusterLog(Metadata):
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:
-        """The results of writes that turn out to be done; rival writes of their number were not."""
+        """The results of writes that turn out to be done; rival writes with the same number were
+        not."""
         done: Results = []
         for entry in entries:
             waiting = self.pending.pop(entry.header.batch, None)
@@ -252,7 +253,7 @@ class ClusterLog(Metadata):
             await self.seen_moved.wait()
 
     def close(self) -> None:
-        """Stop reading; those who still wait are refused."""
+        """Stop reading; callers that still wait are refused."""
         if self.reader is not None:
             self.reader.cancel()
         self.end_term()

@@ -1,5 +1,5 @@
 """A broker's session with its cluster: it begins before the log directories are opened, since
-ZooKeeper knows which cluster they must belong to, and ends after all else.
+ZooKeeper knows to which cluster they must belong, and ends after everything else.
 
 The broker keeps serving when the session with ZooKeeper ends: it continues under its epochs, and
 reads the log as soon as it can.
@@ -77,7 +77,7 @@ async def _joined(
     image = await store.load(cluster_id)
     if reason := why_unsupported(image, SUPPORTED_FEATURES):
         raise StorageRefused(reason)
-    # One that the metadata do not know has none of their logs: its first start was killed.
+    # A broker that is not in the metadata has no logs of theirs: its first start was killed.
     accepts = known is not None and marks.mark is None and (
         image.last_known(config.node_id) is not None
     )
@@ -107,7 +107,7 @@ def own_min_isr(config: BrokerConfig) -> int:
 
 
 class ClusterSession:
-    """What a broker has of its cluster: ZooKeeper, and the metadata as they are read from there."""
+    """A broker's view of its cluster: ZooKeeper, and the metadata that are read from it."""
 
     def __init__(
         self, node_id: int, cluster_id: str, disk: Disk, store: ClusterStore, image: MetadataImage,
@@ -118,8 +118,8 @@ class ClusterSession:
         self.coordination, self.marks, self.failed = store.coordination, marks, failed
         self.features = SUPPORTED_FEATURES
         self.adopts = adopts
-        """Whether the mark was removed, so as to go on with a restored ZooKeeper, or the cluster
-        waits for what this broker's logs have."""
+        """Whether this broker reports what its logs have: the mark was removed in order to accept a
+        restored ZooKeeper, or the cluster waits for the report."""
         self.changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.stopping = self.broken = False
@@ -136,7 +136,7 @@ class ClusterSession:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch that this process is registered under, according to the image; -1 for none."""
+        """The epoch under which this process is registered, according to the image; -1 for none."""
         broker = self.metadata.image.brokers.get(self.node_id)
         if broker is None or broker.incarnation != self.incarnation:
             return -1
@@ -180,7 +180,7 @@ class ClusterSession:
             await self.close()
 
     async def settle(self) -> None:
-        """Wait for the decisions that are made, and remember how far this broker has read."""
+        """Wait for decisions in progress, and remember how far this broker has read."""
         await self.metadata.settle()
         if not self.broken:
             with suppress(CoordinationError):

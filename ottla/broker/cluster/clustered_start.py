@@ -76,8 +76,8 @@ async def join(
     config: BrokerConfig, coordination: Coordination, disk: Disk, failed: Callable[[str], None],
     loop: asyncio.AbstractEventLoop,
 ) -> ClusterSession:
-    """Join the cluster, as far as that is possible before the log directories are open; `failed` is
-    called with the reason when the broker has to end.
+    """Begin the session with the cluster, which needs no open log directories; `failed` is called
+    with the reason when the broker has to end.
 
     Raises StorageRefused with what is wrong.
     """
@@ -88,7 +88,7 @@ async def join(
 
 
 class Clustered:
-    """The role of a broker in a cluster: what `broker.role.Role` asks, by these parts."""
+    """The role of a broker in a cluster: implements `broker.role.Role` with these parts."""
 
     def __init__(
         self, side: PeerSide, member: Member, ends: LogEnds, reports: DirectoryReports
@@ -111,7 +111,7 @@ class Clustered:
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """As each of them answers, all asked at once."""
+        """Ask all nodes at once; -1 for a node that does not answer."""
 
         async def ask(node_id: int) -> int:
             try:
@@ -122,15 +122,16 @@ class Clustered:
         return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
-        """Whether the image still has this broker as the controller, without a term."""
+        """Whether the image still names this broker as the controller although its term has
+        ended."""
         return image.controller_id == self.session.node_id and self.session.metadata.term is None
 
     def controller_id(self, image: MetadataImage) -> int:
-        """The one of the image."""
+        """The controller that the image names."""
         return image.controller_id
 
     def brokers(self, image: MetadataImage) -> Iterator[BrokerImage]:
-        """All that are registered."""
+        """All registered brokers."""
         return iter(image.brokers.values())
 
     def followers(self) -> Iterable[Follower]:
@@ -138,38 +139,39 @@ class Clustered:
         return self.history.follow, self.reports.follow
 
     async def leave(self) -> None:
-        """Hand over leadership, as far as the setting wants that."""
+        """Hand over leadership, if controlled.shutdown.enable is set."""
         if self.config.controlled_shutdown_enable:
             await hand_over(self.session, self.forwarding)
 
     def stop_following(self) -> None:
-        """Fetch, propose and report nothing more."""
+        """Stop fetching, proposing in-sync sets, and reporting directories."""
         self.fetchers.close()
         self.isr_changes.close()
         self.reports.close()
 
     async def stop(self) -> None:
-        """Give up the connections and the session, while which no other broker can have this id."""
+        """Close the connections and end the session, until which no other broker can register with
+        this id."""
         self.peers.close()
         await self.member.stop()
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: its record of this run vouches for nothing any more."""
+        """A log directory has failed: its record of this run no longer vouches for its contents."""
         self.member.runs.forget(path)
 
     async def failure_reported(self) -> None:
-        """Return once the others know which log directories have failed, or nobody can tell them.
+        """Return once the others know which log directories have failed, or cannot be told.
         """
         if self.session.broker_epoch >= 0:
             await self.reports.settled()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """What is wanted. Brokers that are missing will come: a topic that was created without them
-        would keep too few replicas, and be lost with one machine (KIP-115)."""
+        """The wanted factor, unreduced. Missing brokers will come: a topic that was created without
+        them would keep too few replicas and be lost with one machine (KIP-115)."""
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """As counted: the image knows of failed log directories."""
+        """The counted number: the image knows of failed log directories."""
         return counted
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
@@ -218,8 +220,8 @@ class Clustered:
 
 
 class PeerSide:
-    """What a member has for the other brokers of its cluster. It is made before the partitions,
-    which tell it of what happens to them."""
+    """The parts of a member that deal with the other brokers. They are made before the partitions,
+    which call them."""
 
     def __init__(
         self, config: BrokerConfig, session: ClusterSession, clock: Clock, flusher: Flusher,
@@ -230,7 +232,7 @@ class PeerSide:
         self.listener = config.inter_broker_listener()
         self.peers = Peers(
             session.node_id, lambda: metadata.image, self.listener, network, loop,
-            lambda node_id: self.controller.refused(node_id),   # which has them watch brokers
+            lambda node_id: self.controller.refused(node_id),   # the controller watches brokers
         )
         self.forwarding = Forwarding(
             self.peers,

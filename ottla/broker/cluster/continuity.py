@@ -12,9 +12,9 @@ AGAIN_SECONDS = 5.0
 
 
 async def lasting(work: Callable[[], Awaitable[None]]) -> None:
-    """Does `work`, which ends when nothing is left to do, or is cancelled. After an error that
-    nobody has foreseen it begins again: without it, leaders would no longer be elected, or lagging
-    followers would hold up writes, until the next term or start."""
+    """Does `work`, which returns when nothing is left to do, or is cancelled. After an unexpected
+    error the work begins again: otherwise leaders would not be elected, or lagging followers would
+    hold up writes, until the next term or start."""
     while True:
         try:
             return await work()

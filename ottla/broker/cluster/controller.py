@@ -1,5 +1,4 @@
-"""The controller's side of a member: it stands for election, and decides which brokers
-are live.
+"""The controller's side of a member: it stands for election and decides which brokers are live.
 
 Everything here begins with a look: watches, reconnects and timers only report that something may
 have changed. One look at a time compares ZooKeeper with the image and makes the decisions that
@@ -68,7 +67,7 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 Registered = dict[int, tuple[BrokerImage, Registration]]
-"""Brokers by their node ids: as they are in the image, and what ZooKeeper has of them."""
+"""Brokers by their node ids: their state in the image, and their registration in ZooKeeper."""
 
 
 def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
@@ -80,11 +79,11 @@ def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
 
 
 class Controller:
-    """A member's candidacy and its term. `elections` are those for which replicas have to be asked;
-    `min_isr` is min.insync.replicas of this broker's file, the cluster's if this is its first
-    controller; `rebalance_seconds` is how often leadership returns to preferred replicas, None for
-    never; `brokers_changed` is called with the nodes to watch for failure: all brokers for the
-    controller, only the controller for the others."""
+    """A member's candidacy and its term. `elections` are the elections for which replicas have to
+    be asked; `min_isr` is min.insync.replicas of this broker's file, the cluster's if this is its
+    first controller; `rebalance_seconds` is how often leadership returns to preferred replicas,
+    None for never; `brokers_changed` is called with the nodes to watch for failure: all brokers for
+    the controller, only the controller for the others."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class Controller:
         self.brokers_changed = brokers_changed
         self.refused_at: dict[int, float] = {}
         self.fencing = 0
-        """How many brokers are being declared gone beside the looks."""
+        """How many brokers are being declared gone outside of looks."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
@@ -116,9 +115,9 @@ class Controller:
         self.features: Mapping[int, Levels] = {}
         """The levels of features that each registered broker's code supports."""
         self.told_adopting: BackupAdopting | None = None
-        """The adoption of a backup that the log has named last."""
+        """The last state of an adoption that was logged."""
         self.deposing = 0
-        """The epoch of a controller that refuses connections: this broker takes its place. 0 for
+        """The epoch of a controller that refuses connections and that this broker replaces; 0 for
         none."""
         self.recent_ends = RecentEnds(coordination, metadata, loop)
         metadata.deposed = self.deposed
@@ -137,8 +136,7 @@ class Controller:
                 self.news = False
                 await self._look_once()
         except CoordinationError as error:
-            # After a reconnect the member looks again; if the connection never broke, this timer
-            # does.
+            # A reconnect begins another look; this timer does if the connection never broke.
             if self.coordination.state is SessionState.CONNECTED:
                 log.info("controller: %s", error)
                 self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
@@ -170,7 +168,7 @@ class Controller:
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
                 reached("a controller resigns, as a write of its earlier term is unclear")
-                await self.election.resign()        # of an earlier term, whose writes are unclear
+                await self.election.resign()        # an earlier term, whose last write is unclear
                 self.news = True
         elif self.metadata.term is not None:
             self.deposed()
@@ -185,12 +183,14 @@ class Controller:
         try:
             await self.metadata.decide_first(controller_elected, node_id, term.epoch)
             if not self.metadata.decided.features:
-                # A new cluster. In others there may be brokers whose code lacks the newest levels.
+                # Only a new cluster gets all levels: in others, some brokers' code may lack the
+                # newest ones.
                 await self.metadata.decide_first(finalise_features, default_levels())
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
                 pass
-            # Known before clients ask: a level that is raised above what a broker supports ends it.
+            # Read before clients are served: a level above what a broker supports would end that
+            # broker.
             await self._take_reports(await self._registered(), self.metadata.decide_first)
         except BaseException:
             if self.metadata.term is term:
@@ -202,8 +202,8 @@ class Controller:
             self._begin_upkeep()
 
     async def _take_reports(self, there: Registered, decide: Callable[..., Any]) -> None:
-        """Take the reports of brokers that adopt a restored backup: before this controller serves
-        anybody, and before they are registered."""
+        """Record the reports of brokers that adopt a restored backup, before this controller serves
+        clients and before those brokers are registered."""
         image = self.metadata.decided
         new = {
             node_id: found.held for node_id, (broker, found) in sorted(there.items())
@@ -211,7 +211,7 @@ class Controller:
         }
         if image.adopting is None and not any(held is not None for held in new.values()):
             return
-        # Those that the backup has as live neither lead nor count as such.
+        # Brokers that are live in the backup do not lead, and do not count as live.
         await decide(self._brokers_gone, not_there(image, there))
         while await decide(repair):
             pass
@@ -219,7 +219,8 @@ class Controller:
             await decide(report, node_id, held)
 
     async def _end_adoption(self) -> None:
-        """Go on above all logs, once all brokers have reported what theirs have."""
+        """Continue epochs and ids above all logs, once all brokers have reported what their logs
+        have."""
         adopting = self.metadata.decided.adopting
         if adopting is None:
             return
@@ -261,15 +262,15 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # It may wait for a write of unknown outcome, which only a later term reveals: nobody
-            # else can have one while this session holds the office.
+            # A decision may wait for a write of unknown outcome, which only a later term reveals;
+            # no other broker can begin a term while this session is the controller.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None
         self.look()
 
     async def _registered(self, watch: Watch | None = None) -> Registered:
-        """The brokers that ZooKeeper has, and what their code supports."""
+        """The brokers that are registered in ZooKeeper, and what their code supports."""
         found_there = await self.coordination.children(IDS, watch)
         names = [n for n in found_there if len(n) <= NODE_DIGITS_MAX and n.isdecimal()]
         answers = await each([self.coordination.get(path_of(int(name))) for name in names])
@@ -301,8 +302,8 @@ class Controller:
             if known is not None and known.epoch == broker.epoch:
                 continue                            # it is there, or was declared gone before
             if self.fencing:
-                # The former process's end may have been dealt with in part: this one would lead
-                # the rest in the same leader epoch.
+                # The end of the former process may be processed only in part: this process would
+                # lead the remaining partitions in the same leader epoch.
                 reached("a broker registers while its former process is declared gone")
                 await self._repair()
             trust = found.stop, found.lost, found.held is not None
@@ -336,9 +337,9 @@ class Controller:
             pass
 
     def refused(self, node_id: int) -> None:
-        """A broker's connection broke, and it refuses new ones: its process has ended, though its
-        session has not. It is declared gone, and deposed if it is the controller, at most once in a
-        session timeout; a broker that still runs registers again when it reads that."""
+        """A broker's connection broke and it refuses new ones: its process has ended, but its
+        session has not. It is declared gone, or deposed if it is the controller, at most once in a
+        session timeout. A broker that still runs registers again when it reads this."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return
@@ -350,7 +351,7 @@ class Controller:
         if self.metadata.is_controller:
             self.loop.create_task(self._fence(node_id, broker.incarnation))
         elif self.metadata.decided.controller_id == node_id:
-            # Another broker may be faster, and that node may hold a later term by the next look.
+            # Another broker may be faster, and the next look may find that node in a later term.
             self.deposing = self.metadata.decided.controller_epoch
             self.look()
 
@@ -363,7 +364,7 @@ class Controller:
         try:
             await self._gone({node_id: broker.epoch}, "it refuses connections")
         except NotController:
-            pass                                    # the next one finds out for itself
+            pass                                    # the next controller notices by itself
         finally:
             self.fencing -= 1
 
@@ -374,7 +375,7 @@ class Controller:
             if new.adopting is not None and not new.adopting.awaited and (
                 old.adopting is not None and old.adopting.awaited
             ):
-                self.look()                         # who was awaited last is given up
+                self.look()                         # the last awaited broker is given up
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):
@@ -396,8 +397,8 @@ class Controller:
         self.upkeep = []
 
     async def _rebalance(self, every: float) -> None:
-        """Return leadership to preferred replicas: regularly, and soon after a broker that came
-        back is in sync in all of its partitions."""
+        """Return leadership to preferred replicas: regularly, and soon after a returning broker is
+        in sync in all of its partitions."""
         due = self.loop.time() + every
         with suppress(NotController):
             while True:

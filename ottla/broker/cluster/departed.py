@@ -1,9 +1,9 @@
 """The brokers that have stopped or died, and when this broker learned of it.
 
 Metadata keeps listing them for `ottla.unavailable.broker.listed.ms`, as Apache Kafka does until
-their session ends. librdkafka drops a broker that is missing from that list; requests that wait for
-a dropped group coordinator are never sent (librdkafka 5456, 5511). A broker that restarts within
-the time never leaves the list. DescribeQuorum says since when each is away.
+their session ends. librdkafka drops a broker that is missing from the list, and never sends
+requests that wait for a dropped group coordinator (librdkafka 5456, 5511). A broker that restarts
+in time never leaves the list. DescribeQuorum shows since when each broker is away.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ class Departure(NamedTuple):
 
 
 class DepartedBrokers:
-    """The brokers whose registration this broker has seen end. Those that were away before its own
-    start are not among them."""
+    """The brokers whose registration ended since this broker's start."""
 
     def __init__(self, clock: Clock, listed_ms: int) -> None:
         self.clock, self.listed_ms = clock, listed_ms

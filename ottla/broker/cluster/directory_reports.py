@@ -1,17 +1,18 @@
 """Reports to the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
 
-A full log directory takes no writes until it has space, and its replicas are reported as those in a
-failed one are, where another one in sync can lead. An only copy stays: each write to it is tried.
+A full log directory takes no writes until it has space. Its replicas are reported like those in a
+failed directory if another replica in sync can lead. An only copy is not reported: each write to it
+is tried.
 
-A damaged log accepts no writes, and its replica is reported as one in a failed directory is, where
-another one in sync can lead. Once the image shows that it counts nowhere, what is damaged is put
-aside, the replica is reported as working again, and fetches the records from its leader. An only
-copy is not reported: it is served up to the damage. Where the others left the in-sync set while the
-report was on its way, it is taken back.
+A damaged log accepts no writes. Its replica is reported like one in a failed directory if another
+replica in sync can lead. Once the image shows that the replica neither leads nor is in sync, the
+damage is put aside, the replica is reported as working again, and it fetches the records from its
+leader. An only copy is not reported: it is served up to the damage. If the others leave the in-sync
+set while the report is on its way, the report is taken back.
 
-What has to be reported is the difference between the image and the replicas, so nothing is
-remembered here: a report that is lost, or made to a controller that has ended, is made again.
+The difference between the image and the replicas has to be reported, so nothing is remembered here:
+a report that is lost, or that reached a controller which has ended, is sent again.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class DirectoryReports:
             self.task.cancel()
 
     def _repair(self, key: Key) -> None:
-        """Put what is damaged aside, if the image has another leader and this replica nowhere."""
+        """Put the damage aside, if in the image another replica leads and this one is not in
+        sync."""
         replicas, image = self.replicas, self.metadata.image
         partition, states = replicas.partition(*key), _states(image, key[0])
         unreadable = key in replicas.unreadable
@@ -112,8 +114,8 @@ class DirectoryReports:
         self.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
-        """Whether another replica, which stays, has everything committed of a partition that takes
-        no writes here."""
+        """Whether another replica, which is not about to leave, has everything committed of a
+        partition that takes no writes here."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
@@ -123,7 +125,7 @@ class DirectoryReports:
         return bool(trusted(state, available(image, state, others)))
 
     def _only(self, key: Key) -> bool:
-        """Whether nobody leads this replica's partition, as no other one is in sync."""
+        """Whether this replica's partition has no leader since no other replica is in sync."""
         states = _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
@@ -143,7 +145,7 @@ class DirectoryReports:
                 if refused:
                     await asyncio.sleep(AGAIN_SECONDS)
                 else:
-                    # The image shows the outcome; what it does not show is reported again.
+                    # The image shows the outcome; a difference that remains is reported again.
                     await self._seen(request)
         except Exception:
             log.exception("reports of log directories failed")
@@ -163,7 +165,7 @@ class DirectoryReports:
         return self._request()
 
     def _request(self) -> AssignReplicasToDirsRequest | None:
-        """A request for the replicas that are in another state than in the image; None if there are
+        """A request about the replicas whose state differs from the image; None if there are
         none."""
         image, replicas, epoch = self.metadata.image, self.replicas, self.broker_epoch()
         if epoch < 0:

@@ -1,8 +1,9 @@
 """Elections for which the controller asks replicas how long their logs are.
 
-They are rare: every replica that could have everything committed is back after its machine failed,
-or a topic allows leaders that are not in sync. A replica is asked with ListOffsets under replica id
--2; one that does not answer in time does not take part, and the controller looks again later.
+They are rare: they happen when every replica that may have everything committed is back after its
+machine failed, or when a topic allows leaders that are not in sync. A replica is asked with
+ListOffsets under replica id -2; one that does not answer in time does not take part, and the
+controller looks again later.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class LogEnds:
         self.peers, self.replicas, self.node_id = peers, replicas, node_id
 
     async def ask(self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]) -> Ends:
-        """What the replicas of `wanted`, node ids by partition, report within ASK_SECONDS."""
+        """The reports of the replicas of `wanted`, node ids by partition, within ASK_SECONDS."""
         by_node: dict[int, list[Key]] = {}
         for key, nodes in wanted.items():
             for node in nodes:
@@ -91,7 +92,8 @@ def _request(keys: list[Key]) -> ListOffsetsRequest:
 
 
 class Elections:
-    """The controller's part. `unclean` is the setting for topics that have none of their own."""
+    """The controller's part. `unclean` is unclean.leader.election.enable for topics without their
+    own."""
 
     def __init__(
         self,
@@ -105,8 +107,8 @@ class Elections:
         """When partitions that may have an unclean leader were first seen without one."""
 
     async def run(self) -> None:
-        """Elect for as long as this broker is the controller; looks where the image has changed, or
-        something was left to do."""
+        """Elect leaders while this broker is the controller: after changes of the image, and as
+        long as elections are left."""
         seen: MetadataImage | None = None
         self.since.clear()
         with suppress(NotController):
@@ -142,7 +144,7 @@ class Elections:
 
 
 def _same(one: MetadataImage, other: MetadataImage) -> bool:
-    """Whether nothing has changed that decides elections."""
+    """Whether everything on which elections depend is unchanged."""
     return (
         one.topics is other.topics and one.brokers is other.brokers
         and one.configs is other.configs and one.leaving == other.leaving

@@ -11,8 +11,8 @@
 An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and consumer
 groups are refused with group.version 0.
 
-In a cluster a level is for all brokers. One whose code does not support what is finalised does not
-start, and the controller raises no level that a registered broker does not support.
+In a cluster levels apply to all brokers. A broker whose code does not support the finalised levels
+does not start, and the controller raises no level above what a registered broker supports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a member does before it stops: it has others lead what it leads."""
+"""Hands over a stopping member's leadership to other brokers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def _may_stop(session: ClusterSession, forwarding: Forwarding) -> bool:
         try:
             done: bool = await metadata.decide(controlled_shutdown, node_id, epoch)
         except NotController:
-            return False                    # the next one is asked
+            return False                    # the next controller is asked
         return done
     try:
         answer = await forwarding.ask(

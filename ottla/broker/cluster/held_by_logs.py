@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.member")
 
 HEADERS_CHUNK = 4096
-"""Bytes that are read for the header of a batch, and those behind it that are small."""
+"""How many bytes are read at once: the header of a batch, and the small batches behind it."""
 
 
 def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:

@@ -1,13 +1,13 @@
 """A leader's part in changes of in-sync sets: which of its followers lag, who may join, and the
 request to the controller.
 
-One request is under way at a time, with everything that has been collected by then. The outcome is
-seen in the image: a proposal ends when a newer partition epoch is seen, or when the controller has
-certainly refused it. Until then it is sent again, unchanged; a lost answer does no harm, since
-replicas that join count already and those that leave still do.
+There is one request at a time, with all proposals so far. The image shows the outcome: a proposal
+ends when its partition has a newer partition epoch, or when the controller has certainly refused
+it. Until then it is sent again, unchanged. A lost answer does no harm, since joining replicas
+already count and leaving ones still do.
 
-A leader whose log has failed, or is damaged, has nobody leave: followers lag as they cannot read
-from it, and one of them is to lead.
+A leader whose log has failed or is damaged removes no follower: they lag because they cannot read
+from it, and one of them is to become the leader.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ PARTITIONS_MAX = 2000
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
-"""After these errors the image has or will get a newer epoch, perhaps from an earlier attempt."""
+"""Errors after which the image has, or will get, a newer epoch, perhaps from an earlier attempt."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 
 
 class IsrChanges:
-    """What the partitions of one broker ask of the cluster (`replication/cluster_side`).
+    """The ClusterSide of one broker's partitions (`replication/cluster_side`).
 
     `broker_epoch` is this process's, -1 while it has none; `removal_asked` is called with a
     partition and the followers whose removal the controller is asked for."""
@@ -69,8 +69,8 @@ class IsrChanges:
         self.sweeping: asyncio.Task[None] | None = None
 
     def start(self, replicas: Replicas, check: Callable[[Partition, int], None]) -> None:
-        """Begin to check for lagging followers: partitions and their ClusterSide know each other.
-        `check` has a segment checked that a follower cannot read."""
+        """Begin to check for lagging followers, once the partitions exist. `check` checks a segment
+        that a follower cannot read."""
         self.replicas, self.check = replicas, check
         self.sweeping = self.loop.create_task(lasting(self._sweep))
         if self.due:
@@ -112,8 +112,8 @@ class IsrChanges:
         self.fetchers.start_moved(partition)
 
     def keep_start(self, partition: Partition) -> None:
-        """A leader has moved a log start: this replica's has to be in a checkpoint before the
-        leader hears of it."""
+        """A leader has moved a log start: this replica's has to be in a checkpoint before it is
+        reported to the leader."""
         self.fetchers.keep_start(partition)
 
     def doubted(self, partition: Partition, offset: int) -> None:
@@ -130,7 +130,7 @@ class IsrChanges:
             for partition in self.replicas:
                 if partition.role.replicated and partition.led_here:
                     self.due[partition] = None
-                if partition.damaged:               # found when its files were read
+                if partition.damaged:               # noticed when its files were read
                     self.replicas.note_damage(partition)
                 if slices.over:
                     await slices.pause()
@@ -142,7 +142,7 @@ class IsrChanges:
             self.task = self.loop.create_task(self._send())
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)              # collects what else becomes due in this turn
+        await asyncio.sleep(0)              # collects the proposals of this turn
         try:
             while self.due and (rows := self._gather()):
                 await self._settle(rows)

@@ -1,10 +1,11 @@
-"""What a broker's log directories say of its last run, and so how far its replicas are trusted.
+"""What a broker's log directories show of its last run, which decides how far its replicas are
+trusted.
 
 A log directory is known by its id, by the record of the last run in it, or, if it was missing in
-that run, by the records in others. A *stranger* is none of these: what is in it is older than what
-the broker has had since, as on a disk that was not mounted at the last start.
+that run, by the records in others. Any other directory is a *stranger*: its contents are older than
+what the broker has had since, as on a disk that was not mounted at the last start.
 
-The logs in a directory that the others miss are neither lost nor older: they are reported as
+The logs of a directory that is missing now are neither lost nor older: they are reported as
 offline, and count again once it is back.
 """
 
@@ -25,10 +26,10 @@ log = logging.getLogger("ottla.member")
 @dataclass(frozen=True, slots=True)
 class FoundLogs:
     """What a start has found. `directories` are the paths of the log directories by id, `away` the
-    ids of those that are remembered and could not be opened. `missing` are the partitions whose
-    logs are in no directory, `homes` the paths of the directories that the others are in, `offline`
-    those that the image has as offline, which are doubtful in any case, and `damaged` those whose
-    logs end before damage, and whether that was durable once. `held` is what the logs have, if the
+    ids of those that are remembered and could not be opened. `missing` are the partitions without a
+    log in any directory, `homes` the directories of the others. `offline` are the partitions that
+    are offline in the image, which are always doubtful. `damaged` are those whose logs end before
+    damage, with whether the damaged records were durable once. `held` is what the logs have, if the
     broker adopts a backup."""
 
     directories: Mapping[str, str]
@@ -46,8 +47,8 @@ class FoundLogs:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How the last run ended, which logs are lost, and which directories this run misses, as far as
-    they are known to have nothing but what the broker has."""
+    """How the last run ended, which logs are lost, and which directories are missing now although
+    their contents are known not to be outdated."""
 
     stop: str = run_record.CLEAN
     lost: tuple[str, ...] = ()
@@ -55,9 +56,9 @@ class LastRun:
 
 
 def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) -> LastRun:
-    """Judge the logs by the last registration, `known`. With `adopts` that may be one of an earlier
-    time than the directories, as ZooKeeper has gone back: the logs are doubtful then, and none is
-    older than another."""
+    """Judge the logs by the last registration, `known`. With `adopts`, `known` may be older than
+    the directories, since ZooKeeper was restored: all logs are then doubtful, and none is older
+    than another."""
     if known is None:
         return LastRun(away=tuple(logs.away))
     records = {each: run_record.read(disk, path) for each, path in logs.directories.items()}
@@ -69,8 +70,8 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     }
     back = were_away & records.keys()
     strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
-    # One that was missing has no record of that run. It has none at all if it had failed before:
-    # what is in it is offline in the image, unless that could not be reported.
+    # A directory that was missing has no record of that run. A directory that had failed before has
+    # no record at all; its logs are offline in the image, unless that could not be reported.
     took_part = [
         record for each, record in records.items()
         if each not in strangers | back
@@ -90,7 +91,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)
-    lost = tuple(dict.fromkeys([*lost, *harmed]))       # one whose directory has vanished is both
+    lost = tuple(dict.fromkeys([*lost, *harmed]))       # a log whose directory has vanished is both
     if not can_list(lost):
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH):

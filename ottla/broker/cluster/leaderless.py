@@ -1,4 +1,4 @@
-"""The controller's log says how many partitions have no leader, whenever that has changed."""
+"""Logs at the controller how many partitions have no leader, whenever the number changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTITIONS_AT_ONCE = 1000
 
 
 async def tell_leaderless(image: Callable[[], MetadataImage]) -> None:
-    """Look for them as long as this broker is the controller."""
+    """Look for partitions without a leader while this broker is the controller."""
     told, seen = list[str](), None
     while True:
         await asyncio.sleep(LOOK_SECONDS)

@@ -1,9 +1,9 @@
 """`ottla-metadata-checkpoint` in each log directory: an entry of the metadata log that this broker
 has read.
 
-At its start a broker refuses a ZooKeeper that does not have this entry. Without the file it takes
-what ZooKeeper has, and reports what its logs have (`held_by_logs`), which is how an operator
-accepts a restored backup.
+At its start a broker refuses a ZooKeeper that does not have this entry. Without the file it accepts
+what ZooKeeper has and reports what its logs have (`held_by_logs`): an operator removes the file in
+order to accept a restored backup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.replication.records import GARBAGE
 log = logging.getLogger("ottla.member")
 
 NO_TRANSACTION = -1
-"""In a mark: the entry was read, and what ZooKeeper has in its place now is another one."""
+"""In a mark: the entry was read, but ZooKeeper now has another one in its place."""
 MARK = "ottla-metadata-checkpoint"
 
 
@@ -64,8 +64,8 @@ class ReadMarks:
         """The last entry that this broker had certainly read."""
 
     async def check(self) -> None:
-        """Raise GoneBack if ZooKeeper has gone back in time, as far as that can be seen from the
-        marks that this broker has written."""
+        """Raise GoneBack if the marks that this broker has written show that ZooKeeper has gone
+        back in time."""
         if self.mark is None:
             self.mark = furthest_mark(self.disk, self.directories)
         if self.mark is not None:
@@ -78,9 +78,9 @@ class ReadMarks:
             self._write(mark)
 
     def remember_lost(self, entry: int) -> None:
-        """Write that this broker has read an entry although ZooKeeper no longer has it.
+        """Write that this broker has read an entry that ZooKeeper no longer has.
 
-        So the next start is refused, too: the former mark may be older than the backup."""
+        The next start is then refused, too: the former mark may be older than the backup."""
         self._write(Mark(entry, NO_TRANSACTION))
 
     def _write(self, mark: Mark) -> None:

@@ -1,10 +1,10 @@
 """The single writer of the metadata log.
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
-the other, each on the image that the previous one left; those that arrive while a sync runs share
-the next one. No image is visible before its records are durable: then the followers of the image
-are called, it replaces the previous one, and the results are returned. While followers are called,
-further decisions are made: `decided` may be ahead of `image`.
+the other, each on the image that the previous one left; decisions that arrive during a sync share
+the next sync. An image becomes visible once its records are durable: its followers are called, it
+replaces the previous image, and the results are returned. Further decisions are made meanwhile, so
+`decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NotController(ProtocolError):
 
 
 class OutcomeUnknown(Exception):
-    """Records were kept or not; the futures in `results` wait until that is known."""
+    """Records may or may not have been kept; the futures in `results` wait for the outcome."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Metadata:
     def snapshot(
         self, records: Sequence[MetadataRecord], image: MetadataImage
     ) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot that is to take the place of these ones, if one is due."""
+        """The records of a snapshot that replaces these ones, if one is due."""
         return None
 
     def begin(
@@ -91,8 +91,8 @@ class Metadata:
         raise NotImplementedError
 
     async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:
-        """Keep what `begin` has prepared; returns the image to continue with. Its errors go to
-        those who asked."""
+        """Keep what `begin` has prepared; returns the image with which to continue. Its errors are
+        raised in the callers of `decide`."""
         raise NotImplementedError
 
     def subscribe(self, follower: Follower) -> None:
@@ -127,8 +127,8 @@ class Metadata:
         function: Decide[Result],
         *arguments: Any,
     ) -> Result:
-        """The same for an API without a top-level error code: `refused` turns an error of the
-        store, such as a full disk or an entry that is too large, into an error for each item."""
+        """As `decide`, for an API without a top-level error code: an error of the store, such as a
+        full disk or an entry that is too large, becomes an error of each item."""
         try:
             return await self.decide(function, *arguments)
         except (StorageFailed, NotController, EntryTooLarge) as error:
@@ -187,7 +187,7 @@ class Metadata:
                     _fail(future, error)
                 return
         elif self.decided is not base:
-            # The same without a write: what was read meanwhile must stay.
+            # No write: the image that was read meanwhile must stay.
             await self._write_group(group)
             return
         self._show(image, topics_of(records), results)
@@ -245,7 +245,7 @@ class Metadata:
 
 
 class MetadataLog(Metadata):
-    """The metadata of a standalone broker, in a store beside its logs."""
+    """The metadata log of a standalone broker, in a store beside its logs."""
 
     def __init__(self, store: MetadataStore, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(store.load(), loop)
@@ -256,20 +256,20 @@ class MetadataLog(Metadata):
     def snapshot(
         self, records: Sequence[MetadataRecord], image: MetadataImage
     ) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot that is to take the place of these ones, if one is due."""
+        """The records of a snapshot that replaces these ones, if one is due."""
         return self.store.snapshot(len(records), image)
 
     def begin(
         self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded
     ) -> MetadataWrite:
-        """Append them. Raises StorageFailed."""
+        """Append the records. Raises StorageFailed."""
         try:
             return self.store.begin(records, image, encoded)
         except Exception as error:
             raise _not_written(error) from error
 
     async def keep(self, write: MetadataWrite, image: MetadataImage) -> MetadataImage:
-        """Sync them, in a thread. Raises StorageFailed."""
+        """Sync the records, in a thread. Raises StorageFailed."""
         try:
             try:
                 await self._sync(write)

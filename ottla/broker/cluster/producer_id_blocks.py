@@ -28,9 +28,9 @@ AGAIN_SECONDS = 1.0
 
 
 class NoProducerIds(ProtocolError):
-    """The controller gives none at present. After this code all clients ask again. Others are not
-    for a producer without a transactional id: of NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE
-    Java's look for a coordinator of theirs and fail, older ones fail with REQUEST_TIMED_OUT."""
+    """The controller assigns none at present. All clients retry this code, but not others, for a
+    producer without a transactional id: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, Java
+    clients look for their coordinator and fail; older ones fail after REQUEST_TIMED_OUT."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -49,8 +49,8 @@ class ProducerIds:
         """Requests the next block until there is one."""
 
     async def take(self) -> int:
-        """An id that no producer has had before. Raises NoProducerIds to all who wait for the same
-        block: each of their clients waits for no longer than the first one."""
+        """An id that no producer has had before. All callers that wait for the same block get the
+        same NoProducerIds, so that no client waits longer than the first one."""
         while True:
             for producer_id in self.block:
                 return producer_id
@@ -61,7 +61,7 @@ class ProducerIds:
                 await self._refilled()
 
     def keep_ahead(self) -> None:
-        """From now on, have the next block before it is needed."""
+        """Request each next block before it is needed, from now on."""
         self.keeps_ahead = True
         self._request_ahead()
 
@@ -71,7 +71,7 @@ class ProducerIds:
             self.keeping.add_done_callback(retrieve_error)
 
     def close(self) -> None:
-        """Request no more."""
+        """Stop requesting blocks."""
         for task in (self.keeping, self.refilling):
             if task is not None:
                 task.cancel()
@@ -88,10 +88,10 @@ class ProducerIds:
             self.keeping = None
 
     async def _refilled(self) -> None:
-        """Return when the one request for a block is answered, which all share who wait."""
+        """Return when the request for a block is answered, which all waiting callers share."""
         if self.refilling is None:
             self.refilling = asyncio.create_task(self._refill())
-            # Nobody asks for its error if all who waited have disconnected.
+            # If all waiting clients have disconnected, nobody retrieves its error.
             self.refilling.add_done_callback(retrieve_error)
         await asyncio.shield(self.refilling)
 
@@ -109,7 +109,7 @@ class ProducerIds:
             except ProtocolError as error:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     raise                                   # there are no more
-                # Its disk refuses, or it was the controller until now.
+                # The controller's disk refuses, or it is no longer the controller.
                 raise NoProducerIds(f"no producer ids were taken: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 

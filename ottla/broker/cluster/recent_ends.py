@@ -1,14 +1,14 @@
 """Which brokers have gone so recently that others may have stopped with them.
 
 Where the power of two machines fails at one moment, their sessions with ZooKeeper end one after the
-other. The broker whose session ends last is left alone in in-sync sets that it never learns of. The
-controller writes into its record who was gone shortly before it: then a replica that has lost the
-end of its log does not lead before the logs of the others were asked for (`replication/controller/
-elections`).
+other. The broker whose session ends last remains alone in in-sync sets without learning of it. Its
+record says which brokers were gone shortly before: so a replica that has lost the end of its log
+does not lead before the others were asked for the ends of their logs
+(`replication/controller/elections`).
 
-How much time lies between two ends is never concluded from when they are noticed: a broker has
-outlived the end of another one once ZooKeeper lists it, by an answer that was asked for long
-enough after that end. Every broker keeps account, as it may be the next controller.
+The time between two ends is never derived from when they are noticed. A broker has outlived another
+one's end if ZooKeeper still lists it in an answer that was requested long enough after that end.
+Every broker keeps account, since it may be the next controller.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.registration import IDS
 
 SESSION_LASTS = 1.5
-"""Of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has two."""
+"""A part of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has
+two."""
 LEARNED_WITHIN = 1.0
-"""Of the session timeout: a broker that lives has read that it is alone in sync, and has flushed
-what others had in memory with it."""
+"""A part of the session timeout, after which a broker that is alive has read that it is alone in
+sync, and has flushed what others had in memory with it."""
 ASK_AGAIN_SECONDS = 1.0
 
 
@@ -38,20 +39,21 @@ class RecentEnds:
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at: dict[int, float] = {}
-        """One that has registered again meanwhile is still here: it may be gone once more when the
-        other one returns."""
+        """A broker that has registered again meanwhile is still listed: it may be gone once more
+        when the other one returns."""
         self.watch: asyncio.Task[None] | None = None
         metadata.subscribe(self._follow)
 
     def before(self, image: MetadataImage, gone: Collection[int]) -> tuple[int, ...]:
-        """Those with which brokers that are gone now may have stopped, by the image from which they
-        will be removed; those that are found to be gone at once stay in in-sync sets together."""
-        # What was decided just now has not been shown to followers yet.
+        """The brokers that may have stopped together with the brokers that are gone now, according
+        to the image from which these will be removed. Brokers that are found to be gone at once
+        stay in in-sync sets together."""
+        # The followers of the image have not seen the newest decision yet.
         decided = _removed(self.metadata.image, image)
         return tuple(sorted({*self.removed_at, *decided} - {*gone}))
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking ZooKeeper."""
         if self.watch is not None:
             self.watch.cancel()
 
@@ -81,8 +83,8 @@ class RecentEnds:
         self.watch = None
 
     async def _all_are_there(self) -> bool:
-        """Whether each broker of the metadata has a session. One that has none is gone as well,
-        which the controller has not written yet."""
+        """Whether each broker in the metadata has a session. A broker without one is gone as well,
+        although the controller has not written it yet."""
         try:
             await self.coordination.sync()
             there = await self.coordination.children(IDS)
@@ -92,7 +94,7 @@ class RecentEnds:
 
 
 def _removed(old: MetadataImage, new: MetadataImage) -> set[int]:
-    """The brokers whose registrations were removed, be it that they have new ones."""
+    """The brokers whose registrations were removed, even if they have new ones."""
     return {
         node_id for node_id, broker in old.brokers.items()
         if node_id not in new.brokers or new.brokers[node_id].epoch != broker.epoch

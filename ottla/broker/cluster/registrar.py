@@ -1,4 +1,4 @@
-"""A broker's registration in its cluster: the first one, and the next ones under which it goes on.
+"""A broker's registrations in its cluster: the first one, and later ones.
 
 It registers again after its session with ZooKeeper has ended, and, in another broker epoch, after
 the cluster has declared it gone.
@@ -55,7 +55,8 @@ class Registrar:
         self.registration: Registration | None = None
         self.registering: asyncio.Task[None] | None = None
         self.removed = False
-        """Whether the cluster has removed this process, which has to register in another epoch."""
+        """Whether the cluster has removed this process, which then has to register in a new
+        epoch."""
         self.was_seen = False
         """Whether the image has had this process at some time."""
         self.closed = False
@@ -67,8 +68,8 @@ class Registrar:
     async def register(
         self, endpoints: Iterable[tuple[str, str, int]], found: FoundLogs
     ) -> None:
-        """Register this broker, with what its start has found; returns once the image has it: only
-        then does it lead anything.
+        """Register this broker, with what its start has found. Returns once the image has it, since
+        only then can it lead.
 
         Raises StorageRefused if another broker has this id, or ZooKeeper does not answer.
         """
@@ -98,10 +99,10 @@ class Registrar:
             await self.session.remember()
 
     async def _register_once_free(self, registration: Registration) -> None:
-        """Register, and wait for the end of the session that a former process of this node has had
-        on other log directories: a replaced disk looks like another broker.
+        """Register. If a former process of this node has a session with other log directories, wait
+        for its end: a replaced disk looks like another broker.
 
-        Raises DuplicateBroker if that is still there when each session of a dead process has
+        Raises DuplicateBroker if the session is still there when that of a dead process would have
         ended.
         """
         timeout_ms = self.coordination.session_timeout_ms
@@ -126,10 +127,11 @@ class Registrar:
             await asyncio.sleep(REGISTER_AGAIN_SECONDS)
 
     async def _outlast_others(self) -> None:
-        """Wait until the sessions of brokers have ended whose machines lost power with this one.
+        """Wait until the sessions of brokers have ended whose machines lost power together with
+        this one.
 
-        Until then they count as alive, so that this broker would leave in-sync sets for the sake of
-        replicas that are no better. Machines mostly take longer than that to boot.
+        Until then they count as alive, so this broker would leave in-sync sets in favour of
+        replicas that are no better. Most machines take longer than this to boot.
         """
         timeout = self.coordination.session_timeout_ms / 1000 * SESSION_LASTS
         seconds = timeout - self.disk.seconds_since_boot()
@@ -161,8 +163,8 @@ class Registrar:
             self._register_again(replace=True)
 
     def _is_removed(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Whether the new image removes this process. It may have been registered in between: then
-        only the former registrations show it."""
+        """Whether the new image removes this process. If it was registered and removed between two
+        images, only the former registrations show it."""
         if self.was_seen and self.node_id in old.brokers:
             return True
         former, known = new.former.get(self.node_id), old.former.get(self.node_id)
@@ -176,7 +178,7 @@ class Registrar:
             self._register_again()
 
     def _register_again(self, replace: bool = False) -> None:
-        # That may be noticed while this broker registers, as it reads on then.
+        # This may be noticed during a registration, since the broker keeps reading.
         self.removed = self.removed or replace
         if self.registration is not None and self.registering is None and not self.closed:
             self.registering = self.loop.create_task(self._registered_again())
@@ -217,7 +219,7 @@ class Registrar:
             pass
 
     def close(self) -> None:
-        """Register no more."""
+        """Stop registering."""
         self.closed = True
         if self.registering is not None:
             self.registering.cancel()

@@ -1,4 +1,4 @@
-"""The records of this run in its log directories, by which the next start judges what is in them
+"""The records of this run in the log directories, from which the next start judges their contents
 (`last_run`)."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RunRecords:
         record = run_record.RunRecord(epoch, self.disk.boot_id(), self.flush, clean, self.away)
         for path in self.directories:
             if path in self.failed:
-                continue                            # it would vouch for what the disk has lost
+                continue                        # the record would vouch for what the disk has lost
             try:
                 if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
                     run_record.write(self.disk, path, record)
@@ -46,7 +46,7 @@ class RunRecords:
                 log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
 
     def end(self) -> None:
-        """All data are on disk, where a directory says so."""
+        """All data of a directory are on disk, if its log directory says so."""
         if self.epoch >= 0:
             self.write(self.epoch, clean=True)
 

@@ -35,7 +35,7 @@ def begin_answer(
     operation: Callable[[S, Result], Any],
     producer: Producer = NO_PRODUCER,
 ) -> asyncio.Future[Any]:
-    """The same, with a future of the answer. Raises ProtocolError if there is no such shard."""
+    """As `answer`, but returns a future. Raises ProtocolError if there is no such shard."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return future
@@ -47,7 +47,7 @@ def answer_later(
     operation: Callable[[S, Result], Any],
     respond: Callable[[Any], Message],
 ) -> LateReply:
-    """The same for a handler that is no coroutine; `change` is `change` or `gather` of a runtime.
+    """The same for a handler that is no coroutine; `change` is the runtime's `change` or `gather`.
 
     `respond` makes the response from the operation's reply or from its ProtocolError. A task, its
     steps and their turns of the loop would cost as much as the commit itself.
@@ -82,8 +82,9 @@ def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
 
 
 def _for_clients(reply: Any) -> Any:
-    """A reply as clients of coordinators understand it. Where the disk refuses a record they have
-    to look for the coordinator again, as with Apache Kafka: another code ends a consumer."""
+    """A reply as clients of coordinators understand it. If the disk refuses a record they get a
+    code after which they look for the coordinator again, as in Apache Kafka; other codes end a
+    consumer."""
     if isinstance(reply, ProtocolError) and reply.code is ErrorCode.KAFKA_STORAGE_ERROR:
         return NotCoordinator(reply.message)
     return reply

@@ -28,8 +28,8 @@ COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_st
 
 
 class Coordinators:
-    """The coordinators, which follow the metadata image. `has_rules` says that an authorizer
-    checks what members may see."""
+    """The coordinators, which follow the metadata image. `has_rules`: an authorizer checks what
+    members may see."""
 
     def __init__(
         self,

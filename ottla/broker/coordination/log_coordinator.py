@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.groups")
 
 LOAD_BYTES = 1 << 17
-"""Read at once while shards load, and replayed in slices."""
+"""How many bytes are read at once while shards load; they are replayed in slices."""
 
 RELOAD_SECONDS = 5.0
-"""Between two attempts to read a shard whose log cannot be read."""
+"""The time between two attempts to load a shard whose log cannot be read."""
 
 LATE_SECONDS = 1.0
 """A timer that fires later than this shows that the broker stood still: clients may be alive."""
@@ -67,8 +67,8 @@ class LogCoordinator(Generic[S]):
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
         self._topic_id = b""
-        """The topic whose shards these are. One that is deleted and made again begins with the same
-        epochs, and both may have happened since the image before."""
+        """The topic whose shards these are. A recreated topic begins with the same epochs, and
+        deletion and creation may both lie between two images."""
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -144,7 +144,7 @@ class LogCoordinator(Generic[S]):
         self, index: int, encoded: list[Any], producer: Producer, committed: Committed
     ) -> None:
         """Append records as one batch (`ShardHost.append`)."""
-        # The replicas learn of another leader before the coordinators do.
+        # Replicas learn of a new leader before coordinators do.
         partition = self._led_in(index, self._epochs.get(index))
         now_ms = self.clock.now_ms()
         batch = wire_records.build_batch(
@@ -178,13 +178,13 @@ class LogCoordinator(Generic[S]):
                 partition = self._led_in(index, leader_epoch)
                 # One after the other: clients are served between any two of them.
                 async with self._reading:
-                    # A power failure may still lose what a crash left unflushed. So nothing may be
-                    # answered or written elsewhere because of it: a marker of a commit that is lost
-                    # would leave a transaction committed in one partition alone.
+                    # A power failure may still lose what a crash left unflushed. Until it is
+                    # flushed nothing may be answered or written elsewhere because of it: a marker
+                    # of a lost commit would leave a transaction committed in one partition only.
                     await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
                     shard.is_read = True
-                # With several replicas: the next leader may lack what is not committed. A client
+                # With several replicas, the next leader may lack what is not committed: a client
                 # that was answered from it here would get a different answer there.
                 await self._committed(partition)
                 self._led_in(index, leader_epoch)
@@ -206,8 +206,8 @@ class LogCoordinator(Generic[S]):
             await asyncio.sleep(RELOAD_SECONDS)
 
     async def read_log(self, partition: Partition, shard: S) -> None:
-        """Replay a partition in a shard, and leave the loop to others in between. Raises
-        CorruptMessage where the bytes are not what was written: the segment is checked then."""
+        """Replay a partition in a shard, in slices between which others are served. Raises
+        CorruptMessage if the bytes are not what was written; the segment is then checked."""
         plog, slices, workers = partition.log, Slices(), self.workers
         await workers.after_rebuilds(plog.prepare_append)
         offset = plog.log_start_offset
@@ -290,8 +290,8 @@ def append_batch(
 
 
 def batches_of(data: bytes) -> Iterator[BatchView]:
-    """Complete batches; a truncated last one is left out. Raises CorruptMessage where the first one
-    is not whole, or where one says what no batch does; reading its records checks the checksum."""
+    """The complete batches; a truncated last one is left out. Raises CorruptMessage if the first
+    one is incomplete, or if a header is invalid; reading the records checks the checksum."""
     loaded = False
     for batch in batches(data):
         yield batch

@@ -13,10 +13,10 @@ from ottla.wire.marks import reached
 def later_marker(
     partition: Partition, producer: Producer, coordinator_epoch: int
 ) -> ProtocolError | None:
-    """The refusal of a batch where a later coordinator than this one has written a marker.
+    """The refusal of a batch if a later coordinator than this one has written a marker here.
 
-    It has ended a transaction here. The earlier one may still take that transaction for open, and a
-    late batch of it would begin another one.
+    That marker has ended a transaction. The earlier coordinator may still take it for open, and a
+    late batch would begin another one.
     """
     state = partition.log.producers.get(producer.producer_id)
     if state is None or state.coordinator_epoch <= coordinator_epoch:

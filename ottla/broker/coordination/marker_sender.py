@@ -77,18 +77,18 @@ class MarkerSender:
         except PeerUnavailable as error:
             reason = str(error)
         except Exception:
-            # Whatever it is, those who wait have to be told, or their transactions never end.
+            # Callers must get an outcome after any error, or their transactions never end.
             log.exception("markers could not be sent to broker %d", leader)
         for where, marker, written in items:
             if (code := codes.get((marker, where))) is None:
-                # Perhaps written, perhaps not: it is tried again; a second marker has no effect.
+                # The marker may have been written. It is sent again: a second one has no effect.
                 outcome: ProtocolError | None = NotLeaderOrFollower(reason)
             else:
                 outcome = self._outcome(where, leader, code)
             try:
                 written(outcome)
             except Exception:
-                # The others have to be told all the same.
+                # The other callers must still get an outcome.
                 log.exception("what follows a marker for %s-%d failed", *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
@@ -103,7 +103,7 @@ class MarkerSender:
             if known is not None and index < len(known.partitions):
                 return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
         text = f"broker {leader} refuses a marker with code {code}"
-        # A newer broker may have codes that are unknown here.
+        # A newer broker may send codes that are unknown here.
         return ProtocolError(text, ErrorCode(code if code in _CODES else UNKNOWN))
 
 

@@ -137,13 +137,13 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
                 return
         written(None)
 
-    # Questions of a partition's leader before it appends a transactional batch
+    # Requests of a partition's leader before it appends a transactional batch
 
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
         """Check that the partition is in the producer's open transaction (KIP-890), and has no
-        marker of a later coordinator, which has ended that.
+        marker of a later coordinator, which would have ended it.
 
         `version` is that of the Produce request, which determines the error code of a refusal.
         """
@@ -153,7 +153,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
         replica = self.replicas.partition(*partition)
-        # Also where the batch was permitted before: a thread may have prepared it since.
+        # Checked again for a batch that was permitted: a thread may have prepared it since.
         if replica is not None and (
             refusal := later_marker(replica, producer, shard.coordinator_epoch)
         ):
@@ -162,8 +162,8 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicIndex]
     ) -> asyncio.Future[dict[TopicIndex, ProtocolError]]:
-        """Check that partitions are in the producer's open transaction: those that are not, once
-        what the answer rests on is committed."""
+        """Check that partitions are in the producer's open transaction. Returns the refused ones,
+        once the records that the answer depends on are committed."""
         try:
             return begin_answer(
                 self, transactional_id,

@@ -1,8 +1,8 @@
-"""Verifies transactional batches with coordinators, on other brokers mostly (KIP-890).
+"""Verifies transactional batches with coordinators, mostly on other brokers (KIP-890).
 
 Between the request and the append the transaction may end, with a marker that arrives before the
 answer, or the partition may move to another leader and return. A batch that was allowed before
-would then open a transaction that nobody ends. So a verdict is stored with the state that the
+would then open a transaction that is never ended. So a verdict is stored with the state that the
 partition had before the request, and is valid only while that state is unchanged.
 """
 
@@ -31,8 +31,8 @@ LANE = "transactions"
 VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
-"""For partitions that are led here: the coordinator has not heard of one of their topics yet, or
-this broker not of its deletion. The others of the request are merely not attempted."""
+"""Errors for partitions that are led here: the coordinator does not know one of their topics yet,
+or this broker does not know of its deletion. The request's other partitions were not attempted."""
 
 
 class Guard(NamedTuple):
@@ -43,7 +43,7 @@ class Guard(NamedTuple):
     leader_epoch: int
     marked_at: int
     coordinator_epoch: int
-    """That of the coordinator of whom this broker has heard."""
+    """The epoch of the coordinator that this broker knows of."""
 
 
 Verdicts = dict[Partition, Guard | ProtocolError]
@@ -76,7 +76,7 @@ class TransactionVerifier:
         version: int,
     ) -> asyncio.Future[Verdicts]:
         """Ask on behalf of a Produce of this version; from 12 on the partitions are added."""
-        # Now: later the image may have another coordinator than the one that is asked.
+        # Noted now: a later image may have another coordinator than the one that is asked.
         guards = self.guards(transactional_id, producer, partitions)
         request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
         return self.peers.loop.create_task(self._ask(node_id, request, guards, version))
@@ -126,7 +126,8 @@ class TransactionVerifier:
     def guards(
         self, transactional_id: str, producer: Producer, partitions: Sequence[Partition]
     ) -> Verdicts:
-        """The states of partitions before a question; a refusal where it would be of no use."""
+        """The states of partitions before the request; a refusal for partitions where no answer
+        would help."""
         epoch = self._coordinator_epoch(transactional_id)
         return {each: _guard(each, transactional_id, producer, epoch) for each in partitions}
 
@@ -157,8 +158,8 @@ class TransactionVerifier:
 def _guard(
     partition: Partition, transactional_id: str, producer: Producer, coordinator_epoch: int
 ) -> Guard | ProtocolError:
-    """The state of a partition with which an answer about a producer's transaction is stored, or
-    why no answer would be of use."""
+    """The state of a partition with which the answer is stored, or the reason why no answer would
+    help."""
     try:
         refusal = later_marker(partition, producer, coordinator_epoch)
         state = partition.log.producers.get(producer.producer_id)

@@ -1,1 +1,1 @@
-"""Why a group stands still, and why a replica is out of sync."""
+"""Why a group makes no progress, and why a replica is out of sync."""

@@ -1,4 +1,4 @@
-"""Why does this group stand still? What is so now, then what has happened."""
+"""Why does this group make no progress? Its present state, then what has happened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.groups.shard import Shard
 
 STALE_MS = 60_000
-"""A partition with lag whose last commit is older than this stands still."""
+"""A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 10_000
 
@@ -142,7 +142,7 @@ def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:
 def _partitions(
     broker: BrokerContext, group: Group, rows: list[dict[str, Any]]
 ) -> Iterator[Finding]:
-    """The partitions that stand still, those with the most lag first."""
+    """The partitions without progress, those with the most lag first."""
     for row in sorted(rows, key=lambda row: -(row["lag"] or 0)):
         name = f"{row['topic']}-{row['partition']}"
         fields = {"topic": row["topic"], "partition": row["partition"], "member": row["member"]}
@@ -171,7 +171,7 @@ def _partitions(
 
 
 def _readable(group: Group) -> bool:
-    """Whether it can be known what each member has."""
+    """Whether each member's assignment can be determined."""
     return group.tells_topics and group.state_name in ("Stable", "Reconciling")
 
 

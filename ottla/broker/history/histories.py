@@ -1,4 +1,5 @@
-"""What this broker remembers for whoever asks why. The groups' events are in their runtime."""
+"""What this broker remembers to explain the state of partitions; the runtime of groups has
+theirs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Histories:
 
     @cached_property
     def partitions(self) -> PartitionHistory:
-        """What happened to partitions. A broker that is alone imports this once somebody asks."""
+        """What happened to partitions. A standalone broker imports this at the first request."""
         from ottla.broker.history.partition_history import PartitionHistory
 
         return PartitionHistory(self._node_id, self._clock)

@@ -1,4 +1,4 @@
-"""Whether a group's lag grows: samples of it, taken when somebody asks."""
+"""Whether a group's lag grows: samples of it, taken at each request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUPS_MAX = 1000
 SAMPLES_MAX = 13
 SPACING_MS = 5_000
 YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
-"""The age that a sample to compare with must have."""
+"""The age that a sample must have for a comparison."""
 
 
 class Sample(NamedTuple):

@@ -1,7 +1,7 @@
 """The events of the partitions with a replica here: who left the in-sync set and why, who leads.
 
 Everything is read from the difference of two metadata images, once for each partition that changed.
-The leader adds what only it knows: how far a follower was behind when it asked for its removal.
+The leader adds what only it knows: how far a follower was behind when its removal was requested.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class PartitionHistory:
         return None if left is None else self.clock.monotonic_ms() - left.tick_ms
 
     def left(self, key: Key, node: int) -> Event | None:
-        """When a replica has left the in-sync set last, as far as that is known."""
+        """When a replica last left the in-sync set, if that is known."""
         for each in reversed(self.rings.of(key)):
             if each.fields.get("broker") == node and each.kind in ("left_isr", "joined_isr"):
                 return each if each.kind == "left_isr" else None

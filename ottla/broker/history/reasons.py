@@ -57,7 +57,7 @@ def new_leader_reason(
 def _former_leader(
     image: MetadataImage, was: PartitionState, now: PartitionState
 ) -> tuple[str, str]:
-    """Why the former leader leads no more; empty if it still could."""
+    """Why the former leader no longer leads; empty if it still could."""
     node = was.leader
     if node == NO_LEADER:
         return "", ""

@@ -1,7 +1,7 @@
-"""Why is a replica out of sync, why does nobody lead? What is so now, then what has happened.
+"""Why is a replica out of sync, why is there no leader? The present state, then what has happened.
 
 Each broker answers about the partitions with a replica on it. The leader knows how far its
-followers are behind; a partition that nobody leads is explained by every broker that has a replica.
+followers are behind; every broker that has a replica explains a partition without a leader.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def event_as_json(index: int, event: Event) -> dict[str, Any]:
 def _standing(
     broker: BrokerContext, image: MetadataImage, topic: TopicImage, index: int
 ) -> Iterator[Finding]:
-    """What is not as it should be with a partition, the causes first."""
+    """What is wrong with a partition, the causes first."""
     state = topic.partitions[index]
     partition = broker.replicas.partition(topic.name, index)
     if partition is not None:
@@ -125,7 +125,7 @@ def _log(broker: BrokerContext, partition: Partition) -> Iterator[Finding]:
 
 
 def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
-    """Nobody leads: who could, and why that one does not."""
+    """There is no leader: which replicas could lead, and why they do not."""
     extra = state.extra or NONE
     able = [*state.isr, *(node for node in extra.elr if node not in state.isr)]
     why = "; ".join(

@@ -1,4 +1,4 @@
-"""The newest lines of the audit log, for /api/v1/audit: the log itself is wherever the broker's log
+"""The newest lines of the audit log, for /api/v1/audit: the log itself goes where the broker's log
 goes."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LOGGER = "ottla.audit"
 
 
 class AuditLines(logging.Handler):
-    """Keeps what the logger of the audit is given, until it is closed."""
+    """Keeps the lines of the audit logger, until it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +35,6 @@ class AuditLines(logging.Handler):
         })
 
     def close(self) -> None:
-        """Keep nothing further."""
+        """Stop keeping lines."""
         logging.getLogger(LOGGER).removeHandler(self)
         super().close()

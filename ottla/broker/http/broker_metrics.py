@@ -38,7 +38,7 @@ def broker_metrics(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str
 
 
 def _replicas(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
-    """What this broker has a copy of."""
+    """The replicas on this broker."""
     replicas = monitor.broker.replicas
     offline = [replicas.partition(*key) for key in replicas.offline]
     led_offline = sum(each is not None and each.led_here for each in offline)
@@ -57,7 +57,7 @@ def _replicas(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
 
 
 def _directories(monitor: Monitor) -> Iterator[str]:
-    """The log directories: their space as it was measured last, and which take no writes."""
+    """The log directories: their space when it was last measured, and which refuse writes."""
     directories = monitor.broker.replicas.storage.directories
     named = [(labels(directory=each.path), each) for each in directories]
     rooms = [(name, each.space.room) for name, each in named if each.space.room.total_bytes >= 0]
@@ -80,7 +80,7 @@ def _directories(monitor: Monitor) -> Iterator[str]:
 
 
 def _cluster(monitor: Monitor) -> Iterator[str]:
-    """What the metadata image says; as in Kafka, all but the first are the controller's to report.
+    """What the metadata image says; as in Kafka, only the controller reports all but the first.
     """
     broker, image = monitor.broker, monitor.broker.image
     controls = broker.role.decides()
@@ -89,7 +89,7 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
         yield from _count_partitions(monitor, image)
         partitions, offline, imbalanced, moving = monitor.counted[1]
     offline = broker.role.without_leader(offline, broker.replicas)
-    live = len(image.brokers) or 1      # one that is alone is not in its image
+    live = len(image.brokers) or 1      # a standalone broker is not in its image
     prefix = "kafka_controller_kafkacontroller_"
     for name, help_text, value in (
         (f"{prefix}activecontrollercount", "1 on the controller.", controls),
@@ -113,7 +113,7 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
 
 
 def _count_partitions(monitor: Monitor, image: MetadataImage) -> Iterator[str]:
-    """Count them in slices, if the image has other topics than at the last scrape."""
+    """Count partitions in slices, if topics have changed since the last scrape."""
     if monitor.counted[0] is image.topics:
         return
     partitions = offline = imbalanced = moving = 0

@@ -1,6 +1,6 @@
 """Metrics of a broker's part in a cluster: copying from leaders, elections, ZooKeeper's session.
 
-A broker without a cluster has the counters too, at 0, as Apache Kafka has for one alone.
+A standalone broker has these counters too, at 0, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SESSION = {
 
 
 def cluster_metrics(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
-    """What there is to say about other brokers and ZooKeeper."""
+    """The metrics about other brokers and ZooKeeper."""
     role, followed = monitor.broker.role, scraped.reading.followed
     prefix = "kafka_server_replicafetchermanager_"
     yield from gauge(

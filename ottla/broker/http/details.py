@@ -53,7 +53,7 @@ DETAILS: dict[tuple[str, str], Answer] = {
 
 
 def find(path: str) -> tuple[Answer, str] | None:
-    """What answers a path, with the name in it; None for a path that is none of these."""
+    """The function that answers a path, with the name in the path; None for any other path."""
     words = path.removeprefix(PREFIX).split("/") if path.startswith(PREFIX) else []
     answer = DETAILS.get((words[0], words[2])) if len(words) == 3 else None
     return None if answer is None else (answer, unquote(words[1]))
@@ -72,7 +72,7 @@ async def answer(monitor: Monitor, asked: tuple[Answer, str]) -> tuple[int, Any]
 
 
 def _coordinator(broker: BrokerContext, group_id: str) -> Any:
-    """The broker that coordinates a group, None where there is none."""
+    """The broker that coordinates a group, None if there is none."""
     topic = broker.image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return None

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ROWS_PER_PIECE = 500
-"""Some 30 µs of the loop: no piece may be long beside a slice of `server`."""
+"""The size of a piece, some 30 µs of the loop: pieces must be short compared with a slice of
+`server`."""
 
 Labels = Mapping[str, object]
 

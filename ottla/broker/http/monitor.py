@@ -56,8 +56,8 @@ class Monitor:
         self.audit = AuditLines()
         self._asked_lags, self._round_at = Lags(broker), loop.time()
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
-        """The image's topics when they were counted last: partitions, those without a leader, with
-        another than the preferred one, and those that are being reassigned."""
+        """The last count of the image's partitions: all, without a leader, with another leader than
+        the preferred one, and being reassigned."""
         self.rates: dict[ClientConnection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
         """Connections a second."""
@@ -74,8 +74,8 @@ class Monitor:
         broker.counts.timing = True
 
     def asked_lags(self) -> Lags:
-        """Lags for single questions. What was not asked for in a round of a minute is forgotten
-        after two."""
+        """Cached lags for single requests. A lag that is not used in a round of one minute is
+        dropped after two."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

@@ -1,7 +1,8 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Dashboards use both: Strimzi's, and Grafana's 7589. kafka_exporter's are of the whole cluster, so a
-broker writes those only for partitions that it leads: over all brokers each appears once.
+Dashboards use both: Strimzi's, and Grafana's 7589. kafka_exporter's are metrics of the whole
+cluster, so a broker writes them only for partitions that it leads: each then appears once over all
+brokers.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ READ_PER_SLICE = 50
 class ScrapedPartitions:
     """What a scrape has read: the figures of each partition, the traffic of each topic.
 
-    All partitions are those of one moment: one that is deleted meanwhile counts once, here and not
-    among those that are gone.
+    The set of partitions is that of one moment: a partition that is deleted meanwhile counts once,
+    here and not among deleted ones.
     """
 
     def __init__(self, replicas: Replicas) -> None:

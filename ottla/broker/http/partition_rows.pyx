@@ -57,7 +57,8 @@ cdef inline char *put_number(char *at, int64_t value) noexcept nogil:
 cdef class PartitionRows:
     """A row of figures for each partition, or for each topic: those have no index.
 
-    `room` is how many are expected: to copy a megabyte for more room takes a millisecond.
+    `room` is the expected number of rows: enlarging the memory copies it, a millisecond for each
+    megabyte.
     """
 
     def __cinit__(self, Py_ssize_t room=0):
@@ -158,10 +159,11 @@ cdef class PartitionRows:
 
 
 cdef class Reading:
-    """Reads all partitions a few at a time; those are meant that there were at the beginning.
+    """Reads all partitions that exist at the beginning, a few at a time.
 
-    `partitions` gets a row of FIGURES for each, `topics` one of their counters and LED for each
-    topic, `followed` one with the records that are missing for each that another broker leads.
+    `partitions` gets a row of FIGURES for each partition, `topics` a row of counters and LED for
+    each topic, and `followed` a row for each partition that another broker leads, with the number
+    of missing records.
     """
 
     cdef readonly PartitionRows partitions, topics, followed
@@ -240,7 +242,7 @@ cdef class Reading:
         row.values[12] = (
             not partition.role.replicated or partition.replicas[0] == partition.leader_id)
         row.values[13] = replicas
-        # As in Kafka, what a reassignment adds is not missing.
+        # As in Kafka, replicas that a reassignment adds do not count as missing.
         row.values[14] = in_sync < replicas - partition.adding
         row.values[15] = in_sync == min(<int64_t>log.config.min_insync_replicas, replicas)
         return 0

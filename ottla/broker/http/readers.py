@@ -1,4 +1,4 @@
-"""Who may read what on the HTTP port, which asks for no login.
+"""Who may read what on the HTTP port, which has no login.
 
 - Health, metrics and /api/v1/status are for whoever reaches the port. Metrics name groups, clients
   and users too, as those of Kafka's exporters do: docs/decisions/open_metrics.md says why.
@@ -39,8 +39,8 @@ class Readers:
         self.names = {name.lower() for name in own}
 
     def refusal(self, path: str, host: str | None, client: str, here: str) -> Refusal | None:
-        """The status and the document of a request that is refused, None for one that is not.
-        `host` is its Host header, which only clients older than HTTP/1.1 leave out."""
+        """The status and the document of a refused request; None if it is allowed. `host` is its
+        Host header, which only clients older than HTTP/1.1 leave out."""
         if path not in HEALTH and host is not None and not names_one_of(host, self.names):
             return 421, {
                 "error": ErrorCode.INVALID_REQUEST.name,

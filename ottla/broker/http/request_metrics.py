@@ -1,4 +1,5 @@
-"""Metrics of requests: how many, their errors, how long they took and where, what waits now."""
+"""Metrics of requests: how many there were, their errors, how long they took in which phase, and
+how many wait now."""
 
 from __future__ import annotations
 

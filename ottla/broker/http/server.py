@@ -1,9 +1,8 @@
 """The port for metrics and health: only GET, one request per connection.
 
-    /metrics                what Prometheus scrapes
-    /healthz                200 while the process answers
-    /readyz                 200 while clients are served and can write, 503 otherwise
-    /api/v1/…               JSON: lists are in `status`, what is about one name in `details`
+    /metrics                what Prometheus scrapes /healthz                200 while the process
+    answers /readyz                 200 while clients are served and can write, 503 otherwise
+    /api/v1/…               JSON: lists are in `status`, documents about one name in `details`
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class HttpServer:
             await self._answer(writer, 404, f"not here; here are {known}\n")
 
     def _readiness(self) -> tuple[bool, str]:
-        """Whether clients are served and can write, and what is to be said of it."""
+        """Whether clients are served and can write, with an explanation."""
         storage = self.monitor.broker.replicas.storage
         if not self.ready or not storage.started:
             return False, "not serving\n"
@@ -171,7 +170,8 @@ class HttpServer:
 
 
 def host_of(head: bytes) -> str | None:
-    """The Host header of a request; of several, which no browser sends, none that is a host."""
+    """The Host header of a request; with several, which no browser sends, a text that is no
+    host."""
     topics = [
         value.strip().decode("latin-1") for name, _, value in (
             line.partition(b":") for line in head.split(b"\r\n")[1:])
@@ -206,7 +206,7 @@ def _pieces(monitor: Monitor) -> Iterator[str]:
 
 
 async def _send(writer: asyncio.StreamWriter, pieces: list[str]) -> None:
-    """Write what has been gathered, if anything, once the client has taken what was before."""
+    """Write what has been gathered, if anything, once the client has received what came before."""
     text = "".join(pieces)
     pieces.clear()
     if text:

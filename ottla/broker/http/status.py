@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX = 10_000
 SAME = ("listener", "principal", "client_id", "software", "software_version")
-"""What the connections of one client have in common, with their host."""
+"""What all connections of one client from one host have in common."""
 SUMMED = ("received_bytes_per_second", "sent_bytes_per_second")
 JOINED = ("produces_to", "fetches_from")
 
@@ -73,7 +73,8 @@ def connections(monitor: Monitor) -> list[dict[str, Any]]:
 
 
 def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, str]) -> list[str]:
-    """The topics that a client reads; newer clients ask by id, and some ids are deleted topics'."""
+    """The topics that a client reads; newer clients use ids, some of which belong to deleted
+    topics."""
     return sorted(
         names.get(each, "") if isinstance(each, bytes) else each
         for each in read or () if isinstance(each, str) or each in names
@@ -81,7 +82,7 @@ def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, st
 
 
 def clients(monitor: Monitor) -> list[dict[str, Any]]:
-    """The connections, those of one client together: how many, their rates and their topics."""
+    """The connections, grouped by client: how many, their rates and their topics."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in connections(monitor):
         host = each["peer"].rpartition(":")[0] or each["peer"]

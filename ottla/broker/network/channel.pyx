@@ -9,8 +9,8 @@ acknowledgement is pending (acks=all) holds nothing: its reply is in the `ReplyQ
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use. A client above its quota is muted for a while.
 
-A client that ends its sending side may still read. What it has asked for is answered, as in Kafka;
-then the channel is closed.
+A client that ends its sending side may still read. Its requests are answered, as in Kafka; then the
+channel is closed.
 
 What a frame means is not known here: `ClientConnection` handles it.
 """
@@ -60,7 +60,7 @@ cdef class Channel(Pollable):
         self.watch()
 
     cdef int watch(self) except -1:
-        """Have the poller report what this waits for now, and nothing else."""
+        """Have the poller report only the events that the channel waits for now."""
         cdef uint32_t events = 0
         if self.writing:
             events = 0 if self.warming else EPOLLOUT
@@ -140,7 +140,7 @@ cdef class Channel(Pollable):
             self.ready()
 
     def catch_up(self):
-        """Receive the part of a slow frame that has arrived, although it is too little for a
+        """Receive the part of a slow frame that has arrived, even if it is too small for a
         wake-up."""
         if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
             self.ready()
@@ -181,7 +181,7 @@ cdef class Channel(Pollable):
         return True
 
     cdef int handle_next(self) except -1:
-        """Handle the first frame of the inbox, which is complete. A subclass says how."""
+        """Handle the first frame of the inbox, which is complete. Subclasses define this."""
         raise TypeError(f"{type(self).__name__} does not say how it handles a frame")
 
     cdef int handle_frames(self) except -1:
@@ -199,7 +199,7 @@ cdef class Channel(Pollable):
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            self.queue.in_hand -= self.poller.clock.monotonic()     # spent before the request waits
+            self.queue.in_hand -= self.poller.clock.monotonic()     # the time until it waits
         return 0
 
     def resume(self, Held held not None):

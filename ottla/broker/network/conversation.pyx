@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""What is said on one connection: received bytes become requests, responses become bytes to send.
+"""The exchange on one connection: received bytes become requests, responses become bytes to send.
 
-There is no socket here, no clock and no decision about when to read or to send: a `Channel` makes
-those. Whoever has the bytes from elsewhere uses it from Python:
+There is no socket and no clock here, and no decision about when to read or to send: a `Channel`
+does that. Programs that have the bytes from elsewhere use it from Python:
 
     conversation.receive_data(data)
     while (request := conversation.next_request()) is not None:
@@ -56,8 +56,8 @@ cdef class Conversation:
     cdef Py_ssize_t begin_response(
         self, int key, int version, int32_t correlation_id, response
     ) except -1:
-        """Add a response with its header; returns where its body begins. Nothing is left of one
-        that cannot be encoded."""
+        """Add a response with its header; returns where its body begins. A response that cannot be
+        encoded leaves nothing behind."""
         cdef Py_ssize_t body_at
         self.response_at = self.out.size
         self.out.write_int32(0)

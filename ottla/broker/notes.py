@@ -1,5 +1,5 @@
-"""Log lines about what clients or brokers try again and again: each is written once, and once more
-when its text is another one, or a minute has passed."""
+"""Log lines about things that clients or brokers try again and again: each is written once, and
+again if its text has changed or a minute has passed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 AGAIN_SECONDS = 60.0
 KEPT_MAX = 1000
-"""Subjects that are remembered; then all are forgotten."""
+"""How many subjects are remembered; then all are forgotten."""
 
 
 class Notes:

@@ -1,7 +1,7 @@
-"""What a broker is: alone, or one of a cluster. Both answer the same questions.
+"""The role of a broker: standalone, or a member of a cluster. Both have one interface.
 
 `Alone` decides everything itself. `Clustered` (clustered_start.py) asks the controller and the
-other brokers. A part that has a `Role` calls it, and does not ask which of the two it is.
+other brokers. Parts call their `Role` without checking which of the two it is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Role(Protocol):
-    """The questions that the parts of a broker have about its cluster."""
+    """What the parts of a broker need from its cluster."""
 
     @property
     def replicated(self) -> bool:
-        """Whether another broker may take over what this one leads."""
+        """Whether another broker may take over partitions that this one leads."""
 
     @property
     def listener(self) -> str | None:
@@ -45,16 +45,17 @@ class Role(Protocol):
 
     @property
     def unclean_elections(self) -> int:
-        """Leaders elected here that were not in sync."""
+        """How many leaders were elected here that were not in sync."""
 
     def decides(self) -> bool:
-        """Whether this broker decides what the controller decides."""
+        """Whether this broker makes the controller's decisions."""
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
         """Have the controller serve a client's request; returns its response."""
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """A response that was decided here; that of the next controller if it is another by now."""
+        """The response that was decided here, or the next controller's if this broker is no longer
+        the controller."""
 
     async def ask(self, request: Message, version: int, timeout_seconds: float = 30.0) -> Any:
         """The controller's response to this broker's request. Raises RequestTimedOut."""
@@ -65,26 +66,27 @@ class Role(Protocol):
     async def log_ends(
         self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]
     ) -> Ends | None:
-        """Where replicas end, as they say; `wanted` are node ids by partition. None if there are no
-        others."""
+        """The ends of logs, as replicas report them; `wanted` are node ids by partition. None if
+        there are no other replicas."""
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
         """How far these other brokers have read the metadata; -1 for those that do not answer."""
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
-        """Whether this broker was the controller, and does not reach ZooKeeper."""
+        """Whether this broker was the controller and cannot reach ZooKeeper."""
 
     def controller_id(self, image: MetadataImage) -> int:
         """The controller's node id, -1 if it is not known."""
 
     def brokers(self, image: MetadataImage) -> Iterator[BrokerImage]:
-        """The brokers that serve."""
+        """The brokers that serve clients."""
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The replication factor of a topic for which a setting wants this one."""
+        """The replication factor of a topic whose setting is `wanted`."""
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The number of partitions that nobody leads; `counted` of them are so by the image."""
+        """The number of partitions without a leader; `counted` is the number according to the
+        image."""
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
         """How often recovery points and high watermarks are written."""
@@ -93,31 +95,32 @@ class Role(Protocol):
         """The levels of features that each broker supports; None if there is only this one."""
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
-        """What verifies transactions with their coordinators; None if all are here."""
+        """The verifier of transactions with their coordinators; None if all coordinators are
+        here."""
 
     def marker_sender(self) -> MarkerSender | None:
-        """What sends markers to the leaders of other partitions; None if all are led here."""
+        """The sender of markers to other leaders; None if all partitions are led here."""
 
     def compare_space(self) -> None:
-        """Have the fetchers compare what they do with the directories as they are now."""
+        """Have the fetchers adapt to the space of the log directories."""
 
     def fetch_requests(self) -> dict[int, int]:
-        """The requests that were sent to each leader."""
+        """The number of fetch requests to each leader."""
 
     def followers(self) -> Iterable[Follower]:
-        """What follows the image after the replicas, which they are about."""
+        """Followers of the image that have to be called after the replicas, which they use."""
 
     async def leave(self) -> None:
         """Hand over leadership before the broker stops."""
 
     def stop_following(self) -> None:
-        """Fetch, propose and report nothing more."""
+        """Stop fetching, proposing in-sync sets, and reporting directories."""
 
     async def stop(self) -> None:
-        """Leave the cluster, after all else has stopped."""
+        """Leave the cluster, after everything else has stopped."""
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: its record of this run vouches for nothing any more."""
+        """A log directory has failed: its record of this run no longer vouches for its contents."""
 
     async def failure_reported(self) -> None:
         """Return once the others know which log directories have failed."""
@@ -139,31 +142,31 @@ class Alone:
         self.leader_throttle: Throttle | None = None
 
     def decides(self) -> bool:
-        """It decides everything."""
+        """A standalone broker makes all decisions."""
         return True
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """There are no others."""
+        """There are no other brokers."""
         return {}
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
-        """It has no term."""
+        """A standalone broker has no term."""
         return False
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
-        """Nobody forwards what it decides itself."""
+        """Not called, since `decides` is true."""
         raise AssertionError("a broker that is alone has forwarded a request")
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """No other controller comes."""
+        """The response, since there is no other controller."""
         return response
 
     async def ask(self, request: Message, version: int, timeout_seconds: float = 30.0) -> Any:
-        """Nobody asks for what this broker decides itself."""
+        """Not called, since this broker decides itself."""
         raise AssertionError("a broker that is alone has asked a controller")
 
     async def caught_up(self) -> None:
-        """What is decided is in the image at once."""
+        """Every decision is in the image at once."""
 
     async def log_ends(
         self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]
@@ -172,27 +175,27 @@ class Alone:
         return None
 
     def controller_id(self, image: MetadataImage) -> int:
-        """Itself."""
+        """This broker."""
         return self.node_id
 
     def brokers(self, image: MetadataImage) -> Iterator[BrokerImage]:
-        """Itself, once it is registered."""
+        """This broker, once it is registered."""
         return (each for each in image.brokers.values() if each.node_id == self.node_id)
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """At most the number of brokers: no others will come."""
+        """At most the number of brokers, since no others will come."""
         return min(wanted, max(len(image.brokers), 1))
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """Those whose log directory has failed: the image does not say so."""
+        """The partitions in failed log directories, which the image does not show."""
         return len(replicas.offline)
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
-        """As often as recovery points need it."""
+        """The interval for recovery points."""
         return config.log_flush_offset_checkpoint_interval_ms
 
     def supported_features(self) -> Mapping[int, Levels] | None:
-        """This broker's own levels count."""
+        """None: only this broker's levels matter."""
         return None
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
@@ -211,28 +214,28 @@ class Alone:
         return {}
 
     def followers(self) -> Iterable[Follower]:
-        """Nothing more."""
+        """None besides the replicas."""
         return ()
 
     async def leave(self) -> None:
-        """There is nobody to lead instead."""
+        """No other broker could lead."""
 
     def stop_following(self) -> None:
-        """It follows nobody."""
+        """There is nothing to follow."""
 
     async def stop(self) -> None:
-        """There is nothing to leave."""
+        """There is no cluster to leave."""
 
     def forget_run(self, path: str) -> None:
-        """There are no such records."""
+        """A standalone broker keeps no such records."""
 
     async def failure_reported(self) -> None:
-        """There is nobody to tell."""
+        """There is no other broker to tell."""
 
     def status(self, image: MetadataImage) -> dict[str, Any]:
-        """There is nothing to say."""
+        """There is no cluster to describe."""
         return {}
 
     def metrics(self) -> Iterator[str]:
-        """There is no session."""
+        """There is no session with ZooKeeper."""
         return iter(())

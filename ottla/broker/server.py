@@ -77,7 +77,7 @@ class Server:
         network: Network | None = None,
         coordination: Coordination | None = None,
     ) -> None:
-        """Made on the loop that it runs on. The last two are for a cluster: connections to other
+        """Made on the loop on which it runs. The last two are for a cluster: connections to other
         brokers, and a ZooKeeper session."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, BrokerLoop):
@@ -97,16 +97,16 @@ class Server:
 
     @property
     def failure(self) -> asyncio.Future[str]:
-        """Why the broker has to end, once it has."""
+        """Why the broker has to end; None while it need not."""
         return self.ending.reason
 
     @property
     def listeners(self) -> list[Listener]:
-        """Those that are open."""
+        """The listeners that are open."""
         return self.listener_set.opened
 
     def give_up_start(self) -> None:
-        """It was asked to stop: wait no longer for what a start may wait for without limit."""
+        """A stop was requested: end the waits of the start that have no limit."""
         self.ending.fail("it was asked to stop before it served")
 
     # The start
@@ -163,7 +163,8 @@ class Server:
     async def _begin_epochs(self) -> None:
         """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.
 
-        Consumers that have read records which a power failure removed detect it by this (KIP-320).
+        This is how consumers detect that a power failure removed records which they have read
+        (KIP-320).
         """
         try:
             await self.metadata_log.decide(raise_leader_epochs)
@@ -182,7 +183,7 @@ class Server:
         try:
             await self._open_doors()
         except BaseException:
-            # Everything is recovered now: the next start need not do that again.
+            # Everything is recovered now: the next start need not do it again.
             await self.stop()
             raise
         self._coordinate()
@@ -191,7 +192,7 @@ class Server:
             await self._open_http(self.config.ottla_http_listener)
 
     def _build(self) -> None:
-        """Make the parts, each after those that it uses."""
+        """Make the parts, each after the ones that it uses."""
         config, storage, loop = self.config, self.storage, self.loop
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.upkeep_thread = UpkeepThread(loop)
@@ -237,7 +238,7 @@ class Server:
         )
 
     def _authorizer(self) -> Authorizer | None:
-        """What checks every request; None without the setting."""
+        """The authorizer of requests; None without the setting."""
         config = self.config
         if not config.authorizer_class_name:
             return None
@@ -257,7 +258,7 @@ class Server:
         return TokenSecrets(self.config.delegation_token_secret_key)
 
     def _take_up_partitions(self) -> None:
-        """Recover what the image has here; no client is served yet."""
+        """Recover the partitions that the image has here; no client is served yet."""
         storage, image = self.storage, self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         if self.broker.role.replicated:
@@ -298,7 +299,7 @@ class Server:
         await member.registrar.register(addresses, logs)
 
     def _coordinate(self) -> None:
-        """Load groups and transactions. Clients reach the broker before: 10,000 groups take 0.3 s.
+        """Load groups and transactions. Clients are served before: 10,000 groups take 0.3 s.
         """
         image = self.metadata_log.image
         self.metadata_log.subscribe(self.coordinators.follow)
@@ -354,7 +355,7 @@ class Server:
             address.rpartition(":")[0] or "*", self.http.port,
         )
 
-    # While it runs, and the end
+    # While it runs, and the stop
 
     async def reload(self) -> None:
         """Read the properties again and apply those that may change at run time (SIGHUP)."""

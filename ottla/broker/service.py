@@ -103,7 +103,7 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
 
 
 def _advertised(server: Server) -> list[str]:
-    """Log each listener's addresses; returns those that clients get."""
+    """Log each listener's addresses; returns those that are advertised to clients."""
     addresses = []
     for listener in server.listeners:
         advertised = f"{listener.name}://{_address(*server.listener_set.advertised(listener))}"
@@ -152,7 +152,7 @@ def _look_names_up(config: BrokerConfig) -> None:
 def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     """`ottla server start`: serve until a signal ends it; returns the exit status.
 
-    Once it serves, it prints what `say_more` returns for its address.
+    Once it serves, it prints the result of `say_more` for its address.
     """
     try:
         config = BrokerConfig.of(sources)
@@ -179,7 +179,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
 
 
 def _complain(error: Exception, hint: str = "") -> None:
-    """Say why the broker ends, as the last line on standard error."""
+    """Print why the broker ends, as the last line on standard error."""
     from ottla.client.errors import reason_of  # a broker that serves has no client
 
     for handler in logging.getLogger().handlers:
@@ -189,7 +189,7 @@ def _complain(error: Exception, hint: str = "") -> None:
 
 
 def _hint(config: BrokerConfig) -> str:
-    """How to import the data, if a log directory contains Apache Kafka's own."""
+    """Instructions for importing the data, if a log directory contains Apache Kafka's."""
     for path in config.log_directories():
         if _is_kafkas(path):
             how = "`ottla log import --help` says how to adopt it"

@@ -34,7 +34,7 @@ async def reload(
             continue
         text = "its default" if new is None else new
         if any(name in layer for layer in config.layers(image)[:-1]):
-            # In a cluster that is so of min.insync.replicas from the beginning.
+            # In a cluster, min.insync.replicas is in the image from the beginning.
             log.warning(
                 "reload: %s is %s in the file now, but what was set with kafka-configs counts",
                 name, text,

@@ -65,7 +65,7 @@ def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults
 def attainable_factor(
     broker: BrokerContext, setting: str, wanted: int, image: MetadataImage
 ) -> int:
-    """The replication factor of a setting, as far as it can be attained (`Role`)."""
+    """The replication factor of a setting, limited to what can be attained (`Role`)."""
     factor = broker.role.attainable_factor(wanted, image)
     warned = broker.kept.warned_of_factors
     if factor < wanted and setting in broker.config.static and (setting, factor) not in warned:
@@ -95,8 +95,8 @@ async def create_missing(
         await _create(broker, missing, client)
         return
     for name in missing:
-        # All who wait for an internal topic ask together. Where it cannot be created there may be
-        # thousands, again and again, in the lane in which in-sync sets are changed.
+        # All callers that wait for an internal topic share one request. If it cannot be created,
+        # thousands may try again and again, in the lane of in-sync set changes.
         task = broker.creating.get(name)
         if task is None:
             task = broker.creating[name] = asyncio.create_task(_create(broker, [name], None))
@@ -117,10 +117,10 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
         answers = await broker.metadata_log.decide(_create_missing, broker, missing, quota)
     except ProtocolError as error:
         if error.code == ErrorCode.NOT_CONTROLLER:
-            # It was the controller until now.
+            # This broker is no longer the controller.
             await _ask_controller(broker, missing, client)
         else:
-            # A full disk, for instance: clients ask again.
+            # For instance a full disk: clients retry.
             _none_created(broker, missing, error)
         return
     for answer in answers:
@@ -133,7 +133,7 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
 async def _ask_controller(
     broker: BrokerContext, names: Sequence[str], client: Client | None
 ) -> None:
-    """Ask in the client's name, whose quota counts, or in this broker's own."""
+    """Send the request in the client's name, so that its quota counts, or in this broker's own."""
     from ottla.broker.request_context import RequestContext
     from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
@@ -172,7 +172,7 @@ def _none_created(broker: BrokerContext, names: Sequence[str], error: ProtocolEr
 
 
 def _not_created(broker: BrokerContext, name: str, code: int, message: str | None) -> None:
-    """Log it, sparingly: clients ask again many times a second."""
+    """Log a failure, at a bounded rate: clients retry many times a second."""
     why = message or ErrorCode(code).name
     if code == ErrorCode.INVALID_REPLICATION_FACTOR:
         why = f"{why.rstrip('.')} ({FACTORS.get(name, FACTOR)}). It is tried again at its next use"

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Plain C fields in which the stations of a request count; the metrics are written from them.
+"""Counters of requests as plain C fields, from which the metrics are written.
 
-While nobody reads metrics, a request costs no more than one addition here.
+Without metrics a request costs only one addition here.
 """
 
 from libc.math cimport frexp

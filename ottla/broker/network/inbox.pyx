@@ -34,7 +34,7 @@ FOREIGN = (
 
 
 def foreign_protocol(bytes start):
-    """The other protocol whose traffic begins like this; None if it is none of the known ones."""
+    """The other protocol whose traffic begins like this; None if it is not a known one."""
     for beginning, name in FOREIGN:
         if start.startswith(beginning):
             return name

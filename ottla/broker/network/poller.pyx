@@ -57,12 +57,13 @@ cdef class Poller:
         return 0
 
     cpdef int later(self, callback) except -1:
-        """Call this after the sockets that are ready now, before the next ones are looked for."""
+        """Make this call after the sockets that are ready now, before the next look at the
+        sockets."""
         self.soon.append(callback)
         return 0
 
     cdef int run_soon(self) except -1:
-        """Make the calls that are due; what they leave for later follows after a look at the
+        """Make the calls that are due; calls that they add are made after the next look at the
         sockets."""
         if not self.soon:
             return 0
@@ -117,17 +118,17 @@ cdef class Poller:
 
 
 cdef class MovableTimer:
-    """A timer for waits that follow each other and seldom run out.
+    """A timer for waits that follow each other and seldom time out.
 
-    asyncio's own is set anew only to fire earlier: one that fires while it is too early is set
-    again, and one that nobody waits for has no effect.
+    asyncio's timer is only moved in order to fire earlier: if it fires too early it is set again,
+    and if nothing waits it has no effect.
     """
 
     def __init__(self, loop):
         self.loop, self.poller = loop, loop.poller
 
     cpdef int set(self, double at, callback) except -1:
-        """Call this at a time of the loop, and nothing that was set before."""
+        """Make this call at a time of the loop, and drop the previous one."""
         self.at, self.callback = at, callback
         if self.handle is not None:
             if self.fires_at <= at:
@@ -138,12 +139,12 @@ cdef class MovableTimer:
         return 0
 
     cpdef int clear(self) except -1:
-        """Call nothing."""
+        """Drop the call."""
         self.callback = None
         return 0
 
     cpdef int close(self) except -1:
-        """Call nothing, and cancel asyncio's timer."""
+        """Drop the call, and cancel asyncio's timer."""
         self.callback = None
         if self.handle is not None:
             self.handle.cancel()
@@ -174,7 +175,7 @@ class ConnectionSelector(selectors.EpollSelector):
             try:
                 key = self.get_key(fd)
             except KeyError:
-                continue                # a handler that ran before has unregistered it
+                continue                # an earlier handler of this turn has unregistered it
             events = 0
             if happened & ~select.EPOLLIN:
                 events |= selectors.EVENT_WRITE

@@ -1,4 +1,4 @@
-# Requests that cannot be answered yet, and who waits for what:
+# Requests that cannot be answered yet, and what each waits for:
 #
 #   Held           a request that holds later frames until it ends
 #     LateReply      a handler whose response comes later

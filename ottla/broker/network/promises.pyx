@@ -35,7 +35,7 @@ cdef class PendingReply:
         return 0
 
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
-        """Set `frame`, the reply, which was written among others from `start` on."""
+        """Move the reply, which was written among others from `start` on, into `frame`."""
         frame.write_raw(self.frame.data + start, self.frame.size - start)
         self.frame = frame
         for item in self.promises:
@@ -50,7 +50,8 @@ cdef class PendingReply:
         return 0
 
     cdef int expire(self) except -1:
-        """On timeout: report batches that are not acknowledged as timed out; they may be later."""
+        """On timeout: report batches that are not acknowledged as timed out; they may still be
+        committed later."""
         cdef AckPromise promise
         if self.promises is None:
             return 0
@@ -62,7 +63,7 @@ cdef class PendingReply:
         return self.promise_ended()
 
     cdef int complete(self) except -1:
-        """All promises have ended, and the reply will be sent: add what was not known before."""
+        """All promises have ended and the reply will be sent: add what was not known before."""
         return 0
 
 
@@ -133,7 +134,8 @@ cdef class Held:
 
 
 cdef class LateReply(Held):
-    """A response that its handler has later: cheaper than a coroutine with its task and turns."""
+    """A response that its handler delivers later; cheaper than a coroutine with its task and turns
+    of the loop."""
 
     def deliver(self, response):
         """Complete with this message, or fail with this exception; once, in the loop's thread."""
@@ -163,7 +165,7 @@ cdef class TaskReply(LateReply):
             self.observer(ConnectionAbortedError("the broker stopped before its end"))
 
     cdef int abandon(self) except -1:
-        """An observed request runs to its end: the audit names what it has done."""
+        """A request with an observer runs to its end, since the audit logs what it has done."""
         self.over = True
         if self.observer is None:
             self.task.cancel()

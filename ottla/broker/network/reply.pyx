@@ -23,7 +23,7 @@ cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so all 
 
 cdef class FileRange:
     cdef bint read_into(self, uint8_t *into) except -1:
-        """Copy the rest of the range, or report that the disk would have to be waited for."""
+        """Copy the rest of the range, or report COLD if that would wait for the disk."""
         cdef Py_ssize_t got
         if self.warm_upto < self.position + self.left:
             return read_now(self.file, into, self.left, self.position) == self.left

@@ -107,21 +107,22 @@ cdef class ReplyQueue:
         return 0
 
     cdef int waits(self) except -1:
-        """The current request's handler has ended, or waits: the rest of its time is not its own.
+        """The current request's handler has ended or waits: further time is not charged to the
+        handler.
         """
         if self.waits_since == 0 and self.counts.timing:
             self.waits_since = self.clock.monotonic()
         return 0
 
     cdef int answered(self, int key) except -1:
-        """The current request's reply is ready: count its duration if that is wanted."""
+        """The current request's reply is ready: count its duration if durations are measured."""
         if self.counts.timing or self.counts.traced:
             self.free_at = self.count(
                 key, self.began, max(self.began, self.free_at), self.waits_since)
         return 0
 
     cdef double count(self, int key, double began, double begun, double waits_since) except -1:
-        """Count a request that was begun and waited at these times. Returns the time it is now."""
+        """Count a request that was begun and waited at these times; returns the current time."""
         cdef double now = self.clock.monotonic()
         cdef Counts counts = self.counts
         if waits_since == 0:

@@ -1,8 +1,8 @@
 """One TLS handshake, of a listener or of a broker that connects.
 
 A thread does the computations (a signature costs a millisecond); the loop only moves bytes. The
-result is a `TlsTransport` or an error. Bytes and time are bounded: the time by whoever started the
-handshake, who calls `fail`.
+result is a `TlsTransport` or an error. Bytes and time are bounded: the creator of the handshake
+calls `fail` when its time is over.
 """
 
 import ssl

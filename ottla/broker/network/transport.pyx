@@ -2,7 +2,7 @@
 
 Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 if the
 socket is not ready, and raises OSError for everything else. After -1 the next call has to offer the
-same bytes again, from the first one: TLS may have accepted some of them, and reports that then.
+same bytes again, from the first one: TLS may have accepted some of them, and reports them then.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -41,7 +41,8 @@ cdef class Transport:
         return self.moved(recv(self.fd, into, size, 0))
 
     cdef Py_ssize_t pending(self) noexcept:
-        """The number of received bytes buffered here, which make no further event on the socket."""
+        """The number of received bytes buffered here, for which the socket reports no further
+        event."""
         return 0
 
     cdef int wait_for(self, int size) except -1:

@@ -1,12 +1,11 @@
-"""What only the controller may decide: clients' requests that any broker forwards to it (KIP-590),
-and this broker's own requests to it.
+"""Requests that only the controller may decide: clients' requests, which any broker forwards to it
+(KIP-590), and this broker's own.
 
-A client's request is sent in an Envelope with the client's principal and address; the
-controller authorizes it for those, decides and answers, and the response is passed on unchanged. If
-the controller changes meanwhile, the request is sent to the next one, until it times out: then each
-item of it is answered with REQUEST_TIMED_OUT. As in Apache Kafka it is sent again if it is not
-known whether it was served, so that a topic created by the first attempt may be reported as one
-that exists.
+A client's request is sent in an Envelope with the client's principal and address; the controller
+authorizes that principal, decides and answers, and the response is passed on unchanged. If the
+controller changes meanwhile, the request is sent to the next one, until it times out: then each
+item of it is answered with REQUEST_TIMED_OUT. As in Apache Kafka it is sent again if its outcome is
+unknown, so a topic created by the first attempt may be reported as one that exists.
 """
 
 from __future__ import annotations
@@ -37,15 +36,16 @@ log = logging.getLogger("ottla.forwarding")
 REQUEST_SECONDS = 30.0
 """Kafka's request.timeout.ms."""
 ATTEMPT_SECONDS = 10.0
-"""The timeout for one controller; a client's request may take long."""
+"""The timeout for one controller: a client's request may take long."""
 PATIENCE_SECONDS_MIN = 1.0
-"""A client that waits for less gives an election no time."""
+"""The shortest useful wait: an election would not end before a client with a shorter timeout gives
+up."""
 PAUSE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
-"""How often it is looked whether who was asked is the controller still."""
+"""How often a waiting request checks whether the broker that serves it is still the controller."""
 ENVELOPE_VERSION = 0
 KINDS_WITH_CODES: dict[type, bool] = {}
-"""What `has_codes` has found out."""
+"""The cache of `has_codes`."""
 
 
 class Forwarding:
@@ -77,9 +77,9 @@ class Forwarding:
             return await undecided_answer(context, body, error.kept())
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """A response that was decided here, or that of the next controller: it may have turned out
-        only then that this broker is the controller no more. Many clients do not ask again, as
-        Apache Kafka's brokers never tell them NOT_CONTROLLER."""
+        """The response that was decided here, or the next controller's if this broker turned out
+        not to be the controller any longer. Many clients do not retry NOT_CONTROLLER, since Apache
+        Kafka's brokers never send it to them."""
         body = context.body
         if body is None or self.deciding():
             return response
@@ -112,7 +112,7 @@ class Forwarding:
                 deadline, patient = min(deadline, began + patience(context, body)), True
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
-            # It is this broker that was refused, not its client: as in Apache Kafka.
+            # The controller refused this broker, not its client: as in Apache Kafka.
             code = ErrorCode(answer.error_code)
             raise ProtocolError(
                 f"the controller refuses what this broker forwards: {code.name}",
@@ -121,16 +121,16 @@ class Forwarding:
         await self.caught_up()
         data: bytes = answer.response_data
         body = data[response_header_size(context.api_key, context.version, data):]
-        # The controller counts what clients create and delete; who serves one holds it (KIP-599).
+        # The controller counts what clients create and delete; the client's broker throttles it
+        # (KIP-599).
         context.throttle(throttle_time_of(body, context.api_key, context.version))
         return EncodedMessage(body)
 
     async def ask(
         self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS
     ) -> Any:
-        """The controller's response to a request of this broker, while another broker is
-        controller. Raises RequestTimedOut. The request must be idempotent, as it may be sent
-        twice."""
+        """The controller's response to a request of this broker, which is not the controller.
+        Raises RequestTimedOut. The request must be idempotent, as it may be sent twice."""
         deadline = self.loop.time() + timeout_seconds
         while True:
             answer = await self._attempt(request, version, deadline, CONTROL)
@@ -161,10 +161,11 @@ class Forwarding:
         return answer
 
     async def while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
-        """The answer of a controller, for as long as it is the one: if its machine has failed
-        silently, it would be waited for until the request times out. Raises PeerUnavailable."""
+        """The answer of a controller, while it is the controller: if its machine has failed
+        silently, the request would otherwise wait until it times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
-        # Nobody asks for its error once it is given up, and it may have one instead of an end.
+        # Once it is cancelled nobody retrieves its error, and it may fail instead of being
+        # cancelled.
         asking.add_done_callback(retrieve_error)
         try:
             while not asking.done():
@@ -208,7 +209,7 @@ async def names_code(struct: Struct, code: int, slices: Slices) -> bool:
 
 
 def has_codes(kind: type) -> bool:
-    """Whether structs of this kind have error codes, or others in them that have some."""
+    """Whether structs of this kind, or structs within them, have error codes."""
     known = KINDS_WITH_CODES.get(kind)
     if known is None:
         known = KINDS_WITH_CODES[kind] = issubclass(kind, Struct) and (

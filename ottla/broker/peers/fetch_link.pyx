@@ -2,8 +2,8 @@
 """The connection on which the partitions of one leader are fetched: it sends requests, and passes
 the bytes of replies to the `Fetcher` as they arrive.
 
-The fetcher appends whole batches of records from the buffer that they were received in; what it
-does not consume, part of a batch at most, moves to the front. So no reply is ever held as a whole.
+The fetcher appends whole batches of records from the receive buffer. The rest, at most a part of a
+batch, moves to the front, so no whole reply is ever in memory.
 """
 
 from libc.stdint cimport uint8_t
@@ -64,7 +64,8 @@ cdef class FetchLink(PeerLink):
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
-            # While one waits for records and nothing has changed, its reply continues the exchange.
+            # While a request waits for records and nothing has changed, its reply continues the
+            # exchange.
             if self.error is None and not self.writing and self.is_due():
                 self.wait_for_due()
         except OSError as error:

@@ -10,13 +10,14 @@ from typing import Protocol
 from ottla.broker.network.transport import Transport
 
 NOTHING_AFTER_CLOSE = struct.pack("ii", 1, 0)
-"""As SO_LINGER: the system forgets what it has not sent when the socket is closed. Otherwise it
-goes on for minutes if the network is broken. A request that was given up, and sent again on another
-connection, could arrive long after that one was served: a transaction's marker in the next one."""
+"""For SO_LINGER: when the socket is closed the system drops what it has not sent. Otherwise it
+would keep trying for minutes if the network is broken: a request that was given up and sent again
+on another connection could arrive long after it was served, such as a marker during the producer's
+next transaction."""
 
 
 class Network(Protocol):
-    """Makes connections; the simulator has an implementation of its own."""
+    """Makes connections; the simulator has its own implementation."""
 
     async def connect(self, host: str, port: int, listener: str) -> Transport:
         """Connect to the listener with this name of another broker. Raises OSError."""

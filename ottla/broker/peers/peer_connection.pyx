@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """One connection to another broker: it sends requests and receives replies in the same order.
 
-The connection knows neither addresses nor retries: those belong to `Peers`. When it ends, the
-requests without a reply fail, and it is not known whether they were served.
+`Peers` knows addresses and retries. When the connection ends, requests without a reply fail with an
+unknown outcome.
 """
 
 from libc.stdint cimport uint8_t
@@ -34,8 +34,8 @@ cdef enum:
 
 
 class PeerUnavailable(ConnectionError):
-    """Another broker did not answer. `sent` is False if it certainly has not served the
-    request; otherwise that is not known."""
+    """Another broker did not answer. `sent` is False if it certainly has not served the request;
+    otherwise the outcome is unknown."""
 
     def __init__(self, str text, bint sent):
         super().__init__(text)
@@ -133,7 +133,7 @@ cdef class PeerConnection(PeerLink):
         return 0
 
     def retire(self):
-        """End once the replies that are still due have come; nothing more is asked here."""
+        """End once all due replies have arrived; no further requests are sent here."""
         self.retired, self.on_close = True, None
         self.make_progress()
 

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""What the connections to other brokers have in common: being called when the socket is ready,
-sending what it accepts, and one way to end.
+"""The common part of connections to other brokers: calls when the socket is ready, sending what it
+accepts, and one way to end.
 """
 
 from libc.stdint cimport uint8_t
@@ -32,11 +32,11 @@ cdef class PeerLink(Pollable):
     # -- defined by subclasses ---------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """Send what is unsent, by `push`."""
+        """Send what is unsent, with `push`."""
         raise NotImplementedError
 
     cdef int receive(self) except -1:
-        """Receive what the socket has, and serve it."""
+        """Receive what the socket has, and process it."""
         raise NotImplementedError
 
     cdef int make_progress(self) except -1:

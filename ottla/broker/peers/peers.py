@@ -1,4 +1,4 @@
-"""The other brokers of the cluster: requests to them, and the connections that carry those.
+"""The other brokers of the cluster: requests to them, and the connections for these.
 
 A node has one connection for each lane, so that a slow request delays only others of its kind. A
 connection is made when it is first needed, or kept open on request (`keep`). It begins with an
@@ -30,7 +30,7 @@ SOFTWARE_NAME = "ottla-broker"
 HELLO_VERSION = 5
 CONTROL, FORWARD, MARKERS, STATUS = "control", "forward", "markers", "status"
 """Lanes: short requests between brokers, clients' requests for the controller, markers, and
-questions that a client's request for the state of the cluster leads to."""
+requests that serve a client's query about the cluster."""
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
@@ -69,7 +69,7 @@ class Peers:
         self.client_id = client_id_of(node_id)
         self.lines: dict[tuple[int, str], Line] = {}
         self.on_refused = on_refused
-        """Called with a node whose kept connection broke and who refused two new ones: its
+        """Called with a node whose kept connection broke and which refused two new ones: its
         process has ended."""
         self.kept: dict[int, asyncio.Task[None]] = {}
         self.noted: dict[int, tuple[str, float]] = {}
@@ -126,8 +126,8 @@ class Peers:
         )
 
     async def open_transport(self, node_id: int) -> Transport:
-        """A connection for a caller that sends Kafka requests on it by itself; the other end has
-        been identified. Raises PeerUnavailable."""
+        """A connection on which the caller sends requests by itself; the other end has been
+        identified. Raises PeerUnavailable."""
         connection = await self._open(node_id, self._endpoint(node_id), None)
         return connection.hand_over()
 
@@ -156,7 +156,7 @@ class Peers:
             line.endpoint, line.failures, line.not_before = endpoint, 0, 0.0
         connection = line.connection
         if connection is not None and 0 < connection.expires_at <= self.loop.time():
-            connection.retire()             # a new one logs in; replies may still come on this one
+            connection.retire()             # a new one logs in; replies may still arrive here
             connection = line.connection = None
         if connection is not None and connection.error is None:
             return connection
@@ -220,8 +220,8 @@ class Peers:
         return connection
 
     def _note(self, node_id: int, text: str) -> None:
-        """Log why a broker is not reached, though something listens there: once, and again when
-        the reason is another one or a minute has passed."""
+        """Log why a broker cannot be reached although something listens there: once, and again if
+        the reason has changed or a minute has passed."""
         before, noted_at = self.noted.get(node_id, ("", 0.0))
         now = self.loop.time()
         if text != before or now - noted_at >= NOTED_AGAIN_SECONDS:
@@ -255,7 +255,7 @@ class Peers:
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
         """End the connections to brokers that have left. If their machines have failed silently,
-        requests would wait for them until they time out."""
+        requests would wait until they time out."""
         if new.brokers is old.brokers:
             return
         self.left = set(old.brokers.keys() - new.brokers.keys())
@@ -283,8 +283,8 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """A kept connection broke: a node that refuses two new ones has no process any more. While
-        the process ends, its socket may still accept one, which is reset then."""
+        """A kept connection broke: if the node refuses two new ones, its process has ended. An
+        ending process may still accept one, which is then reset."""
         refused = 0
         for look in range(LOOKS_MAX):
             await asyncio.sleep(REFUSED_AGAIN_SECONDS if look else 0.0)

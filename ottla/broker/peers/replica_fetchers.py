@@ -74,12 +74,12 @@ class ReplicaFetchers:
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
         self.cut: dict[Partition, None] = {}
-        """Truncated partitions whose checkpoint is not written yet, whoever leads them."""
+        """Truncated partitions whose checkpoint is not written yet, of all leaders."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
-        """Those whose log starts their leaders have moved, and that are in no checkpoint yet."""
+        """Partitions whose leaders have moved the log start, which is not in a checkpoint yet."""
         self.held_back: dict[Partition, None] = {}
-        """Those that are not fetched because their log directories are full."""
+        """Partitions that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -97,9 +97,10 @@ class ReplicaFetchers:
             source.fetcher.plan.broker_epoch = self.broker_epoch
 
     def changed(self, partitions: Iterable[Partition]) -> None:
-        """These have a new leader, epoch or role, or are gone: fetch them accordingly."""
+        """These partitions have a new leader, epoch or role, or are gone: fetch them
+        accordingly."""
         if self.closed:
-            return                          # what was fetched is let go already
+            return                          # what was fetched has been released already
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)
@@ -140,13 +141,15 @@ class ReplicaFetchers:
         return home is not None and home.space.full
 
     def synced(self, partition: Partition) -> None:
-        """A flush has ended: the leader may know how far this replica is (flush.messages)."""
+        """A flush has ended: this replica's offset may be reported to the leader
+        (flush.messages)."""
         source = self.sources.get(self.source_of.get(partition, -1))
         if source is not None and source.fetcher.plan.synced(partition):
             self._go_on(source)
 
     def start_moved(self, partition: Partition) -> None:
-        """Retention has moved a log's start: its leader sends no consumer here for what is gone."""
+        """Retention has moved a log's start: report it, so that the leader sends no consumer here
+        for removed records."""
         source = self.sources.get(self.source_of.get(partition, -1))
         if source is not None and source.fetcher.plan.tell(partition):
             self._go_on(source)
@@ -267,10 +270,10 @@ class ReplicaFetchers:
             self.cutting = self.loop.create_task(self._checkpoint())
 
     async def _checkpoint(self) -> None:
-        """Logs that were truncated below their recovery point or high watermark on disk are
-        appended to only after lower ones have been written: new records would be trusted, or shown
-        to consumers. One write serves all that were truncated meanwhile. A full log directory holds
-        up its own only."""
+        """Write the checkpoints of logs that were truncated below their recovery point or high
+        watermark on disk; appends follow only then, since a restart would trust new records there,
+        or show them to consumers. One write serves all logs that were truncated meanwhile. A full
+        log directory only holds up its own logs."""
         try:
             while self.cut:
                 storage = self.checkpoints.storage
@@ -293,8 +296,8 @@ class ReplicaFetchers:
             self.cutting = None
 
     async def _keep_starts(self) -> None:
-        """Log starts that leaders have moved are in a checkpoint before the leaders hear of them.
-        One write serves all that were moved meanwhile."""
+        """Write the log starts that leaders have moved into checkpoints, before they are reported
+        to the leaders. One write serves all that were moved meanwhile."""
         try:
             while self.moved:
                 starts = {each: each.log.log_start_offset for each in self.moved}
@@ -314,7 +317,7 @@ class ReplicaFetchers:
             self.keeping = None
 
     async def _refusing(self, homes: Iterable[LogDirectory | None]) -> list[LogDirectory]:
-        """Write the checkpoints of these directories; returns those that took none."""
+        """Write the checkpoints of these directories; returns those that failed."""
         full: list[LogDirectory] = []
         for home in dict.fromkeys(homes):
             if home is None or home.offline is not None:

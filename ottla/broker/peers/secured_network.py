@@ -1,8 +1,8 @@
 """Connections to other brokers over TLS, SASL or both, as the inter-broker listener's settings say.
 
-The computations of a handshake and of a login are a thread's; the loop only moves bytes. What the
-other broker refuses is raised as `NotLoggedIn` or as an error of `ssl`, both of which are OSErrors:
-whoever connects waits and tries again, since the other side may be corrected.
+A thread does the computations of a handshake and of a login; the loop only moves bytes. A refusal
+by the other broker is raised as `NotLoggedIn` or as an error of `ssl`, both of which are OSErrors:
+callers wait and try again, since the other side may be corrected.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SecuredNetwork:
         return transport
 
     async def _exchange(self, connection: PeerConnection, login: PeerLogin) -> int:
-        """Authenticate; returns the session's lifetime in ms, 0 without end."""
+        """Authenticate; returns the session's lifetime in ms, 0 if it has no end."""
         as_whom = f"as {login.user} by {login.mechanism}"
         shaken = await self._ask(
             connection, SaslHandshakeRequest(mechanism=login.mechanism), HANDSHAKE_VERSION

@@ -1,5 +1,5 @@
-"""The answer to a client's request that the controller should have decided and has not: each item
-fails, as most of these APIs have no error code for a whole request."""
+"""The answer to a client's request that the controller has not decided: each item fails, since most
+of these APIs have no top-level error code."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 
 class UndecidedMetadata:
-    """The metadata log, for a handler that is to say why nothing was decided."""
+    """A metadata log for the API's handler that fails each decision."""
 
     def __init__(self, image: MetadataImage, error: ProtocolError) -> None:
         self.image = self.decided = image
         self.error = error
 
     async def decide(self, function: Any, *arguments: Any) -> NoReturn:
-        """As in `Metadata`; raises the error."""
+        """As `Metadata.decide`, but raises the error."""
         raise self.error
 
     async def decide_each(
         self, refused: Callable[[ProtocolError], Any], function: Any, *arguments: Any
     ) -> Any:
-        """As in `Metadata`: the error for each item."""
+        """As `Metadata.decide_each`, with the error for each item."""
         return refused(self.error)
 
 
 class DecidingRole(Alone):
-    """The role of a broker of a cluster, as if it decided."""
+    """The role of a broker of a cluster that handles the request as if it were the controller."""
 
     def __init__(self, node_id: int, role: Role) -> None:
         super().__init__(node_id)
         self.role, self.listener = role, role.listener
 
     def supported_features(self) -> Mapping[int, Levels] | None:
-        """As the cluster's brokers have registered them."""
+        """The levels that the cluster's brokers have registered."""
         return self.role.supported_features()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """As in the cluster."""
+        """The cluster's factor."""
         return self.role.attainable_factor(wanted, image)
 
 
 async def undecided_answer(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
-    """Have the API's own handler make the response, with an error in place of the decision. What
-    the client may not do, or what is no request at all, is refused as ever."""
+    """Have the API's own handler make the response, with an error in place of the decision.
+    Requests that are not allowed or not valid are refused as always."""
     from ottla.broker.dispatch import serve_inside
     from ottla.broker.request_context import RequestContext
 

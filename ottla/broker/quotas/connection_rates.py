@@ -1,9 +1,8 @@
 """How fast clients may connect: to the broker, to a listener, and from one address (KIP-612).
 
-Above `max.connection.creation.rate` the listeners accept nobody for a while, and clients wait; a
-listener may have a lower rate of its own. A
-client whose address has exceeded its `connection_creation_rate` is accepted, held for as long as
-that takes and then closed, so that it does not try again at once.
+Above `max.connection.creation.rate` the listeners pause accepting, and clients wait; a listener may
+have its own lower rate. A client whose address has exceeded its `connection_creation_rate` is
+accepted, held for the throttle time and then closed, so that it does not try again at once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 (KEY,) = IP_KEYS
 KEPT_MAX = 10_000
-"""Addresses whose rates are kept; a client may have many."""
+"""How many addresses' rates are kept; a client may have many addresses."""
 
 
 class ConnectionRates:
@@ -36,14 +35,14 @@ class ConnectionRates:
         self.sample_seconds = config.quota_window_size_seconds
         self.quotas: Mapping[Entity, Mapping[str, float]] = {}
         self.limits: dict[str | None, float] = {}
-        """The limit of each address that has one; of None for all others."""
+        """The limit of each address; the limit of None applies to all other addresses."""
         self.addresses: OrderedDict[str, Rate] = OrderedDict()
         self.all = self._rate(UNLIMITED)
         self.listeners: dict[str, Rate] = {}
         """The rates of those listeners that have a limit."""
         self.exempt = config.listener_of_brokers_alone()
-        """Other brokers do not wait for clients, if they have a listener of their own; that
-        listener's own limit counts."""
+        """Connections of other brokers are not delayed by clients if they have their own listener;
+        only that listener's limit applies."""
         self.pauses = self.closed = 0
         self.pause_seconds = 0.0
 
@@ -63,7 +62,7 @@ class ConnectionRates:
         }
 
     def accepted(self, listener: str, now: float) -> float:
-        """Count a connection; the result is for how long its listener has to accept no others."""
+        """Count a connection; returns for how long its listener has to pause accepting."""
         bound = self.config.max_connection_creation_rate
         own_bound = self.config.listener_limits[listener].max_connection_creation_rate
         pause = 0.0
@@ -81,8 +80,8 @@ class ConnectionRates:
         return pause
 
     def held(self, host: str, now: float) -> float:
-        """For how long a new connection is held before it is closed; 0 if it may be served, which
-        is counted then."""
+        """For how long a new connection is held before it is closed; 0 if it may be served, and
+        then it is counted."""
         limit = self.limits.get(host, self.limits.get(None))
         if limit is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""Which quota applies to a client, and with which clients it is shared.
+"""Which quota applies to a client, and which clients share it.
 
 The order is Kafka's (KIP-55): the quota of the most specific entity, a user before a client id.
 """
@@ -12,7 +12,7 @@ from ottla.replication.principals import CLIENT_ID, USER, Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]
-"""The user and the client id that share a quota; empty if they are irrelevant for it."""
+"""The user and the client id that share a quota; empty if they do not matter."""
 
 
 def quota_of(

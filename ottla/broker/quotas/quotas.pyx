@@ -148,8 +148,8 @@ cdef class Quotas:
 cdef class Mutations:
     """The partitions that one request creates or deletes (KIP-599).
 
-    If `strict`, it is refused more once its client owes tokens. Clients of older versions do not
-    know that error and are only throttled.
+    If `strict`, the request is refused once its client owes tokens. Older clients do not know that
+    error and are only throttled.
     """
 
     def __init__(self, TokenBucket bucket not None, Clock clock not None, bint strict):

@@ -1,5 +1,5 @@
-"""The throttle_time_ms field of every response: the only place that sets it (KIP-219), except for
-what the controller answers to a client of another broker, which sets it again.
+"""The throttle_time_ms field of every response: the only place that sets it (KIP-219). The
+controller also sets it for a client of another broker, which then sets it again.
 
 Handlers leave the field 0. It is set in the encoded reply, since replies may be shared between
 clients and are mostly encoded before the throttle time is known. In nearly all responses it is the

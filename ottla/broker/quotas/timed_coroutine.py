@@ -36,7 +36,7 @@ class TimedCoroutine(Coroutine[Any, Any, Any]):
         return self.coroutine.throw(*error)
 
     def close(self) -> None:
-        """End it early."""
+        """End the coroutine early."""
         self.coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:

@@ -1,8 +1,8 @@
 """The sliding windows and token buckets of Kafka's quotas.
 
-A rate is a sum over samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
-divided by the time that they cover, which counts as nearly all of the windows from the start. So a
-client may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13,
+A rate is the sum of samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
+divided by the time that they cover, which is taken as nearly the whole window from the beginning.
+So a client may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13,
 KIP-219). Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
 """
 
@@ -50,7 +50,7 @@ cdef class Rate:
         return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """The result of `record` without counting; 0 if nothing else is counted.
+        """The result of `record` without counting; 0 if nothing else was counted.
 
         A value larger than a whole window's worth has to pass at some time.
         """
@@ -114,7 +114,7 @@ cdef class TokenBucket:
         self.tokens = bound * self.burst_seconds
 
     cpdef double wait(self, double now) except? -1:
-        """Seconds until no tokens are owed any more, or 0."""
+        """The seconds until all owed tokens are paid, or 0."""
         self.tokens = min(
             self.tokens + max(now - self.used_at, 0) * self.bound, self.bound * self.burst_seconds)
         self.used_at = now

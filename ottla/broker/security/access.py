@@ -1,6 +1,6 @@
 """What the sender of a request is allowed to do: `context.access`, with or without an authorizer.
 
-Handlers ask it about each item, and decisions (`decisions`) about a whole request. Without an
+Handlers use it for each item, and decisions (`decisions`) for a whole request. Without an
 authorizer everything is allowed.
 """
 
@@ -63,10 +63,10 @@ class TransactionRefused(ProtocolError):
 
 
 class Access:
-    """What one client may do, by the authorizer and the current metadata.
+    """What one client may do, according to the authorizer and the current metadata.
 
-    What it may not do is a refusal of the request with `api_key`, which is logged; not so if it is
-    None (`quiet`).
+    Each negative result is logged as a refusal of the request with `api_key`; nothing is logged if
+    `api_key` is None (`quiet`).
     """
 
     __slots__ = ("api_key", "authorizer", "client", "image")
@@ -83,7 +83,8 @@ class Access:
 
     @property
     def quiet(self) -> Access:
-        """The same for questions whose "no" refuses nothing: of filters, of alternatives."""
+        """The same without logging, for checks whose negative result refuses nothing: filters and
+        alternatives."""
         return Access(self.authorizer, self.client, self.image, None)
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
@@ -135,7 +136,8 @@ class Access:
             raise TopicRefused("Topic authorization failed.")
 
     def need_topic_of(self, operation: int, topic: str | bytes) -> bool:
-        """The same of a topic's name or id; False for an unknown id, which handlers report."""
+        """As `need_topic`, for a topic's name or id; False for an unknown id, which handlers
+        report."""
         name = self.name_of(topic) if isinstance(topic, bytes) else topic
         if name is not None:
             self.need_topic(operation, name)
@@ -155,15 +157,15 @@ class Access:
         return self.topic_of(operation, getattr(item, "name", ""), getattr(item, "topic_id", b""))
 
     def topic_of(self, operation: int, name: str | None, topic_id: bytes) -> bool:
-        """The same of a name or, where that is empty, an id."""
+        """As `named_topic`, for a name or, if that is empty, an id."""
         name = name or self.name_of(topic_id)
         return name is None or self.topic(operation, name)
 
     def split(
         self, items: list[Item], allowed: Callable[[Item], bool]
     ) -> tuple[list[Item], list[Item]]:
-        """Split the items into the allowed ones and the others; nothing is copied or called
-        where there is no authorizer."""
+        """Split the items into the allowed ones and the others; without an authorizer nothing is
+        copied or called."""
         if self.authorizer is None:
             return items, []
         kept: list[Item] = []
@@ -185,7 +187,8 @@ class Access:
         return kept, refused
 
     def sight(self) -> Callable[[str], bool] | None:
-        """Decides which topics the client may see; None where it may see all."""
+        """Returns a function that tells whether the client may see a topic; None if it may see
+        all."""
         if self.authorizer is None:
             return None
         return partial(self.quiet.topic, Operation.DESCRIBE)

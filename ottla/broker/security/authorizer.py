@@ -2,7 +2,7 @@
 
 A super user may do everything. An ACL's host is an address, a network or `*`. A denying ACL wins
 over all allowing ones. If no ACL matches a resource, `allow.everyone.if.no.acl.found` decides;
-otherwise one of them has to allow.
+otherwise an ACL has to allow the operation.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ IMPLIED_BY = {
     Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
-"""Each operation with those that imply it; denials imply nothing (KIP-11)."""
+"""Each operation with the operations that imply it; denials imply nothing (KIP-11)."""
 CACHE_SIZE_MAX = 100_000
 NAME_SIZE_MAX = 300
-"""Decisions about longer names are not kept: clients may ask for any name, of 32,767 characters."""
+"""Decisions about longer names are not cached: clients may send any name of up to 32,767
+characters."""
 
 Question = tuple[str, str, int, int, str]
 
@@ -82,7 +83,7 @@ class Authorizer:
         """Use the ACLs of the new image; called for each change of the metadata."""
         if new.rules is old.rules and self.by_type:
             return
-        self.known = {}             # another object, which keepers of decisions compare
+        self.known = {}             # a new object, by which caches of decisions notice the change
         self.by_type = {kind: RuleIndex() for kind in Resource}
         for rule in new.rules:
             host = canonical_host(rule.host)

@@ -29,15 +29,16 @@ cdef class Client:
         return client
 
     cdef bint allowed(self, object rules, bint writing, object topic) except -1:
-        """Whether the authorizer has allowed this client to write to, or to read, a topic by name
-        or id; `rules` is its table of decisions, another one after each change of the ACLs.
+        """Whether the authorizer is known to allow this client to write to, or to read, a topic
+        given by name or id. `rules` is the authorizer's table of decisions, a new object after each
+        change of the ACLs.
 
-        What is not known here the authorizer decides: this only saves every request to ask it.
+        If this is false the authorizer has to be asked: its permissions are only cached here.
         """
         return self.rules is rules and topic in (self.writable if writing else self.readable)
 
     cdef int allow(self, object rules, bint writing, object topic) except -1:
-        """Note that the authorizer has allowed it."""
+        """Note that the authorizer allows it."""
         cdef set topics
         if self.rules is not rules:
             self.rules, self.writable, self.readable = rules, set(), set()
@@ -58,7 +59,7 @@ cdef class Client:
         self.samples_writes = self.samples_reads = True
 
     cdef int sampled(self, bint writing, object topic) except -1:
-        """A request that is to be noted has this topic."""
+        """Note a topic of a sampled request."""
         cdef dict topics = self.written if writing else self.read
         if topics is None:
             topics = {}

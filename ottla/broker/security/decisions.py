@@ -2,8 +2,8 @@
 
 A decision is called with the decoded request and the `Access` of its sender, before the handler and
 only if there is an authorizer. It raises the ProtocolError with which the whole request is refused.
-It changes neither request nor response: where Kafka refuses items one by one, or with a response of
-its own, the decision is `by_item` and the handler asks `context.access`.
+It changes neither request nor response: where Kafka refuses single items, or has a special
+response, the decision is `by_item` and the handler uses `context.access`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def everybody(request: Any, access: Access) -> None:
 
 
 def by_item(request: Any, access: Access) -> None:
-    """The handler asks `context.access` about each topic, group or other item."""
+    """The handler checks each topic, group or other item with `context.access`."""
 
 
 def on_cluster(operation: int) -> Decision:
@@ -61,8 +61,8 @@ def client_id_of(node_id: int) -> str:
 
 
 def asks_as_a_broker(context: RequestContext) -> bool:
-    """Whether another broker of a cluster asks in its own name: it has CLUSTER_ACTION, on the
-    listener of brokers. Who has that may forward requests in anybody's name anyhow."""
+    """Whether the sender is another broker in its own name: it has CLUSTER_ACTION, on the
+    inter-broker listener. A client with that right may forward requests in any name anyway."""
     inside = context.broker.role.listener == context.client.listener
     return inside and not context.forwarded and context.access.quiet.cluster(
         Operation.CLUSTER_ACTION)

@@ -1,7 +1,7 @@
-"""The audit of what access rules refuse: a line of `ottla.audit` for each request that is refused.
+"""The audit of refusals by access rules: a line of `ottla.audit` for each refused request.
 
-A refusal that comes again within WINDOW_SECONDS is only counted, and the count is a line at the end
-of that time: a client that repeats itself fills no disk. Administrative requests are not noted
+A refusal that is repeated within WINDOW_SECONDS is only counted, and the count is logged at the end
+of that time, so that a client's retries do not fill the disk. Administrative requests are not noted
 here: `audit` logs each of them with its outcome. Lines are written after the response, a few at a
 time.
 """
@@ -25,7 +25,7 @@ log = logging.getLogger("ottla.audit")
 
 WINDOW_SECONDS = 10.0
 KEPT_MAX = 2000
-"""Different refusals that are listed in a window; of further ones only the number is logged."""
+"""How many different refusals are listed in a window; only the number of further ones is logged."""
 NAME_SIZE_MAX = 250
 
 
@@ -54,7 +54,7 @@ class Denials:
 
     def __init__(self) -> None:
         self.times: dict[Denial, int] = {}
-        """How often each has come in this window after its first time."""
+        """How often each refusal was repeated in this window."""
         self.not_listed = 0
         self.count = 0
         """All refusals since the start."""
@@ -87,7 +87,7 @@ class Denials:
             self.end_of_window = loop.call_later(WINDOW_SECONDS, self.begin_anew)
 
     def close(self) -> None:
-        """Write everything."""
+        """Write all lines that are left."""
         if self.end_of_window is not None:
             self.end_of_window.cancel()
             self.begin_anew()

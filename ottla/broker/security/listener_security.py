@@ -41,7 +41,7 @@ class ListenerSecurity:
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
         self.login: PeerLogin | None = None
-        """The login of this broker at the others, if brokers use this listener among themselves."""
+        """The login of this broker at the others, if this is the inter-broker listener."""
         self.tls: TlsSettings | None = None
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)
@@ -52,7 +52,7 @@ class ListenerSecurity:
                 self.mechanisms[name] = mechanism(listener, name, own)
 
     def session(self, broker: BrokerContext, connection: ClientConnection) -> Session | None:
-        """The authentication of a new connection; None where clients do not authenticate."""
+        """The authentication of a new connection; None if clients do not authenticate."""
         if not self.authenticates:
             return None
         from ottla.broker.security.session import Session
@@ -129,7 +129,7 @@ def listeners_security(
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
-        # From the texts, as the rest: a change that is tried out is not in `config` yet.
+        # From the texts like the rest: a change that is being validated is not in `config` yet.
         settings[config.inter_broker_listener()].serve_peers(
             texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)
         )

@@ -1,7 +1,7 @@
 """The logins at one listener: how many succeeded and failed, and which of them the log names.
 
-A busy broker has thousands of logins a minute. A line names a user at an address once, and further
-logins of the same are lines at DEBUG only; of too many different ones the number is logged.
+A busy broker has thousands of logins a minute. The first login of a user from an address is logged;
+further ones only at DEBUG. If there are too many different ones, their number is logged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ log = logging.getLogger("ottla.authentication")
 
 LOGGED_PER_SWEEP = 10
 KNOWN_MAX = 1000
-"""Users at addresses whose logins need no further line."""
+"""How many pairs of user and address are remembered as logged."""
 
 
 class Logins:

@@ -1,5 +1,6 @@
-"""How this broker logs in to the other brokers of its cluster, by the settings of the inter-broker
-listener: `sasl.mechanism.inter.broker.protocol`, and user and password of that mechanism's JAAS.
+"""How this broker logs in to the other brokers of its cluster, according to the settings of the
+inter-broker listener: `sasl.mechanism.inter.broker.protocol`, and user and password in that
+mechanism's JAAS configuration.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ log = logging.getLogger("ottla.security")
 
 
 class SecuredListeners:
-    """By the name of each listener the security of its new connections. Raises SettingsError."""
+    """The security of new connections, by the name of the listener. Raises SettingsError."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
         self.config, self.clock = config, clock
@@ -28,14 +28,14 @@ class SecuredListeners:
         return self.current[listener]
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise SettingsError if the listeners could not use these properties, or would become
-        others than clients know."""
+        """Raise SettingsError if the listeners could not use these properties, or if clients would
+        no longer recognise their certificates."""
         for name, each in listeners_security(self.config, texts).items():
             each.check_identity(self.current[name])
 
     def renew(self, texts: Mapping[str, str]) -> bool:
-        """Use these properties, and the files as they are now; whether that changes anything.
-        Raises SettingsError without any change."""
+        """Use these properties and the present files; returns whether anything has changed. Raises
+        SettingsError and then changes nothing."""
         former, self.current = self.current, listeners_security(self.config, texts)
         changes = [
             f"listener {name}: new connections use {what}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.security.sasl.mechanisms import Mechanism
 
 NAME_SIZE_MAX = 250
-"""Characters of the user's name in the log's line of a failed login."""
+"""How many characters of the user's name are logged at a failed login."""
 HANDSHAKE_INTERVAL_SECONDS = 1.0
 """A connection may start to re-authenticate at most once in this time, as in Kafka."""
 
@@ -55,7 +55,8 @@ ALLOWED = {
     State.FAILED: (),
 }
 OF_A_LOGIN = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-"""What a client that logs in sends; one without a login begins with something else."""
+"""The requests that a client sends in order to log in; a client without a login begins with other
+ones."""
 
 
 class NotAuthenticated(MalformedMessage):
@@ -107,7 +108,8 @@ class Session:
 
     async def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Start a mechanism; after SaslHandshake 0 the tokens are bare."""
-        # By the settings of now, also on an old connection: a user of PLAIN may be gone since.
+        # With the present settings even on an old connection: a user of PLAIN may have been
+        # removed.
         self.security = self.connection.listener.security
         offered = list(self.security.mechanisms)
         if self.state is State.COMPLETE and not self._may_begin_again():

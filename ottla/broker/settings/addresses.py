@@ -26,8 +26,8 @@ class Address(NamedTuple):
 
 
 def canonical_host(host: str) -> str:
-    """The one form in which an address of a client is compared: rules and limits may have Java's
-    form of IPv6, `0:0:0:0:0:0:0:1`, and a socket that serves both has IPv4 as `::ffff:192.0.2.1`.
+    """The normal form of a client's address, for comparisons: rules and limits may have Java's form
+    of IPv6, `0:0:0:0:0:0:0:1`, and a socket for both families reports IPv4 as `::ffff:192.0.2.1`.
     """
     if ":" not in host:
         return host
@@ -39,7 +39,7 @@ def canonical_host(host: str) -> str:
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether a host means every interface, in any of the forms that the system takes."""
+    """Whether a host means every interface, in any form that the system accepts."""
     if not host:
         return True
     for read in (socket.inet_aton, lambda text: socket.inet_pton(socket.AF_INET6, text)):
@@ -83,7 +83,7 @@ def check_zookeeper(text: str) -> None:
         try:
             parts = urlsplit(f"//{server.strip()}")
             wrong = not parts.hostname or parts.port == 0
-        except ValueError:                          # a port that is none, or half of a bracket
+        except ValueError:                          # an invalid port, or an unpaired bracket
             wrong = True
         if wrong:
             raise SettingsError(

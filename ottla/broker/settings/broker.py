@@ -35,7 +35,8 @@ ONLY_DYNAMIC = frozenset({
     "follower.replication.throttled.rate", "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 })
-"""Kafka allows these in no file and has no defaults for them in its table; here a file may."""
+"""Settings that Kafka does not allow in a file, and for which its table has no defaults; here a
+file may have them."""
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 CLEANER_MEMORY_MIN = 1 << 20

@@ -63,7 +63,7 @@ AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
-"""Both have the same rules; the second is the one of Kafka's ZooKeeper mode."""
+"""Two authorizers with the same rules; the second one belongs to Kafka's ZooKeeper mode."""
 KEY_LINE_SIZE_MIN = 40
 METRICS_FAMILIES = frozenset({"confluent", "lag_exporter"})
 OF_AUTHORIZERS = ("super.users", "allow.everyone.if.no.acl.found")
@@ -84,8 +84,8 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def redirects_consumers(self) -> bool:
-        """Whether brokers send consumers to replicas in their racks (KIP-392), and so followers
-        learn of every high watermark at once."""
+        """Whether brokers send consumers to replicas in their racks (KIP-392); followers then get
+        every new high watermark at once."""
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -276,7 +276,8 @@ class BrokerConfig(BrokerSettings):
         return next((name for name in names if self.protocols[name] == wanted), names[0])
 
     def listener_of_brokers_alone(self) -> str | None:
-        """The same if clients have another one; None where all use one listener."""
+        """The inter-broker listener if clients use another one; None if all use the same
+        listener."""
         return self.inter_broker_listener() if len(self._listeners) > 1 else None
 
     def security_texts(self, image: MetadataImage | None = None) -> dict[str, str]:
@@ -297,12 +298,12 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def hosts(self) -> set[str]:
-        """The hosts of the listeners, and those that clients are told."""
+        """The hosts of the listeners, and the advertised ones."""
         addresses = (*self._listeners, *self._advertised.values())
         return {each.host or socket.gethostname() for each in addresses}
 
     def log_directories(self) -> list[Path]:
-        """The directories of the data. The first start of a lone broker puts its metadata into the
+        """The data directories. The first start of a standalone broker puts its metadata into the
         first one that is not cordoned."""
         return [Path(name) for name in (self.log_dirs or self.log_dir)]
 
@@ -421,7 +422,7 @@ def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
 
 @lru_cache
 def _addresses(host: str, names: bool) -> tuple[str, ...]:
-    """The addresses of a host, looked up once: limits are compared on the loop."""
+    """The addresses of a host, cached since limits are compared on the loop."""
     flags = 0 if names else socket.AI_NUMERICHOST
     try:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
@@ -435,7 +436,7 @@ def _addresses(host: str, names: bool) -> tuple[str, ...]:
 
 
 def why_unknown(names: Iterable[str]) -> list[str]:
-    """What is wrong with those of a broker's property names that neither Kafka nor Ottla has."""
+    """Messages about properties that neither Kafka nor Ottla has."""
     known = {
         **BrokerSettings.declared, **kafka_settings("broker"), **kafka_settings("removed"),
         **dict.fromkeys(OUTSIDE_THE_TABLE), **dict.fromkeys(TOPIC_DEFAULTS),
@@ -450,8 +451,8 @@ def why_unknown(names: Iterable[str]) -> list[str]:
 
 
 def shown(name: str) -> str:
-    """A setting's name for the log; not what is probably a line of a key in PEM, whose lines have
-    no backslash at their ends."""
+    """A setting's name for the log. A line that probably belongs to a key in PEM, in a file without
+    backslashes at the ends of its lines, is not shown."""
     if len(name) < KEY_LINE_SIZE_MIN or "." in name:
         return name
     return f"a line of {len(name)} characters (of a key, without a backslash at its end?)"

@@ -37,7 +37,7 @@ NEAR = 0.8
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is nearest, if it is near."""
+    """The end of a message about an unknown name: a similar known name, if there is one."""
     from difflib import get_close_matches  # imported only after a mistake
 
     near = get_close_matches(name, known, 1, NEAR)
@@ -81,7 +81,7 @@ class Setting:
     def __set_name__(self, owner: type[Settings], attribute: str) -> None:
         self.attribute = attribute
         if isinstance(self.default, type):
-            # Declared where it is used, for instance in groups/settings.py.
+            # The default is declared where it is used, for instance in groups/settings.py.
             self.default = self.default._field_defaults[attribute]  # type: ignore[attr-defined]
         annotation, _, rest = owner.__annotations__[attribute].partition(" | ")
         self.kind = KINDS[annotation]

@@ -53,7 +53,7 @@ TYPES = {
 }
 """Kafka's numbers of the types (KIP-226, KIP-569)."""
 NODE_IDS = frozenset({"node.id", "broker.id"})
-"""Two names of one number: where one is set, the other one has its value."""
+"""Two names of one number: if only one is set, the other one has the same value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def topic_entries(
 
 @cache
 def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
-    """The defaults of the broker's properties for a topic's setting, of those that have one."""
+    """The defaults of the broker's properties for a topic's setting, if they have one."""
     known = kafka_settings("broker")
     return tuple(
         (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)
@@ -141,8 +141,8 @@ def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
-    """All settings of this broker: Kafka's, Ottla's own, and others that were set; those of its
-    listeners with the broker's as their synonyms."""
+    """All settings of this broker: Kafka's, Ottla's own, and others that were set. Settings of its
+    listeners have the broker's as synonyms."""
     *layers, (_, static) = broker_layers(broker, image)
     if NODE_IDS & static.keys():
         static = {**static, **dict.fromkeys(NODE_IDS, str(broker.node_id))}
@@ -161,7 +161,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             for other in same
             if other in layer
         ]
-        if bare != name:                    # the listener's own wins, whoever set the broker's
+        if bare != name:                    # wins over the broker's value, whatever its source
             read_only, same = not is_dynamic(name), (bare,)
             synonyms += [Synonym(bare, layer[bare], s) for s, layer in layers if bare in layer]
         for other in same:
@@ -173,7 +173,8 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
 
 @cache
 def _meanings() -> dict[str, tuple[str, ...]]:
-    """By name, the properties of one meaning from it on: log.retention.ms, .minutes, .hours."""
+    """For each name, the properties of the same meaning in order of precedence, beginning with it:
+    log.retention.ms, .minutes, .hours."""
     chains: dict[str, tuple[str, ...]] = {}
     for topic_setting in TopicConfig.declared:
         names = tuple(synonym for synonym, _ in synonyms_of(topic_setting))

@@ -21,10 +21,10 @@ UNENFORCED = {
     "client.quota.callback.class": "quotas are those of kafka-configs alone",
     "ssl.engine.factory.class": "TLS follows from the ssl.… settings alone",
 }
-"""Settings that name a class with rules of their own, and what is so without that class."""
+"""Settings that name a class with its own rules, and the consequence of not running that class."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 FOR_A_WHILE = "ottla-dev-"
-"""How the directory of a broker begins that is meant to leave nothing (`ottla server dev`)."""
+"""The prefix of temporary directories that `ottla server dev` makes on purpose."""
 
 
 def hazards(config: BrokerConfig) -> Iterator[str]:
@@ -71,8 +71,9 @@ def _unenforced(static: dict[str, str]) -> Iterator[str]:
 
 
 def _hides_from_others(config: BrokerConfig) -> str | None:
-    """The address at which the other brokers of a cluster are to find this one, if that is their
-    own machine. Nothing is wrong where ZooKeeper is on this machine, too: so may they be."""
+    """The address that other brokers of a cluster would use for this one, if it is a loopback
+    address. If ZooKeeper is on this machine, the other brokers may be as well, and nothing is
+    wrong."""
     if not config.zookeeper_connect:
         return None
     servers = config.zookeeper_connect.partition("/")[0].split(",")

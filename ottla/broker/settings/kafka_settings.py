@@ -1,8 +1,8 @@
 """Kafka's own table of settings: all public ones of 4.4.0, and those of 3.9.2 that 4.x removed.
 
-`kafka_settings.tsv` was read from its ConfigDefs by compat_tests/settings/KafkaSettings.java. It
-is read only for names that are not declared here: a property that Ottla does not use,
-DescribeConfigs, the documentation.
+`kafka_settings.tsv` was read from its ConfigDefs by compat_tests/settings/KafkaSettings.java. It is
+read only for names that are not declared here: for properties that Ottla does not use, for
+DescribeConfigs and for the documentation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHOICE = re.compile(r"(\(case insensitive\) )?\[([\w, ]+)\]")
 OUTSIDE_THE_TABLE = (
     "standard.authorizer.default.acl",
 )
-"""Properties that Kafka's plugins read by themselves."""
+"""Properties that only Kafka's plugins read."""
 
 
 class KafkaSetting(NamedTuple):

@@ -1,7 +1,7 @@
 """Settings that may be set per listener, with `listener.name.<name>.` before Kafka's name.
 
-A listener's own setting wins over the broker's, no matter whether the file or an administrator set
-either of them.
+A listener's own setting wins over the broker's, whether they come from the file or from an
+administrator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OF_MECHANISM = (
 """Settings that may be set per mechanism: `plain.sasl.jaas.config`."""
 
 MECHANISM_OF_PEERS = "sasl.mechanism.inter.broker.protocol"
-"""How this broker logs in to others, at the inter-broker listener."""
+"""Settings of this broker's login at other brokers, for the inter-broker listener."""
 DYNAMIC_OF_LISTENERS = frozenset({
     "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
     "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",

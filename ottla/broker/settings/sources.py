@@ -26,7 +26,7 @@ class Sources(NamedTuple):
     path: Path | None = None
     overrides: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
-    """None where the environment is not used; `--env` uses it."""
+    """None if the environment is not used; `--env` enables it."""
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""

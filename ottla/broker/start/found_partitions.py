@@ -1,4 +1,4 @@
-"""What a start finds in its log directories, measured by the metadata: logs to recover, logs that
+"""What a start finds in its log directories, compared with the metadata: logs to recover, logs that
 are missing or damaged, and logs that belong to no topic."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FoundPartitions:
         self.missing: list[str] = []
         """Partitions of a cluster whose logs were in no log directory."""
         self.vanished: dict[Partition, list[LogDirectory]] = {}
-        """Those of them of which a log directory had records on the medium."""
+        """Those of them that had records on the medium."""
 
     def note_missing(self) -> None:
         """Find the partitions with a replica here that no log directory has: before they are
@@ -95,7 +95,7 @@ class FoundPartitions:
     # What a member of a cluster registers with
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
-        """What the controller has to know; with `adopts`, also what all logs have. Raises
+        """What the controller has to know; with `adopts`, including what all logs have. Raises
         StorageRefused."""
         from ottla.broker.cluster.last_run import FoundLogs
 
@@ -129,7 +129,7 @@ class FoundPartitions:
                     " given again. Repair it, or if it is lost for good, take it out of log.dirs"
                 )
         try:
-            # All their headers are read, which takes minutes where there are terabytes.
+            # The headers of all batches are read, which takes minutes with terabytes of data.
             return await workers.run(partial(held_by_logs, self.storage.disk, [*self.replicas]))
         except OSError as error:
             raise StorageRefused(
@@ -138,8 +138,8 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """Those of several replicas whose logs end before damage, or are gone, and whether that was
-        durable once. An only copy counts up to its damage."""
+        """Partitions with several replicas whose logs here end before damage or are gone, and
+        whether the missing records were durable once. An only copy counts up to its damage."""
         former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
@@ -149,8 +149,8 @@ class FoundPartitions:
         return former
 
     def forget_cuts(self) -> None:
-        """The cluster has been told what this and earlier starts have cut off, or not found. An
-        only copy that is gone is missed at the next start, too."""
+        """The cluster has been told what this and earlier starts have cut off or not found. A
+        missing only copy is reported again at the next start."""
         for key, homes in self.vanished.items():
             for home in homes if key not in self.replicas.offline else ():
                 home.recovery_points.pop(key, None)

@@ -40,7 +40,7 @@ def open_storage(
 
 
 def open_segments_max(wanted: int) -> int:
-    """The limit on segments with open files: the setting, or less if ulimit -n is too low."""
+    """The limit on segments with open files: the setting, or less if `ulimit -n` is too low."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
     if wanted > allowed:

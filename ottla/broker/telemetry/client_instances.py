@@ -18,9 +18,9 @@ from ottla.replication.metadata import MetadataImage, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 INSTANCES_MAX = 16_384
-"""Clients that are kept; as in Kafka, the one that has been silent for longest is evicted."""
+"""How many clients are kept; as in Kafka, the one that has been silent for longest is evicted."""
 SERIES_MAX = 50_000
-"""Values that are kept for all clients together: about 20 MB. Further ones are dropped."""
+"""How many values are kept for all clients together, about 20 MB; further ones are dropped."""
 SILENT_INTERVALS_MAX = 3
 SILENT_MS_MIN = 60_000
 RETRIED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -44,7 +44,8 @@ class ClientInstance:
     values: dict[tuple[str, Labels], Point] = field(default_factory=dict)
 
     def may_ask(self, now_ms: float) -> bool:
-        """Whether GetTelemetrySubscriptions is not too early; if so, note it."""
+        """Whether GetTelemetrySubscriptions may be served now, and then note it: False if it is too
+        early."""
         if (
             now_ms - max(self.asked_at, self.pushed_at) < self.wanted.interval_ms
             and self.newest_error not in RETRIED
@@ -109,7 +110,7 @@ class ClientInstances:
             if len(self._instances) <= INSTANCES_MAX and not oldest.is_gone(now_ms):
                 break
             if oldest.seen_at == float("-inf"):
-                break                   # the new client itself
+                break                   # the least recent client is the new one itself
             self._forget(oldest)
 
     def _forget(self, instance: ClientInstance) -> None:

@@ -1,4 +1,4 @@
-"""What a broker keeps of its clients' metrics, from the first client on that offers them."""
+"""The clients' metrics that a broker keeps; made when the first client offers some."""
 
 from __future__ import annotations
 

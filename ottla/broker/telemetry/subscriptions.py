@@ -44,9 +44,9 @@ class Wanted:
 
 
 def subscriptions_of(image: MetadataImage) -> list[Subscription]:
-    """All subscriptions of the cluster. One whose `match` is invalid matches no client.
+    """All subscriptions of the cluster. A subscription with an invalid `match` matches no client.
 
-    Such a subscription was set by a release or a broker that accepts more patterns.
+    It was set by a release or a broker that accepts more patterns.
     """
     matching = []
     for (kind, name), settings in sorted(image.configs.items()):

@@ -1,11 +1,11 @@
 """Group flush: a thread syncs the disk, and one sync serves all appends that waited for its start.
 
 While a flush runs, further batches are appended; the next flush covers them all. So the rate of
-acknowledgements is limited by the device's flush rate times the batches that arrive meanwhile, not
-by one flush for each batch.
+acknowledgements is the device's flush rate times the batches that arrive during a flush, instead of
+one batch for each flush.
 
-A group with nothing but files goes to a thread without Python (`plain_syncs`); a group that needs
-more than syncs to make files or directories durable, or a large one, to one that runs Python.
+A small group of files goes to a thread without Python (`plain_syncs`); a large group, or one that
+needs more than syncs of files, goes to a thread that runs Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.wire.errors import StorageFailed
 log = logging.getLogger("ottla.flusher")
 
 AGAIN_SECONDS = 0.1
-"""The time before another try of a flush that a full disk or a lack of descriptors prevented."""
+"""The delay of another attempt after a full disk or a lack of descriptors prevented a flush."""
 
 
 class Flusher:
@@ -112,8 +112,8 @@ class Flusher:
         """
         end = partition.log.log_end_offset
         while partition.log.recovery_point < end:
-            # While an earlier flush runs in another thread, the end of this one may not move the
-            # recovery point yet.
+            # While an earlier flush runs in another thread, this one may not move the recovery
+            # point yet.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
             task.add_done_callback(retrieve_error)
             await asyncio.shield(task)
@@ -141,7 +141,7 @@ class Flusher:
             self.loop.call_later(AGAIN_SECONDS, self.want, partition)
 
     def _done(self, partition: Partition, offset: int) -> None:
-        # If an earlier flush runs in another thread, the end of that one asks for the rest.
+        # If an earlier flush runs in another thread, the rest is requested when that flush ends.
         if partition.flushed(offset) and not partition.log.flushing:
             self.waiting[partition] = None
 
@@ -152,6 +152,6 @@ class Flusher:
 
 
 def _sync(by_directory: dict[str, list[FlushTask]]) -> None:
-    """Run in the flush thread: only kernel calls. Each task keeps its own failure."""
+    """Runs in the flush thread: only kernel calls. Each task keeps its own failure."""
     for directory, tasks in by_directory.items():
         run_all(tasks[0].disk, directory, tasks)

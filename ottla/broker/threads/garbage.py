@@ -1,10 +1,10 @@
-"""Garbage collection in small pieces: no collection walks more than the newest objects.
+"""Garbage collection in small pieces: a collection walks only the newest objects.
 
-Reference counts free nearly everything here; a collection only has to find cycles. But a full one
-walks every object there is, on the loop: 60 ms with 10,000 groups and as many offsets. So what has
-survived three collections is put where no collection looks (`gc.freeze`). From there, too, it is
-freed as soon as nobody refers to it. Only a cycle that ends later than that stays: all objects are
-walked once their number has grown more than the broker's state explains.
+Reference counts free nearly everything here; a collection only has to find cycles. But a full
+collection walks all objects, on the loop: 60 ms with 10,000 groups and as many offsets. So objects
+that have survived three collections are excluded from further ones (`gc.freeze`). Reference counts
+still free them. Only cycles that become garbage later stay: all objects are walked once their
+number has grown more than the broker's state explains.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ oldest generation, too, is walked after some 15,000 new objects that are still i
 OLDEST = 2
 GROWTH = 2
 GROWTH_BLOCKS_MIN = 4_000_000
-"""About 400 MB: more than 100,000 partitions take. (A block is an allocation of up to 512 bytes.)
+"""About 400 MB, more than 100,000 partitions need. (A block is an allocation of up to 512 bytes.)
 """
 
 
 class Garbage:
-    """Decides what the collections of this process walk."""
+    """Decides which objects the collections of this process walk."""
 
     def __init__(self, growth_blocks_min: int = GROWTH_BLOCKS_MIN) -> None:
         self.growth_blocks_min = growth_blocks_min
@@ -40,7 +40,7 @@ class Garbage:
         gc.enable()
 
     def end(self) -> None:
-        """Stop looking after the collections."""
+        """Stop controlling the collections."""
         gc.callbacks.remove(self._collecting)
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:

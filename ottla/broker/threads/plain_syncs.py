@@ -23,7 +23,7 @@ class PlainSyncs:
     def begin(self, tasks: list[FlushTask], done: Callable[[], None]) -> bool:
         """Begin, and call `done` on the loop at the end: each task has its own failure by then.
 
-        False, with nothing begun, where more than a few syncs is to be done.
+        Returns False and begins nothing if more than a few syncs are needed.
         """
         files = plain_files(tasks)
         if files is None:
@@ -33,7 +33,7 @@ class PlainSyncs:
         return True
 
     def _ended(self) -> None:
-        # Kept no longer: an open file of a deleted topic would keep its room on the disk.
+        # Released: an open file of a deleted topic would keep its space on the disk.
         tasks, done = self.tasks, self.done
         self.tasks, self.done = [], _nothing
         failures = self.thread.end()

@@ -48,7 +48,8 @@ class Slices:
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """The items, with a pause whenever the slice is used up.
 
-        Between two of them anything may happen: `items` must be nobody's live dictionary.
+        Anything may happen between two of them, so `items` must not be a dictionary that others
+        change.
         """
         for item in items:
             if self.over:
@@ -84,9 +85,9 @@ async def in_slices(steps: Iterable[None]) -> None:
 def begun(
     work: Coroutine[None, None, None], loop: asyncio.AbstractEventLoop
 ) -> asyncio.Task[None] | None:
-    """Begin work that waits for nothing but pauses; a task does the rest if it made one.
+    """Begin work whose only waits are pauses; after the first pause a task does the rest.
 
-    Most work of this kind ends in its first slice, and then a turn of the loop is saved.
+    Most work of this kind ends in its first slice, which saves a turn of the loop.
     """
     try:
         work.send(None)

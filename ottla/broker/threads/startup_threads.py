@@ -1,7 +1,8 @@
-"""Threads that recover logs at the start, before clients are served: some for each log directory.
+"""Threads that recover logs at the start, before clients are served: a number for each log
+directory.
 
 Reading and checksums run without the interpreter lock, so two threads keep two cores busy, or a
-disk that reads data outside the cache. As in Kafka one thread recovers a whole log.
+disk that reads data outside the cache. As in Kafka, a log is recovered by one thread.
 """
 
 from __future__ import annotations

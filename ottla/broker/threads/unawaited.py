@@ -1,4 +1,4 @@
-"""Tasks and futures that go on although nobody may wait for them any more."""
+"""Tasks and futures that continue although their callers may have stopped waiting."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def retrieve_error(future: asyncio.Future[Any]) -> None:
-    """For `add_done_callback`: an error that nobody asks for is not reported by the loop."""
+    """For `add_done_callback`: marks an error as retrieved, so that the loop does not report it."""
     if not future.cancelled():
         future.exception()

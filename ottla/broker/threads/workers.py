@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 THREADS_MAX = 4
-"""More would only need more memory: disk or network reach their limits before four cores do."""
+"""More threads would only need more memory: disk or network reach their limits before four cores
+do."""
 
 
 class Workers:
@@ -44,8 +45,8 @@ class Workers:
 
     def renew(self, rebuild: Rebuild) -> asyncio.Future[None]:
         """Have a segment's indexes rebuilt, or a log read again, one after the other: reading a
-        segment may take a second. The future is done once it is over, however it ended; its `error`
-        says how."""
+        segment may take a second. The future is done once the rebuild has ended, successfully or
+        not; the rebuild's `error` tells."""
         over: asyncio.Future[None] = self.loop.create_future()
         waiting = self.renewing.get(rebuild)
         if waiting is not None:

@@ -32,8 +32,8 @@ log = logging.getLogger("ottla.checkpoints")
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps its topic may have been created again. A damaged log keeps the one
-        # from before: by that a start sees what it lacks.
+        # Between two steps its topic may have been recreated. A damaged log keeps its previous high
+        # watermark, which shows the next start what the log lacks.
         current = replicas.partition(partition.topic, partition.index) is partition
         if current and partition.log.damage is None:
             yield (partition.topic, partition.index), partition.high_watermark
@@ -55,7 +55,7 @@ class Checkpoints:
         await self._write(task, self.storage.checkpoint_steps(task, high_watermarks))
 
     async def write_of(self, directory: LogDirectory) -> None:
-        """The same for one directory, whatever becomes of the others."""
+        """The same for one directory, even if others fail."""
         task = CheckpointTask(self.storage.disk)
         await self._write(task, directory_steps(self.storage, task, directory))
 
@@ -72,7 +72,7 @@ class Checkpoints:
         self.moved.update(moved)
         if self.next is None:
             self.next = self.loop.create_task(self._write_log_starts())
-        # A client that disconnects must not cancel it for the others.
+        # A client that disconnects must not cancel the write for the others.
         written, homes = await asyncio.shield(self.next), self.storage.homes
         return {key for key in moved if key not in homes or homes[key].path not in written}
 

@@ -50,8 +50,8 @@ class LogCleaner:
         self.workers, self.checkpoints, self.doubt = workers, checkpoints, doubt
         self.in_thread = in_thread
         self.unreadable: dict[str, list[Segment]] = {}
-        """Directories of logs of which a pass could not read all, with the sealed segments that
-        they had: while they have all of these, the next pass would fail, too."""
+        """Directories of logs that a pass could not read completely, with the sealed segments at
+        that time. While a log still has all of them, the next pass would fail, too."""
 
     async def clean_due(self) -> None:
         """Clean every log that is due now, the dirtiest first."""
@@ -89,7 +89,8 @@ class LogCleaner:
         return best
 
     def _stays_unreadable(self, plog: PartitionLog) -> bool:
-        """Whether a pass over a log has failed and would again; a repair changes its segments."""
+        """Whether a pass over a log has failed and would fail again; a repair changes its
+        segments."""
         had = self.unreadable.get(plog.directory)
         if had is None or plog.offline is not None:
             return False
@@ -133,7 +134,7 @@ class LogCleaner:
             steps.close()
 
     def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
-        """Have the segment checked that a pass was reading, or all."""
+        """Check the segment that a pass was reading, or all of them."""
         read = cleaner.reading
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 

@@ -1,4 +1,4 @@
-"""Flushes that no client waits for: of recovered records, by flush.ms, and of sealed segments."""
+"""Flushes for which no client waits: of recovered records, by flush.ms, and of sealed segments."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class DueFlushes:
     async def flush_sealed(self) -> None:
         """Flush logs that sealed a segment, as Kafka does when it rolls.
 
-        No client waits for it, so it runs in `in_thread`. Without it a log written only with acks=1
-        would never become durable: never compacted, and read whole after a crash.
+        No client waits for it, so it runs in `in_thread`. Without it a log that is written only
+        with acks=1 would never become durable: it could not be compacted, and would be read
+        completely after a crash.
         """
         while self.replicas.with_sealed:
             partition, _ = self.replicas.with_sealed.popitem()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.housekeeping")
 
 AGAIN_MS = 60_000
-"""The time before another try to remove files whose removal failed."""
+"""The delay of another attempt to remove files."""
 
 
 def unlink_all(disk: Disk, paths: list[str]) -> None:
@@ -35,11 +35,11 @@ class FileRemoval:
 
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""
-        async with self.removing:       # else each removes what keeps its name until then
+        async with self.removing:       # otherwise each move removes the files whose names it needs
             await self._remove_deleted()
 
     async def make_room(self) -> None:
-        """Remove what is deleted in full directories now, without the delay."""
+        """Remove the deleted files of full directories now, without the delay."""
         full = [each.path for each in self.storage.directories if each.space.full]
         for path in full:
             self.storage.deletions.hasten(path)

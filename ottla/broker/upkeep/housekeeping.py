@@ -39,7 +39,7 @@ Work = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PeriodicWork:
-    """What a broker does again and again, each part made of what it uses."""
+    """The periodic work of a broker."""
 
     write_checkpoints: Work
     flushes: DueFlushes
@@ -52,7 +52,8 @@ class PeriodicWork:
     expire_tokens: Work | None
     """None where there are no delegation tokens."""
     reopen_logs: Work
-    """Opens logs that a full disk, or a lack of descriptors, kept closed at the start."""
+    """Opens logs that could not be opened at the start because of a full disk or a lack of
+    descriptors."""
     warn_of_certificates: Callable[[], None]
 
 
@@ -116,8 +117,8 @@ class Housekeeping:
             log.exception("the scrub ended; the next start begins it again")
 
     async def _watch_space(self) -> None:
-        """Measure now and then; say at once that a directory has become full, also if that was
-        before this began: peers and clients were served then."""
+        """Measure the space regularly. Report a full directory at once, even if it was full before
+        this began, since peers and clients were already served."""
         while True:
             try:
                 async with asyncio.timeout(SPACE_SECONDS):

@@ -1,4 +1,4 @@
-"""Logs that a full disk, or a lack of descriptors, kept closed at the start."""
+"""Logs that could not be opened at the start because of a full disk or a lack of descriptors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def reopen_logs(
     replicas: Replicas, metadata: Metadata, coordinators: Coordinators
 ) -> None:
-    """Open those that can be opened by now; what they coordinate is loaded."""
+    """Open the logs that can be opened by now, and load what they coordinate."""
     image = metadata.image
     if replicas.put_off and replicas.open_again(image):
         reached("partitions were opened again after a lack of room")

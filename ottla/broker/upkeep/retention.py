@@ -25,8 +25,8 @@ def _apply(partition: Partition, patient: bool) -> list[str]:
 
 
 class Retention:
-    """Applies retention to a broker's partitions. `doubt` is called about a log that cannot be
-    read, and has its bytes checked."""
+    """Applies retention to a broker's partitions. `doubt` is called with a log that cannot be read,
+    and checks its bytes."""
 
     def __init__(
         self, partitions: Iterable[Partition], storage: Storage, workers: Workers,

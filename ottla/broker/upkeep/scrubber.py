@@ -55,7 +55,7 @@ class Scrubber:
 
     async def check(self, partition: Partition, offset: int) -> bool:
         """Check the segment with an offset now, or all for EVERYWHERE, unless the partition has
-        moved, or its log has failed. Returns whether it has failed by this."""
+        moved or its log has failed. Returns whether this check has made it fail."""
         key = partition.topic, partition.index
         partition_log = self.storage.get(*key)
         if partition_log is not partition.log or partition_log.offline is not None:
@@ -107,9 +107,9 @@ class Scrubber:
 
 
 class DoubtedSegments:
-    """Checks segments that somebody could not read: a follower that asks a leader for the same
-    records again and again (the bytes may have changed, or the link's, or the follower's disk
-    refuses them), compaction, a coordinator that loads, or a request of a client."""
+    """Checks segments after a failed read: by a follower that asks a leader for the same records
+    again and again (the bytes may have changed on the disk or on the way, or the follower's disk
+    refuses them), by compaction, by a coordinator that loads, or by a client's request."""
 
     def __init__(self, scrubber: Scrubber, loop: asyncio.AbstractEventLoop) -> None:
         self.scrubber, self.loop = scrubber, loop
@@ -118,9 +118,9 @@ class DoubtedSegments:
         self.task: asyncio.Task[None] | None = None
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
-        """Reading a partition's log has failed: if the bytes look wrong, or the disk refuses to
-        read them and another replica in sync has them, have the segment with this offset checked,
-        or all. What is damaged is repaired from that other one."""
+        """Reading a partition's log has failed. If the bytes look wrong, or if the disk refuses to
+        read them and another replica in sync has them, check the segment with this offset, or all
+        of them. Damage is repaired from that other replica."""
         refused = isinstance(error, OSError) and not is_passing(error)
         wrong = isinstance(error, CorruptMessage) or (
             refused and partition.log.health.replaceable
@@ -129,12 +129,12 @@ class DoubtedSegments:
             self.want(partition, offset)
 
     def doubt_file(self, path: str, error: Exception) -> None:
-        """The same where a part of a segment's file was to be sent."""
+        """The same after a part of a segment's file could not be sent."""
         directory, _, name = path.rpartition("/")
         key = partition_of(directory.rpartition("/")[2])
         partition = None if key is None else self.scrubber.replicas.partition(*key)
         if partition is not None and partition.log.directory == directory:
-            self.doubt(partition, error, offset_in(name))   # otherwise it was moved, or deleted
+            self.doubt(partition, error, offset_in(name))   # otherwise it was moved or deleted
 
     def want(self, partition: Partition, offset: int) -> None:
         """Check the segment with an offset, or all for EVERYWHERE, unless that was done a short
@@ -148,7 +148,7 @@ class DoubtedSegments:
             self.task = self.loop.create_task(self._check())
 
     def close(self) -> None:
-        """Check nothing more."""
+        """Stop checking."""
         if self.task is not None:
             self.task.cancel()
 
@@ -163,7 +163,7 @@ class DoubtedSegments:
                 }
                 self.checked[partition] = offset, now
                 if await self.scrubber.check(partition, offset):
-                    del self.checked[partition]     # once it is repaired, it may change again
+                    del self.checked[partition]     # once the log is repaired, it may change again
         except (OSError, ProtocolError) as error:
             log.error("a segment could not be checked: %s", error)
         finally:

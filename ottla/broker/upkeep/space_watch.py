@@ -1,9 +1,9 @@
-"""Watches the free space of the log directories: says when one is full and when it has space again,
-and runs retention early while space is short.
+"""Watches the free space of the log directories: reports when one is full and when it has space
+again, and runs retention early while space is short.
 
-While a directory is full, its replicas count nowhere that another one in sync can lead
-(`cluster/directory_reports`), and what they follow is not fetched: they would take what retention
-frees. Where there is no other replica, each write is tried.
+While a directory is full, its replicas leave in-sync sets if another replica in sync can lead
+(`cluster/directory_reports`), and do not fetch, since they would use up what retention frees. If
+there is no other replica, each write is tried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ InThread = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class SpaceWatch:
-    """The watch of one broker. `make_room` applies retention, and removes the files of that."""
+    """The watch of one broker. `make_room` applies retention and removes the deleted files."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SpaceWatch:
         self.storage, self.replicas, self.role, self.clock = storage, replicas, role, clock
         self.in_thread, self.make_room = in_thread, make_room
         self.told: set[str] = set()
-        """Full directories that were logged."""
+        """Full directories that were logged as full."""
         self.retained_at: float | None = None
 
     async def look(self) -> None:
@@ -84,7 +84,7 @@ class SpaceWatch:
         return True
 
     async def note_full(self) -> None:
-        """A directory has become full: say so once, and let other replicas lead."""
+        """A directory has become full: report it once, and let other replicas lead."""
         for directory in self.storage.directories:
             self._note_full(directory)
 
@@ -100,7 +100,7 @@ class SpaceWatch:
         self._tell()
 
     def _tell(self) -> None:
-        """Have the fetchers and the reports compare what they do with the directories as they are
-        now: some partitions may have been created, deleted or moved since."""
+        """Have the fetchers and the reports adapt to the present state of the directories:
+        partitions may have been created, deleted or moved meanwhile."""
         self.role.compare_space()
         self.replicas.offline_changed()

@@ -35,7 +35,7 @@ class Exchange(Protocol):
     identity: Identity | None
     """Set once the conversation is complete."""
     claimed: str | None = None
-    """Whom the client claims to be, without a proof; for the log."""
+    """The user that the client claims to be, unverified; for the log."""
 
     async def answer(self, token: bytes) -> bytes:
         """The server's next token. Raises AuthenticationFailed."""

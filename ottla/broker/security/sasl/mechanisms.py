@@ -33,7 +33,7 @@ UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
     ".OAuthBearerUnsecuredValidatorCallbackHandler"
 )
-"""Kafka's validator of unsecured tokens, which has to be asked for here."""
+"""Kafka's validator of unsecured tokens, which must be set explicitly here."""
 
 NewExchange = Callable[["BrokerContext"], Exchange]
 

@@ -23,16 +23,17 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALGORITHMS = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 ]
-"""Signatures with a private key; with a shared secret or "none" clients could sign themselves."""
+"""Only signatures with a private key: with a shared secret or "none" clients could sign tokens
+themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 EXPIRY_MS_MAX = 1 << 53
-"""A token that claims to be valid for longer ends its session here: it is a field of 64 bits."""
+"""The latest end of a session, for tokens that claim a later one: the field has 64 bits."""
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
-"""What a token's JSON may lead to, in some release of PyJWT or of Python."""
+"""The exceptions that a token's JSON may cause, in some release of PyJWT or Python."""
 AGAIN_SECONDS = 30.0
-"""A token with an unknown key makes us read the keys again, at most once in this time; so long we
-wait after a failure, too."""
+"""A token with an unknown key makes the broker read the keys again, at most once in this time. This
+is also the wait after a failure."""
 WITHOUT_KEYS_SECONDS = 1.0
 """The wait after a failure while no key is known."""
 
@@ -124,7 +125,7 @@ class TokenRules:
         )
 
     def _renew(self) -> None:
-        """Read the keys; where that fails those that are known stay in use, as in Kafka."""
+        """Read the keys; if that fails the known ones stay in use, as in Kafka."""
         try:
             self._read()
         except (*UNUSABLE, self.jwt.PyJWTError) as error:
@@ -159,12 +160,12 @@ class TokenRules:
 
 
 def subject_of(claim: object) -> str:
-    """The name in a token's claim. Raises AuthenticationFailed where it is none."""
+    """The name in a token's claim. Raises AuthenticationFailed if it is not a name."""
     if not isinstance(claim, str) or not claim.strip():
         raise AuthenticationFailed("a token without a subject")
     try:
         claim.encode()
     except UnicodeEncodeError as error:
-        # JSON may escape halves of a character, which no answer and no record could hold.
+        # JSON may contain escaped halves of a character, which no answer and no record can hold.
         raise AuthenticationFailed("a token whose subject is no text") from error
     return claim.strip()

@@ -1,4 +1,4 @@
-"""What a broker has to know about its own certificates: the subject, the names and the end."""
+"""What a broker has to know about its own certificates: the subject, the names and the expiry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.broker.security.tls.names import elements, subject_of
 from ottla.wire.wording import counted
 
 SOON = timedelta(days=30)
-"""How long before its end a certificate is warned about."""
+"""How long before a certificate's expiry the broker warns."""
 EXTENSIONS = 0xA3
 ALTERNATIVE_NAMES = b"\x55\x1d\x11"
 """The object identifier 2.5.29.17 of the subject alternative names."""
@@ -46,7 +46,7 @@ class Certificate:
             raise ValueError("a certificate that lacks a field") from error
 
     def warning(self, now: datetime) -> str | None:
-        """What is wrong with its end, if anything."""
+        """A warning about the expiry, if there is a reason for one."""
         left = self.ends - now
         if left > SOON:
             return None

@@ -35,7 +35,7 @@ VERIFY = {
 }
 
 HANDSHAKE_FLIGHTS = 3
-"""Turns of both sides, after which every handshake is complete."""
+"""The number of turns of both sides after which every handshake is complete."""
 
 
 class TlsSettings:
@@ -105,8 +105,8 @@ class TlsSettings:
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
 
     def check_own_certificate(self, listener: str) -> None:
-        """Raise SettingsError if a broker with these settings would refuse another one with them:
-        its certificate does not lead to the trust store's, or has expired."""
+        """Raise SettingsError if two brokers with these settings would refuse each other: the
+        certificate is not signed by one in the trust store, or has expired."""
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = self.accept(to_server, to_client)
         context, before = self.client, self.client.check_hostname
@@ -231,7 +231,7 @@ def _trust(settings: ListenerSettings) -> tuple[str, str] | None:
 
 
 def _store(setting: str, path: str, kind: str, password: str | None) -> str:
-    """A store as PEM. Java accepts PKCS12 where the type is JKS, and so does this."""
+    """A store as PEM. As in Java, a PKCS12 file is accepted if the type is JKS."""
     if kind.upper() not in TYPES:
         name = setting.replace("location", "type")
         raise SettingsError(name, f"{kind!r} is not served, {', '.join(TYPES)} are")

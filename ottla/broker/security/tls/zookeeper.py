@@ -1,7 +1,7 @@
 """TLS to ZooKeeper, by the `zookeeper.ssl.…` properties of Kafka's ZooKeeper mode.
 
 They mean what a listener's `ssl.…` settings mean. The broker's certificate is its identity there: a
-ZooKeeper with `ssl.clientAuth=need` lets nobody else in.
+ZooKeeper with `ssl.clientAuth=need` admits no client without one.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 class Contexts:
-    """The contexts of one connection after the other, each with what the files have then: a
-    certificate is replaced before it expires, and the next connection may be made long after that.
+    """Makes a context for each connection from the present files: a certificate is replaced before
+    it expires, and the next connection may be made long after that.
     """
 
     def __init__(self, texts: Mapping[str, str], first: ssl.SSLContext) -> None:
         self.texts, self.newest = texts, first
 
     def __call__(self) -> ssl.SSLContext:
-        """The next one. Files that cannot be used leave those that were read before."""
+        """The context of the next connection. If the files cannot be used, the previous context
+        stays in use."""
         try:
             self.newest = zookeeper_context(self.texts) or self.newest
         except SettingsError as error:

@@ -110,7 +110,7 @@ def test_the_images_command_serves_with_its_variables(tmp_path: Path) -> None:
     ready = process.stdout.readline().decode()
     log = (tmp_path / "log").read_text()
     assert "INSIDE://ottla:9092,OUTSIDE://localhost:29092" in ready, log
-    bound = re.search(r"listening on .*:(\d+), clients are sent to OUTSIDE", log)
+    bound = re.search(r"listening on .*:(\d+), advertised as OUTSIDE", log)
     assert bound and serves(("127.0.0.1", int(bound[1])))
     assert "listens on all interfaces without authentication" in " ".join(log.split())
     process.terminate()

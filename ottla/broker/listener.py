@@ -215,7 +215,7 @@ class Listener:
         the spare one again."""
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
-            log.error("listener %s: out of file descriptors, a client is turned away", self.name)
+            log.error("listener %s: out of file descriptors, a client is refused", self.name)
         self.spare.close()
         try:
             sock, _ = listening.accept()

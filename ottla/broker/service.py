@@ -108,7 +108,7 @@ def _advertised(server: Server) -> list[str]:
     for listener in server.listeners:
         advertised = f"{listener.name}://{_address(*server.listener_set.advertised(listener))}"
         bound = ", ".join(_address(*sock.getsockname()[:2]) for sock in listener.socks)
-        log.info("listening on %s, clients are sent to %s", bound, advertised)
+        log.info("listening on %s, advertised as %s", bound, advertised)
         addresses.append(advertised)
     return addresses
 

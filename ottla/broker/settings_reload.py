@@ -26,7 +26,7 @@ async def reload(
     try:
         reloaded = config.reload(config.sources.read(), image)
     except (SettingsError, OSError) as error:
-        log.error("reload: %s; all settings stay as they were", error)
+        log.error("reload: %s; all settings are unchanged", error)
         return
     for name, (old, new) in reloaded.changed.items():
         if is_secret(name):
@@ -36,11 +36,11 @@ async def reload(
         if any(name in layer for layer in config.layers(image)[:-1]):
             # In a cluster, min.insync.replicas is in the image from the beginning.
             log.warning(
-                "reload: %s is %s in the file now, but what was set with kafka-configs counts",
+                "reload: %s is %s in the file now, but the value set with kafka-configs applies",
                 name, text,
             )
             continue
-        log.info("reload: %s is %s now, it was %s", name, text, old or "its default")
+        log.info("reload: %s is now %s, it was %s", name, text, old or "its default")
     for name in reloaded.refused:
         [reason] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
         log.warning("reload: %s", reason)

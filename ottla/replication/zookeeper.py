@@ -234,7 +234,7 @@ class ZooKeeper:
     def _granted(self, timeout_ms: int) -> None:        # in kazoo's thread
         if timeout_ms not in (0, self.session_timeout_ms):
             log.warning(
-                "ZooKeeper grants sessions of %d ms, not of %d ms: its tickTime bounds"
+                "ZooKeeper grants a session timeout of %d ms instead of %d ms: its tickTime limits"
                 " zookeeper.session.timeout.ms", timeout_ms, self.session_timeout_ms)
             self.session_timeout_ms = timeout_ms
 

@@ -183,5 +183,5 @@ def test_a_failure_of_ours_closes_the_connection_alone_and_is_told_whole(
         client.send_frame(header(METADATA, 9) + b"\x00" * 8)
         assert client.is_closed()
     told = [record for record in caplog.records if record.name == "ottla.connection"]
-    assert len(told) == 1 and "closed by a failure of the broker" in told[0].message
+    assert len(told) == 1 and "closed after an internal error" in told[0].message
     assert told[0].exc_info is not None and told[0].exc_info[0] is TypeError

@@ -40,7 +40,7 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
     for expected in (
         r"Ottla \d+\.\d+\.\d+ starts as node 4; settings from .*server\.properties; data in /.*",
         r"recovery: no log had to be checked",
-        rf"listening on 127\.0\.0\.1:{port}, clients are sent to PLAINTEXT://{host}:{port}",
+        rf"listening on 127\.0\.0\.1:{port}, advertised as PLAINTEXT://{host}:{port}",
         r"cluster [\w-]{22}, topics: 0; serving after \d+\.\d\d s",
     ):
         assert re.search(expected, text), text
@@ -53,15 +53,15 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     before = service.properties.read_text()
     service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\nlog.retention.m=1\n")
     service.process.send_signal(signal.SIGHUP)
-    service.wait_for("reload: log.retention.ms is 60000 now, it was its default")
+    service.wait_for("reload: log.retention.ms is now 60000, it was its default")
     service.wait_for("reload: node.id has changed and needs a restart")
     service.wait_for("reload: log.retention.m is no setting .*; did you mean log.retention.ms")
     service.properties.write_text(before + "log.retention.ms=soon\n")
     service.process.send_signal(signal.SIGHUP)
-    service.wait_for(r"reload: log\.retention\.ms: .*all settings stay as they were")
+    service.wait_for(r"reload: log\.retention\.ms: .*all settings are unchanged")
     service.properties.unlink()
     service.process.send_signal(signal.SIGHUP)
-    service.wait_for("reload: .*No such file.*; all settings stay as they were")
+    service.wait_for("reload: .*No such file.*; all settings are unchanged")
     service.properties.write_text(before + "log.retention.ms=60000\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for("reload: nothing has changed")
@@ -187,7 +187,7 @@ def test_ipv6_addresses_stand_in_brackets(tmp_path: Path) -> None:
     service = Service(tmp_path, "--override", "listeners=PLAINTEXT://[::1]:0")
     host, port = service.ready()
     assert host == "::1"
-    expected = f"listening on [::1]:{port}, clients are sent to PLAINTEXT://[::1]:{port}"
+    expected = f"listening on [::1]:{port}, advertised as PLAINTEXT://[::1]:{port}"
     assert expected in service.text()
     assert service.stop() == 0
 

@@ -32,9 +32,9 @@ log = logging.getLogger("ottla.member")
 CATCH_UP_SECONDS = 1.0
 LOSSES = {
     SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
-    " until it is back nothing new is heard here of leaders, topics and settings",
-    SessionState.LOST: "the session with ZooKeeper has ended: the others lead what this broker has"
-    " led; it registers again once ZooKeeper answers",
+    " this broker learns of no new leaders, topics and settings until it is back",
+    SessionState.LOST: "the session with ZooKeeper has ended: other brokers lead its partitions; it"
+    " registers again once ZooKeeper answers",
 }
 
 
@@ -83,8 +83,8 @@ async def _joined(
     )
     if accepts:
         log.warning(
-            "%s is missing in the log directories: what ZooKeeper has is taken as it is, with"
-            " leader epochs and producer ids above those of all brokers' logs", MARK)
+            "%s is missing in the log directories: ZooKeeper's metadata are accepted as they are,"
+            " and leader epochs and producer ids continue above those in all brokers' logs", MARK)
     awaited = image.adopting is not None and config.node_id in image.adopting.awaited
     _warn_of_min_isr(config, image)
     return ClusterSession(
@@ -96,8 +96,8 @@ def _warn_of_min_isr(config: BrokerConfig, image: MetadataImage) -> None:
     own, counts = own_min_isr(config), image.config_of("broker", "").get(MIN_ISR)
     if MIN_ISR in config.static and counts not in (None, str(own)):
         log.warning(
-            "%s=%d in this broker's file has no effect: the cluster's is %s, and is changed"
-            " with kafka-configs --entity-type brokers --entity-default", MIN_ISR, own, counts,
+            "%s=%d in this broker's file has no effect: the cluster's value is %s; change it with"
+            " kafka-configs --entity-type brokers --entity-default", MIN_ISR, own, counts,
         )
 
 

@@ -146,7 +146,7 @@ class Controller:
         except UnreadableMetadata as error:
             self.metadata.failed(str(error))
         except Exception:
-            log.exception("controller: not foreseen, and tried again")
+            log.exception("controller: an unexpected error; trying again")
             self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
         finally:
             if self.looking is asyncio.current_task():
@@ -229,9 +229,9 @@ class Controller:
                 return
             self.told_adopting = adopting
             log.warning(
-                "ZooKeeper was restored from a backup: nothing is served until brokers %s have"
-                " started, whose logs may have later leader epochs and producer ids. One that will"
-                " not come back is given up with `kafka-cluster unregister --id N`",
+                "ZooKeeper was restored from a backup: no partition is served until brokers %s have"
+                " started, since their logs may have later leader epochs and producer ids. Give up"
+                " a broker that will not come back with `kafka-cluster unregister --id N`",
                 list(adopting.awaited),
             )
             return
@@ -255,7 +255,7 @@ class Controller:
         """This broker is no longer the controller, or does not know whether it is."""
         if self.metadata.term is not None:
             reached("a controller was deposed")
-            log.warning("broker %d is not the controller any more", self.election.node_id)
+            log.warning("broker %d is no longer the controller", self.election.node_id)
         self.metadata.end_term()
         self.returned.clear()
         self.brokers_changed([])

@@ -34,7 +34,8 @@ async def hand_over(session: ClusterSession, forwarding: Forwarding) -> None:
     except TimeoutError:
         log.warning(
             "leadership could not be handed over within %d s: no controller answers, or it does"
-            " not reach ZooKeeper. Others lead once they notice that this broker is gone",
+            " not reach ZooKeeper. Other brokers take over once they notice that this broker is"
+            " gone",
             HAND_OVER_SECONDS,
         )
     except (ProtocolError, CoordinationError, UnreadableMetadata) as error:

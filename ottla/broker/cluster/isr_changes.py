@@ -240,7 +240,7 @@ class IsrChanges:
             elif code != 0 or (each and each.partition_epoch <= row.partition_epoch):
                 partition.proposal_failed()
                 reached("a proposed in-sync set was refused")
-                log.info("%r: the in-sync set stays: %s", partition, name_of(code))
+                log.info("%r: the in-sync set is not changed: %s", partition, name_of(code))
                 self.loop.call_later(AGAIN_SECONDS, self.isr_due, partition)
         return again
 

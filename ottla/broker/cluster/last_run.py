@@ -101,7 +101,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         )
     if lost:
         log.warning(
-            "logs that are missing, damaged, or of an earlier time: %d; these replicas are not"
+            "logs that are missing, damaged or outdated: %d; these replicas are not"
             " trusted to have everything until they have caught up with others", len(lost),
         )
     return LastRun(stop, lost, tuple(sorted(away)))

@@ -82,7 +82,7 @@ class ProducerIds:
                 try:
                     await self._refilled()
                 except NoProducerIds as error:
-                    log.info("the next producer ids: %s", error)
+                    log.info("the next producer ids could not be requested: %s", error)
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             self.keeping = None

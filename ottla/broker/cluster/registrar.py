@@ -137,8 +137,8 @@ class Registrar:
         seconds = timeout - self.disk.seconds_since_boot()
         if seconds > 0:
             log.warning(
-                "the machine has just started: this broker registers in %.0f s, when others that"
-                " stopped with it are known to be gone", seconds)
+                "the machine has just started: this broker registers in %.0f s, when brokers that"
+                " stopped together with it are known to be gone", seconds)
             await asyncio.sleep(seconds)
 
     # The next ones

@@ -89,7 +89,7 @@ class MarkerSender:
                 written(outcome)
             except Exception:
                 # The other callers must still get an outcome.
-                log.exception("what follows a marker for %s-%d failed", *where)
+                log.exception("the work after a marker for %s-%d failed", *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""

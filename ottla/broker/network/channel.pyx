@@ -321,7 +321,7 @@ cdef class Channel(Pollable):
 
     def failed(self, error):
         """Close after an exception: the broker has a bug."""
-        log.error("%r is closed by a failure of the broker", self, exc_info=error)
+        log.error("%r is closed after an internal error", self, exc_info=error)
         self.close()
 
     def end(self):

@@ -324,10 +324,10 @@ class BrokerConfig(BrokerSettings):
                 if name == "max.connections.per.ip.overrides":
                     self.max_connections_by_host = limits_by_host(value)
             except SettingsError as error:
-                log.error("%s; %s stays as it was", error, name)
+                log.error("%s; %s is unchanged", error, name)
                 continue
             if value != self.value(name):
-                log.info("%s is %s now", name, text or "its default")
+                log.info("%s is now %s", name, text or "its default")
                 setattr(self, declared.attribute, value)
         self._limit_listeners(new)
 
@@ -337,7 +337,7 @@ class BrokerConfig(BrokerSettings):
                 self.listener_limits, self.security_texts(image)
             )
         except SettingsError as error:
-            log.error("%s; the limits of the listeners stay as they were", error)
+            log.error("%s; the limits of the listeners are unchanged", error)
 
     def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
         """Apply the changes in `texts` that are possible on a running broker; report the others.

@@ -90,7 +90,7 @@ class Moving:
                         self.storage.moves[key] = Move(self.storage, key, move.target)
                 move.discard()
         if self.refused is not None:
-            log.error("no partition is moved any more: %s", self.refused)
+            log.error("no further partitions are moved: %s", self.refused)
             for key in list(self.storage.moves):
                 self.storage.moves.pop(key).give_up()
 

@@ -102,7 +102,7 @@ class Housekeeping:
             if not is_full(error):
                 log.error("%s", error)
         except Exception:
-            log.exception("%r failed, and is tried again", work)
+            log.exception("%r failed and will be tried again", work)
 
     async def _clean(self) -> None:
         while True:
@@ -114,7 +114,7 @@ class Housekeeping:
         try:
             await self.work.scrubber.scrub_for_ever()
         except Exception:
-            log.exception("the scrub ended; the next start begins it again")
+            log.exception("the scrub has failed; it begins again at the next start")
 
     async def _watch_space(self) -> None:
         """Measure the space regularly. Report a full directory at once, even if it was full before

@@ -61,5 +61,5 @@ class Retention:
         if paths:
             self.storage.deletions.add_files(paths, partition.log.config.file_delete_delay_ms)
         if partition.log.log_start_offset != before:
-            log.info("%r begins at offset %d now", partition, partition.log.log_start_offset)
+            log.info("%r now begins at offset %d", partition, partition.log.log_start_offset)
             partition.start_moved()

@@ -144,8 +144,10 @@ def test_a_file_with_another_min_isr_than_the_clusters_is_told_that_it_has_no_ef
     """Not at its start, nor when it is read again."""
     cluster.stop(1)
     cluster.start(1, min_insync_replicas=2)
-    assert "min.insync.replicas=2 in this broker's file has no effect: the cluster's is 1" in (
-        caplog.text)
+    assert (
+        "min.insync.replicas=2 in this broker's file has no effect: the cluster's value is 1"
+        in caplog.text
+    )
     server = cluster.servers[2]
     sources = server.config.sources
     server.config.sources = sources._replace(
@@ -154,8 +156,8 @@ def test_a_file_with_another_min_isr_than_the_clusters_is_told_that_it_has_no_ef
     caplog.set_level(logging.INFO, "ottla.server")
     cluster.run(server.reload())
     said = [each.getMessage() for each in caplog.records if each.name == "ottla.server"]
-    assert "reload: log.retention.ms is 77 now, it was its default" in said
+    assert "reload: log.retention.ms is now 77, it was its default" in said
     assert (
-        "reload: min.insync.replicas is 2 in the file now, but what was set with kafka-configs"
-        " counts" in said
+        "reload: min.insync.replicas is 2 in the file now, but the value set with kafka-configs"
+        " applies" in said
     )

@@ -102,7 +102,7 @@ def _unsecured(listener: str, where: str, module: LoginModule | None) -> NewExch
     options = {} if module is None else module.options
     rules = UnsecuredRules(f"{where}sasl.jaas.config", options)
     log.warning(
-        "listener %s accepts unsecured tokens: its clients are whoever they say they are",
+        "listener %s accepts unsecured tokens: clients can claim to be any user",
         listener,
     )
     return lambda broker: OauthExchange(rules)

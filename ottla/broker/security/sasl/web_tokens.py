@@ -131,7 +131,7 @@ class TokenRules:
         except (*UNUSABLE, self.jwt.PyJWTError) as error:
             self.failed_at = time.monotonic()
             log.warning(
-                "the keys of %s cannot be read, the %d known ones stay: %.300s",
+                "the keys of %s cannot be read, the %d known ones stay in use: %.300s",
                 self.settings.sasl_oauthbearer_jwks_endpoint_url, len(self.keys), error,
             )
 
@@ -153,7 +153,7 @@ class TokenRules:
             try:
                 keys[key_id] = self.jwt.PyJWK(each).key
             except (*UNUSABLE, self.jwt.PyJWTError) as error:
-                log.warning("the key %.80r is of no use here: %.300s", key_id, error)
+                log.warning("the key %.80r cannot be used: %.300s", key_id, error)
         if listed and not keys:
             raise ValueError("none of the keys is of use here")
         self.keys, self.read_at = keys, time.monotonic()

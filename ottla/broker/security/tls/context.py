@@ -178,7 +178,7 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         if not newer:
             enabled.discard(ssl.TLSVersion.TLSv1_3)
         elif len(newer) < len(OF_TLS_1_3):
-            log.warning("ssl.cipher.suites: TLS 1.3 keeps all of its suites, not those listed only")
+            log.warning("ssl.cipher.suites: all suites of TLS 1.3 stay enabled, listed or not")
         if not older:
             enabled.discard(ssl.TLSVersion.TLSv1_2)
         if not enabled:

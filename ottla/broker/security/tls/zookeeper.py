@@ -62,7 +62,7 @@ class Contexts:
         try:
             self.newest = zookeeper_context(self.texts) or self.newest
         except SettingsError as error:
-            log.error("ZooKeeper is connected to with the former key and certificates: %s", error)
+            log.error("ZooKeeper: the previous key and certificates stay in use: %s", error)
         return self.newest
 
 

@@ -50,7 +50,7 @@ class BrokerSettings(ListenerSettings):
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
     broker_rack: str | None = setting(
         "broker.rack", None,
-        help="The rack of this broker: the replicas of a partition are on different racks.")
+        help="The rack of this broker; the replicas of a partition are placed on different racks.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),
         help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. A host name"
@@ -90,7 +90,7 @@ class BrokerSettings(ListenerSettings):
         help="How often expired delegation tokens are removed from the metadata.")
     controller_listener_names: Names = setting(
         "controller.listener.names", (),
-        help="Listeners for Kafka's controllers: Ottla opens none of them.")
+        help="Listeners of Kafka's controllers; Ottla does not open them.")
     log_dirs: Names | None = setting("log.dirs", None, help="The data directories.")
     log_dir: Names = setting(
         "log.dir", ("/tmp/kafka-logs",), help="The data directory if log.dirs is not set.")
@@ -109,7 +109,7 @@ class BrokerSettings(ListenerSettings):
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least=0,
         help="Maximum connections over all listeners; also limited by file descriptors. With the"
-        " prefix listener.name.<listener>. it limits that listener besides.")
+        " prefix listener.name.<listener>. it limits that listener as well.")
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", INT_MAX, at_least=0, help="Maximum connections from one address.")
     max_connections_per_ip_overrides: str = setting(
@@ -117,7 +117,7 @@ class BrokerSettings(ListenerSettings):
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", INT_MAX, at_least=0,
         help="Maximum connections per second. With the prefix listener.name.<listener>. it limits"
-        " that listener besides.")
+        " that listener as well.")
     quota_window_num: int = setting(
         "quota.window.num", 11, at_least=1,
         help="Number of samples over which the rates of client quotas are measured.")
@@ -143,7 +143,8 @@ class BrokerSettings(ListenerSettings):
     default_replication_factor: int = setting(
         "default.replication.factor", 1, help="Default number of replicas of a new topic.")
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", True, help="Whether a Metadata request creates the topic.")
+        "auto.create.topics.enable", True,
+        help="Whether a Metadata request creates a missing topic.")
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0,
         help="How often recovery points and high watermarks are saved.")
@@ -165,8 +166,8 @@ class BrokerSettings(ListenerSettings):
         help="Partitions of __consumer_offsets.")
     offsets_topic_replication_factor: Short = setting(
         "offsets.topic.replication.factor", 3, at_least=1,
-        help="Replicas of __consumer_offsets. A cluster creates it once there are so many brokers;"
-        " a broker without a cluster has one.")
+        help="Replicas of __consumer_offsets. A cluster creates the topic once it has this many"
+        " brokers; a standalone broker has one replica.")
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __consumer_offsets.")
@@ -323,12 +324,12 @@ class BrokerSettings(ListenerSettings):
         " 0 is off.")
     ottla_log_scrub_interval_ms: Long = setting(
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
-        help="Ottla's own. Time until a segment is checked again; longer if there is more"
-        " than the rate allows.")
+        help="Ottla's own. Time until a segment is checked again; longer if the rate does not"
+        " suffice.")
     cordoned_log_dirs: Names = setting(
         "cordoned.log.dirs", (),
         help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
-        " moves those that are there to the others.")
+        " moves their existing partitions to the other directories.")
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",
         help="Ottla's own. Comma-separated ids (directory.id in meta.properties) of log directories"
@@ -364,12 +365,12 @@ class BrokerSettings(ListenerSettings):
         help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died,"
         " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
         " on librdkafka may hang if the coordinator of their group disappears from that list; other"
-        " clients meet refused connections while it is there. Apache Kafka lists a broker for its"
-        " session, 9 s.")
+        " clients may try to connect to it meanwhile, and are refused. Apache Kafka lists a broker"
+        " until its session ends, 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
-        help="How long a start waits for the session of another broker with its node.id to end, as"
-        " after the loss of a disk; one and a half session timeouts at least.")
+        help="How long a start waits for the session of another broker with its node.id to end, for"
+        " instance after the loss of a disk; at least one and a half session timeouts.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")
@@ -383,15 +384,16 @@ class BrokerSettings(ListenerSettings):
         help="The password of a PKCS12 file, or of an encrypted key in PEM.")
     zookeeper_ssl_truststore_location: str | None = setting(
         "zookeeper.ssl.truststore.location", None,
-        help="The file with the certificates that ZooKeeper's has to lead to; without it, those of"
-        " the system.")
+        help="The file with the trusted certificates, one of which must have signed ZooKeeper's;"
+        " without it, the system's certificates are trusted.")
     zookeeper_ssl_truststore_type: str = setting(
         "zookeeper.ssl.truststore.type", "JKS", help="As ssl.truststore.type.")
     zookeeper_ssl_truststore_password: Password | None = setting(
         "zookeeper.ssl.truststore.password", None, help="The password of a PKCS12 file.")
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
         "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS",
-        help="Whether ZooKeeper's certificate has to be of its host name; empty: no.")
+        help="Whether ZooKeeper's certificate must contain its host name; empty disables the"
+        " check.")
     zookeeper_ssl_enabled_protocols: Names = setting(
         "zookeeper.ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
     zookeeper_ssl_cipher_suites: Names = setting(
@@ -418,23 +420,25 @@ class BrokerSettings(ListenerSettings):
         help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
     ottla_http_networks: Names = setting(
         "ottla.http.networks", (),
-        help="Ottla's own. Networks such as 192.0.2.0/24 that may read what names users, clients or"
-        " groups on ottla.http.listener, besides this machine: all of /api/v1 but its status.")
+        help="Ottla's own. Networks such as 192.0.2.0/24 that may read all of /api/v1 on"
+        " ottla.http.listener, as this machine may; other clients may only read its status, since"
+        " the rest names users, clients and groups.")
     ottla_http_names: Names = setting(
         "ottla.http.names", (),
-        help="Ottla's own. Further host names by which ottla.http.listener is asked, besides those"
-        " of the machine and of the listeners; requests for others are refused.")
+        help="Ottla's own. Further host names that requests to ottla.http.listener may have,"
+        " besides those of the machine and of the listeners; requests with other names are"
+        " refused.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
         help="Ottla's own. host:port for the console (docs/console.md), a process beside the broker"
         " that is started and stopped with it; empty for none.")
     ottla_console_config: str = setting(
         "ottla.console.config", "",
-        help="Ottla's own. A file with the settings of a client for the console; needed where no"
+        help="Ottla's own. A file with the settings of a client for the console; needed if no"
         " listener is PLAINTEXT.")
     ottla_console_allow_changes: bool = setting(
         "ottla.console.allow.changes", False,
-        help="Ottla's own. Whether the console may change something where nobody logs in.")
+        help="Ottla's own. Whether the console allows changes if its visitors do not log in.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
         help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"

@@ -48,15 +48,16 @@ class ListenerSettings(Settings):
         " Kafka's default, GSSAPI, is not served: a SASL listener has to name others.")
     sasl_jaas_config: Password | None = setting(
         "sasl.jaas.config", None,
-        help="A login module with its options, as Java's JAAS writes it; for a server it needs the"
-        " prefix listener.name.<listener>.<mechanism>. and holds the users of PLAIN.")
+        help="A login module with its options, in Java's JAAS syntax. For the clients of a listener"
+        " it needs the prefix listener.name.<listener>.<mechanism>. and contains the users of"
+        " PLAIN.")
     sasl_server_max_receive_size: int = setting(
         "sasl.server.max.receive.size", 524_288,
         help="The largest frame, in bytes, from a client that has not authenticated.")
     connections_max_reauth_ms: Long = setting(
         "connections.max.reauth.ms", 0,
         help="How long a client may use a connection before it has to authenticate again (KIP-368);"
-        " 0 means no limit. With a token that expires earlier it is that time.")
+        " 0 means no limit. A token that expires earlier shortens this time.")
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         "sasl.oauthbearer.jwks.endpoint.url", None,
         help="Location of the keys that sign OAUTHBEARER tokens: file:/path, https://…")
@@ -92,7 +93,7 @@ class ListenerSettings(Settings):
         help="The certificate chain itself, in PEM, the listener's own certificate first.")
     ssl_truststore_location: str | None = setting(
         "ssl.truststore.location", None,
-        help="The file with the trusted certificates, by which the peer's has to be issued.")
+        help="The file with the trusted certificates, one of which must have issued the peer's.")
     ssl_truststore_type: str = setting(
         "ssl.truststore.type", "JKS",
         help="The file's format, as for the key store.")
@@ -103,15 +104,15 @@ class ListenerSettings(Settings):
     ssl_allow_dn_changes: bool = setting(
         "ssl.allow.dn.changes", False,
         help="Whether a certificate that is set on the running broker may have another"
-        " distinguished name than the one before.")
+        " distinguished name than the previous one.")
     ssl_allow_san_changes: bool = setting(
         "ssl.allow.san.changes", False,
-        help="Whether it may lack subject alternative names of the one before.")
+        help="Whether such a certificate may lack subject alternative names of the previous one.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"),
-        help="Whether clients have to present a certificate; requested: those without one are"
-        " User:ANONYMOUS. Listeners of protocol SASL_SSL ask for a certificate too where it is set"
-        " with their prefix.")
+        help="Whether clients have to present a certificate; requested: clients without one are"
+        " User:ANONYMOUS. SASL_SSL listeners only request a certificate if this is set with their"
+        " prefix.")
     ssl_enabled_protocols: Names = setting(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
     ssl_cipher_suites: Names = setting(
@@ -121,10 +122,11 @@ class ListenerSettings(Settings):
     ssl_principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules", "DEFAULT",
         help="How the subject of a client's certificate becomes its principal:"
-        " RULE:pattern/replacement/[LU], the first that matches counts; DEFAULT is the subject.")
+        " RULE:pattern/replacement/[LU], the first matching rule applies; DEFAULT is the subject.")
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm", "https",
-        help="Whether a broker that connects to another one checks its host name; empty: no.")
+        help="Whether a broker that connects to another one checks its host name; empty disables"
+        " the check.")
 
 
 class ListenerLimits(Settings):

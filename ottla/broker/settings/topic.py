@@ -64,7 +64,8 @@ class TopicConfig(Settings):
     cleanup_policy: Names = setting(
         "cleanup.policy", ("delete",), one_of=("compact", "delete"),
         synonyms=("log.cleanup.policy",),
-        help="delete: old segments go; compact: the newest record of each key stays; or both.")
+        help="delete: old segments are deleted; compact: the newest record of each key is kept; or"
+        " both.")
     compression_gzip_level: int = setting(
         "compression.gzip.level", -1, at_least=1, at_most=9, also=(-1,),
         synonyms=("compression.gzip.level",), help="Level if compression.type is gzip.")
@@ -88,7 +89,8 @@ class TopicConfig(Settings):
         help="How long the file of a deleted segment is kept for current readers.")
     flush_messages: Long = setting(
         "flush.messages", LONG_MAX, at_least=1, synonyms=("log.flush.interval.messages",),
-        help="Maximum offsets without a flush; a produce that reaches it is answered after one.")
+        help="Maximum records without a flush; a produce that reaches it is answered after the"
+        " flush.")
     flush_ms: Long = setting(
         "flush.ms", LONG_MAX, at_least=0,
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
@@ -104,10 +106,10 @@ class TopicConfig(Settings):
         help="Leader replicas, as partition:broker or *, to which the throttle applies.")
     local_retention_bytes: Long = setting(
         "local.retention.bytes", -2, at_least=-2, synonyms=("log.local.retention.bytes",),
-        help="Tiered storage: what stays here; -2 is retention.bytes.")
+        help="Tiered storage: bytes to keep on the broker; -2 means retention.bytes.")
     local_retention_ms: Long = setting(
         "local.retention.ms", -2, at_least=-2, synonyms=("log.local.retention.ms",),
-        help="Tiered storage: how long it stays here; -2 is retention.ms.")
+        help="Tiered storage: how long to keep records on the broker; -2 means retention.ms.")
     max_compaction_lag_ms: Long = setting(
         "max.compaction.lag.ms", LONG_MAX, at_least=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
@@ -140,26 +142,26 @@ class TopicConfig(Settings):
         help="Minimum time before a record is compacted.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="In-sync replicas that acks=all requires; all of them if there are fewer.")
+        help="In-sync replicas that acks=all requires; all replicas if the topic has fewer.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
         help="Reserve the space of a segment when it is created.")
     remote_copy_lag_bytes: Long = setting(
         "remote.copy.lag.bytes", -1, at_least=-1, synonyms=("log.remote.copy.lag.bytes",),
-        help="Tiered storage: newer bytes before a segment is copied.")
+        help="Tiered storage: bytes that follow a segment before it is copied.")
     remote_copy_lag_ms: Long = setting(
         "remote.copy.lag.ms", 0, at_least=-1, synonyms=("log.remote.copy.lag.ms",),
         help="Tiered storage: time before a segment is copied.")
     remote_log_copy_disable: bool = setting(
-        "remote.log.copy.disable", False, help="Tiered storage: nothing more is copied.")
+        "remote.log.copy.disable", False, help="Tiered storage: stop copying.")
     remote_log_delete_on_disable: bool = setting(
         "remote.log.delete.on.disable", False,
-        help="Tiered storage: delete what was copied once it is off.")
+        help="Tiered storage: delete copied segments when it is disabled.")
     remote_storage_enable: bool = setting(
         "remote.storage.enable", False, help="Tiered storage; Ottla has none, true is refused.")
     retention_bytes: Long = setting(
         "retention.bytes", -1, synonyms=("log.retention.bytes",),
-        help="A partition's size from which old segments are deleted; -1 keeps all.")
+        help="A partition's size above which old segments are deleted; -1 keeps all.")
     retention_ms: Long = setting(
         "retention.ms", days(7), at_least=-1,
         synonyms=("log.retention.ms", "log.retention.minutes*60000", "log.retention.hours*3600000"),
@@ -179,8 +181,8 @@ class TopicConfig(Settings):
         help="A segment ends after this time, full or not.")
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable", False, synonyms=("unclean.leader.election.enable",),
-        help="Whether the longest log of those alive may lead, 5 seconds after the last in-sync"
-        " replica was lost; may lose records.")
+        help="Whether the live replica with the longest log becomes the leader 5 seconds after the"
+        " last in-sync replica was lost; this may lose records.")
 
 
 @cache

@@ -69,6 +69,7 @@ class Result:
     def encode(self, encode: Callable[[Any], Any]) -> None:
         """Encode the records that are not encoded yet; if one cannot be encoded, nothing
         changes."""
+        assert len(self.encoded) <= len(self.records), "an encoded record is not taken back"
         self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
 
     def note(self, group_id: str, kind: str, **fields: Any) -> None:

@@ -194,6 +194,7 @@ class ShardRuntime(Generic[S]):
 
         Until then clients are told to retry.
         """
+        assert shard.partition not in self._live, "a shard is unloaded before it is loaded again"
         self._loading[shard.partition] = shard
         self._asked_of_all[shard.partition] = []
         return shard
@@ -325,6 +326,7 @@ class ShardRuntime(Generic[S]):
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
             reply = _error_for_clients(error).kept()
+        assert len(gathered.encoded) == len(gathered.records), "each record is encoded once"
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -493,6 +495,7 @@ class ShardRuntime(Generic[S]):
             else:
                 self._committed(live, waiting, error)
 
+        assert not live.appending, "a shard makes one append at a time"
         live.open_appends.append(waiting)
         live.appending = True
         try:

@@ -326,6 +326,7 @@ class ClusterStore:
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
         """Write a snapshot that will replace the one at entry `before`. It is read once
         `/metadata/newest` has the bytes that this returns."""
+        assert before < image.entry, "a snapshot replaces an older one"
         records = list(snapshot_records(image))
         header = EntryHeader(
             1, image.controller_id, image.controller_epoch, "", image.offset, len(records)

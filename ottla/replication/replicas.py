@@ -160,6 +160,7 @@ class Replicas:
 
     def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
         partitions, takes_part = self.by_name.setdefault(topic.name, []), self.takes_part(image)
+        assert self.by_id.get(topic.topic_id, partitions) is partitions, "an id is one topic's"
         self.by_id[topic.topic_id] = partitions
         config = self.log_config(image, topic.name)
         for index, state in enumerate(topic.partitions):

@@ -223,6 +223,7 @@ class StandaloneStore:
 
     def forget_before(self, base: int) -> None:
         """The snapshot at `base` is durable: what precedes it may be deleted."""
+        assert base < self.log.recovery_point, "the snapshot that replaces them is durable"
         self.log.delete_before(base)
         for path in remove_below_start(self.log):
             self.disk.unlink(path)

@@ -174,7 +174,9 @@ cdef class Writer:
     cdef int grow(self, Py_ssize_t size) except -1:
         """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
-        cdef uint8_t *grown = <uint8_t *>realloc(self.data, room)
+        cdef uint8_t *grown
+        assert 0 <= self.size <= self.room and size >= 0, "a buffer holds what was written"
+        grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
             raise MemoryError(f"no {room} bytes for a reply")
         self.data, self.room = grown, room

@@ -123,6 +123,7 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
         if not (piece or taken or ended):
             raise CorruptMessage(f"{name} data end early, after {position} of {len(view)} bytes")
         position += taken
+        assert position <= len(view), "nothing is read behind the data"
         size += len(piece)
         _check_size(size, size_max)
         if ended and size == len(piece) and position == len(view):

@@ -42,6 +42,7 @@ cdef class Plan:
         tagged = [p for p in fields if version in p[0].versions and p[0].tag is not None]
         absent = [p for p in fields if version not in p[0].versions]
         tagged.sort(key=lambda pair: pair[0].tag)
+        assert len(set([p[0].tag for p in tagged])) == len(tagged), "a tag is one field's"
         self.struct_class = layout.struct_class
         self.flexible = section.flexible_from is not None and version >= section.flexible_from
         self.plain, self.tagged, self.absent = len(plain), len(tagged), len(absent)

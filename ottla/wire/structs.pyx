@@ -360,6 +360,7 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
 cdef int swap(uint8_t *at, Py_ssize_t size, Py_ssize_t size_behind) except -1:
     """Exchanges a run of bytes with the few bytes (of a varint) directly after it."""
     cdef uint8_t behind[10]
+    assert 0 <= size and 0 < size_behind <= 10, "a varint has ten bytes at most"
     memcpy(behind, at + size, size_behind)
     memmove(at + size_behind, at, size)
     memcpy(at, behind, size_behind)

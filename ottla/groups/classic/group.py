@@ -227,6 +227,7 @@ class ClassicGroup:
     def replace_static(self, member_id: str, successor: ClassicMember) -> ClassicMember:
         """Replaces a static member by its next incarnation; returns the old one."""
         old = self.members.pop(member_id)
+        assert old.instance_id == successor.instance_id, "an instance replaces itself"
         self._common = None
         self.members[successor.member_id] = successor
         if self.leader == member_id:
@@ -252,6 +253,7 @@ class ClassicGroup:
         """Begins the next generation with the members present: chooses the protocol, awaits the
         leader."""
         assert self.state is ClassicState.PREPARING, "a generation begins with its joins"
+        assert self.members, "a generation has members"
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol = self.choose_protocol()
@@ -392,6 +394,7 @@ class ClassicGroup:
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
         state = ClassicState.STABLE if self.members else ClassicState.EMPTY
+        assert not aloud or not self.members or self.leader in self.members, "a member leads"
         self._enter(state, value.state_ms, aloud)
         self._topics_known = False
 

@@ -86,6 +86,7 @@ class Draft:
 
     def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
         """Sets what a member owns."""
+        assert current.epoch <= self.epoch, "no member is ahead of its group"
         self._record(Record(CurrentMemberKey(self._id, member_id), current))
 
     def set_target_epoch(self, epoch: int) -> None:

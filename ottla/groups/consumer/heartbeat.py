@@ -378,6 +378,7 @@ def take_place(
     The timers of the former member id stay: it still exists if the log refuses the records.
     """
     reached("a static member came back with another member id")
+    assert former.value.instance_id == value.instance_id, "an instance takes its own place"
     target = draft.targets.get(former.member_id, frozenset())
     draft.drop(former.member_id)
     draft.put(member_id, value)

@@ -63,6 +63,7 @@ class Ending:
     def __init__(
         self, transactional_id: str, value: TransactionValue, coordinator_epoch: int
     ) -> None:
+        assert value.is_ending, "markers end a transaction"
         self.transactional_id = transactional_id
         self.marker = TransactionMarker(
             value.producer_id, value.epoch, coordinator_epoch, value.commits, value.client_version

@@ -77,6 +77,7 @@ def initialised(
             previous_producer_id=value.producer_id,
             last_epoch=expected.epoch,
         )
+    assert value.epoch + 1 < EPOCH_MAX, "no client gets the last epoch"
     return replace(
         _emptied(value, timeout_ms, wall_ms), epoch=value.epoch + 1, last_epoch=expected.epoch
     )
@@ -221,6 +222,7 @@ def _ended_with_epoch(
         raise _cannot_end(value, commit)
     # An abort without a transaction is allowed: the client cannot know whether it began.
     next_id = _need(new_producer_id) if value.is_exhausted else NO_PRODUCER_ID
+    assert value.epoch < EPOCH_MAX, "epochs do not go beyond the last one"
     return replace(
         _prepared(value, commit, wall_ms, client_version=EPOCH_PER_TRANSACTION),
         epoch=value.epoch + 1,
@@ -246,6 +248,7 @@ def _prepared(
     value: TransactionValue, commit: bool, wall_ms: int, client_version: int
 ) -> TransactionValue:
     ongoing = value.state is TransactionState.ONGOING
+    assert ongoing or not commit, "only an open transaction is committed"
     return replace(
         value,
         state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,

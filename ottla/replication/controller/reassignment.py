@@ -219,6 +219,7 @@ def _placed(
         reached("a reassignment moves the leadership")
         leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, least)
+    assert {*extra.adding, *extra.removing} <= {*replicas}, "only replicas come and go"
     others = set(replicas) != set(state.replicas) or leader != state.leader
     return after._replace(
         leader_epoch=state.leader_epoch + others, partition_epoch=state.partition_epoch + 1,

@@ -103,6 +103,7 @@ cdef class FollowerReplica(ReplicaRole):
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)
+        assert log.log_end_offset <= offset, "a cut leaves nothing behind it"
         self.shortened(partition)
         return log.log_end_offset < known
 

@@ -35,6 +35,7 @@ cdef class LeaderReplica(ReplicaRole):
         """The image has this in-sync set; `begins`: with it a new leader epoch."""
         cdef bint was_alone = self.alone and not begins
         assert all([node in partition.replicas for node in isr]), "only replicas are in sync"
+        assert node_id in isr, "the leader is in sync"
         assert partition_epoch >= partition.partition_epoch, "partition epochs never fall"
         if partition_epoch > partition.partition_epoch or begins:
             self.proposed = None

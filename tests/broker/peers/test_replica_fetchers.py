@@ -324,7 +324,7 @@ def test_an_epoch_that_ends_without_records_is_dropped_without_a_word_of_truncat
         leader.call(assume, led, THERE, epoch + 2, THERE, (THERE, HERE), (THERE,), 1)
 
         async def led_here_without_a_record() -> None:
-            assume(part, HERE, epoch + 1, HERE, (THERE, HERE), (THERE,), 1)
+            assume(part, HERE, epoch + 1, HERE, (THERE, HERE), (THERE, HERE), 1)
             assert part.log.latest_epoch == epoch + 1
             assume(part, THERE, epoch + 2, HERE, (THERE, HERE), (THERE,), 1)
             following.fetchers.changed([part])

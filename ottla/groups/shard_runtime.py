@@ -22,11 +22,11 @@ transactional ids.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla.groups.errors import CoordinatorLoadInProgress, NotCoordinator
+from ottla.groups.open_appends import OpenAppend, OpenAppends
 from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.result import Answer, Result, TimerKey
 from ottla.groups.routing import partition_for
@@ -118,21 +118,6 @@ GIVE_UP = TimerKey("give up", "")
 """The timer of a shard for the answers that wait for its replicas."""
 
 
-class OpenAppend:
-    """An append that is not committed yet, with the answers that wait for it."""
-
-    __slots__ = ("replies", "since_ms")
-
-    def __init__(self, replies: list[tuple[Answer, Any]], since_ms: int) -> None:
-        self.replies, self.since_ms = replies, since_ms
-
-    def answer_all(self, error: ProtocolError) -> None:
-        """Answers all of them with an error."""
-        replies, self.replies = self.replies, []
-        for answer, _ in replies:
-            answer(error)
-
-
 class Live(Generic[S]):
     """A shard that is coordinated here, with the answers waiting for its appends."""
 
@@ -140,13 +125,9 @@ class Live(Generic[S]):
         self.shard = shard
         self.timers = Timers()
         self.gathered: Result | None = None
-        self.open_appends: deque[OpenAppend] = deque()
+        self.appends = OpenAppends()
         self.gives_up_ms: int | None = None
         """When GIVE_UP is due, None while it is not set."""
-        self.appending = False
-        self.put_off: list[Callable[[], None]] = []
-        """Callbacks of appends that were committed while another append was being made, whose
-        records are then in the log but not replayed yet."""
 
 
 class ShardRuntime(Generic[S]):
@@ -221,10 +202,7 @@ class ShardRuntime(Generic[S]):
         if live is None:
             return
         error = NotCoordinator("the coordinator has moved to another broker")
-        for each in live.open_appends:
-            reached("a coordinator moved with records that are not committed")
-            each.answer_all(error)
-        live.open_appends.clear()
+        live.appends.answer_all(error)
         if live.gathered is not None:
             reached("a coordinator moved with gathered commits that were not appended")
             for answer, _ in live.gathered.replies:
@@ -423,20 +401,19 @@ class ShardRuntime(Generic[S]):
         later requests of their connections are served."""
         assert self.patience_ms is not None, "nobody set the timer"
         live.gives_up_ms = None
-        late_ms = self.tick_ms() - self.patience_ms
-        for each in list(live.open_appends):
-            if each.since_ms <= late_ms:
-                reached("a coordinator gave up waiting for its replicas")
-                each.answer_all(
-                    CoordinatorNotAvailable("the replicas have not taken it in time; retry")
-                )
-        for each in sorted(live.open_appends, key=lambda each: each.since_ms):
-            self._give_up_after(live, each)
+        live.appends.answer_late(
+            self.tick_ms() - self.patience_ms,
+            CoordinatorNotAvailable("the replicas have not taken it in time; retry"),
+        )
+        self._limit_wait(live)
 
-    def _give_up_after(self, live: Live[S], waiting: OpenAppend) -> None:
-        """Sets GIVE_UP for an append's clients, unless it is set for earlier ones."""
-        if waiting.replies and live.gives_up_ms is None and self.patience_ms is not None:
-            live.gives_up_ms = waiting.since_ms + self.patience_ms
+    def _limit_wait(self, live: Live[S]) -> None:
+        """Sets GIVE_UP for the answers that wait, unless it is set for earlier ones."""
+        if self.patience_ms is None or live.gives_up_ms is not None:
+            return
+        since_ms = live.appends.waiting_since_ms()
+        if since_ms is not None:
+            live.gives_up_ms = since_ms + self.patience_ms
             live.timers.set(GIVE_UP, live.gives_up_ms)
             self._ask_to_wake(live.gives_up_ms)
 
@@ -469,49 +446,33 @@ class ShardRuntime(Generic[S]):
             self._happened(result, None)
         for follow in result.after_replay:
             follow(None)
-        if live.open_appends:
-            self._wait_for_the_last(live, result)
+        if live.appends:
+            live.appends.wait_for_last(result)
+            self._limit_wait(live)
         else:
             for answer, reply in result.replies:
                 answer(reply)
 
-    def _wait_for_the_last(self, live: Live[S], result: Result) -> None:
-        last = live.open_appends[-1]
-        if not last.replies:
-            last.since_ms = result.tick_ms
-        last.replies += result.replies
-        self._give_up_after(live, last)
-
     def _record(self, live: Live[S], result: Result, producer: Producer) -> None:
         """Appends and replays; if the append is refused, all waiting clients get the error."""
-        waiting = OpenAppend(result.replies, result.tick_ms)
-        outcome: list[ProtocolError | None] = []
+        append, outcome = live.appends.begin(result), list[ProtocolError | None]()
 
         def committed(error: ProtocolError | None) -> None:
             outcome.append(error)
-            if live.appending:
-                reached("an append was committed while another one was made")
-                live.put_off.append(lambda: self._committed(live, waiting, error))
-            else:
-                self._committed(live, waiting, error)
+            live.appends.after_this(lambda: self._committed(live, append, error))
 
-        assert not live.appending, "a shard makes one append at a time"
-        live.open_appends.append(waiting)
-        live.appending = True
         try:
             result.encode(self._host.encode)
             assert len(result.encoded) == len(result.records), "each record is encoded once"
             self._host.append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _error_for_clients(error).kept()
-            # A failing log directory unloads its shards at once, which answers everybody.
-            if live.open_appends:
-                live.open_appends.pop().answer_all(told)
+            live.appends.refuse(told)
             if result.events:
                 self._happened(result, told)
             for follow in result.after_replay:
                 follow(told)
-            self._appended(live)
+            live.appends.made()
             if not isinstance(error, ProtocolError):
                 raise  # a bug, such as a record that its format cannot hold
             return
@@ -522,28 +483,19 @@ class ShardRuntime(Generic[S]):
         for follow in result.after_replay:
             follow(None)
         if not outcome:
-            self._give_up_after(live, waiting)
-        self._appended(live)
+            self._limit_wait(live)
+        live.appends.made()
 
     def _happened(self, result: Result, error: ProtocolError | None) -> None:
         """Called with a turn that has events, and with the error if the log refused its records."""
 
-    def _appended(self, live: Live[S]) -> None:
-        """An append was made or refused: run the callbacks that waited for it."""
-        live.appending = False
-        put_off, live.put_off = live.put_off, []
-        for follow in put_off:
-            follow()
-
     def _committed(
-        self, live: Live[S], waiting: OpenAppend, error: ProtocolError | None
+        self, live: Live[S], append: OpenAppend, error: ProtocolError | None
     ) -> None:
-        if not live.open_appends:
-            return  # unloaded meanwhile, everybody was answered
-        first = live.open_appends.popleft()
-        assert first is waiting, "appends are committed in their order"
+        if not live.appends.end(append):
+            return
         told = None if error is None else _error_for_clients(error)
-        for answer, reply in waiting.replies:
+        for answer, reply in append.replies:
             answer(reply if told is None else told)
         if error is not None:
             # What was replayed is not in the log: the shard has to be loaded again.

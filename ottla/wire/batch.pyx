@@ -312,7 +312,7 @@ cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int code
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
     assert codec & ~CODEC_MASK == 0, "a codec has three bits"
-    assert made.shape[0] <= 0x7fffffff, "a batch says how long it is in 31 bits"
+    assert made.shape[0] <= INT32_MAX, "a batch says how long it is in 31 bits"
     memcpy(&made[0], batch, HEADER_SIZE)
     if body.shape[0]:
         memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])

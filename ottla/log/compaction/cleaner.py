@@ -271,7 +271,8 @@ class Cleaner:
         if len(group) > 1:
             reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # The next group may drop a tombstone only after the records it deletes are durably gone.
+        # The next group may drop a tombstone only after the records that it deletes are durably
+        # gone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:

@@ -1,8 +1,8 @@
 """Which batches and markers of transactions a cleaner may drop, decided in the order of the log.
 
-An aborted transaction's records are dropped at once. A marker is dropped only when a whole pass has
-found no batch of its transaction any more: without the marker, the remains of the transaction would
-look open, or belong to the next one.
+An aborted transaction's records are dropped at once. A marker is dropped only after a whole pass
+has found no batch of its transaction: without the marker, remaining batches would look like an open
+transaction, or belong to the next one.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ottla.log.files.transaction_index import AbortedTransaction
 
 
 class OpenAbort:
-    """An aborted transaction whose offsets the pass is in."""
+    """An aborted transaction within whose offsets the pass is."""
 
     __slots__ = ("entry", "observed")
 
@@ -31,7 +31,7 @@ class CleanedTransactions:
         """Entries for the transaction index of the cleaned segment."""
 
     def advance(self, first_offset: int, last_offset: int) -> None:
-        """Enters the transactions that begin up to `last_offset`."""
+        """Adds the transactions that begin up to `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
             # A transaction that has ended must not include the producer's next one.

@@ -1,4 +1,4 @@
-"""What is known of one segment's transaction index, whose file is only read when it is needed."""
+"""The state of one segment's transaction index, whose file is only read when it is needed."""
 
 from libc.stdint cimport int64_t
 
@@ -7,7 +7,7 @@ cdef class AbortedIndex:
     """The size of a transaction index, whether it can be relied on, and its entries once read."""
 
     def note_size(self, int64_t size, int64_t expected=0):
-        """Note the file's size, and what it was when the broker last ran: -1 if it was
+        """Note the file's size, and `expected`, its size when the broker last ran, -1 if it was
         distrusted. A shorter file is distrusted."""
         self.size = size
         if expected < 0 or expected > size:

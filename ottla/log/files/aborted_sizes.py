@@ -1,16 +1,16 @@
 """How long the transaction indexes of sealed segments have to be, kept across a kill.
 
-A lost index, or one that was cut between two entries, looks like that of a segment with fewer
-aborted transactions, whose records would then be shown. The checkpoint file `.ottla-aborted-sizes`
-says how long they were: version, number of entries, then one entry per line.
+A lost index, or one that was cut between two entries, looks like the index of a segment with fewer
+aborted transactions: aborted records would then be shown. The checkpoint file
+`.ottla-aborted-sizes` says how long they were: version, number of entries, then one entry per line.
 
     0
     1
     events 0 4711 68                topic, partition, base offset of the segment, bytes
 
-It covers segments below the recovery point of the same checkpoint, which no recovery reads again.
-A shorter index is rebuilt from the batches before it is used; compaction may have made it shorter
-too, which costs time only. -1 stands for an index that has to be rebuilt whatever its length is.
+It covers segments below the recovery point of the same checkpoint, which no recovery reads again. A
+shorter index is rebuilt from the batches before it is used; compaction may have made it shorter as
+well, which only costs time. -1 stands for an index that has to be rebuilt whatever its length is.
 """
 
 from __future__ import annotations

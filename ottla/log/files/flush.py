@@ -50,7 +50,7 @@ class EpochsFile:
                 self.disk.write_and_rename(self.path, self.data)
 
     def close(self) -> None:
-        """Called before the log's directory is renamed. Waits for a write that is under way."""
+        """Called before the log's directory is renamed. Waits for a write in progress."""
         with self.lock:
             self.path = None
 

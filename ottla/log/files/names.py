@@ -3,11 +3,12 @@
 from base64 import urlsafe_b64encode
 
 UNFINISHED = (".tmp", ".cleaned", ".deleted")
-"""Suffixes of what an interrupted write, compaction or deletion leaves; a start removes it."""
+"""Suffixes of files that an interrupted write, compaction or deletion leaves; a start removes
+them."""
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
-"""This file says that a leader's compaction has left gaps in a copy, whatever its settings."""
+"""A file that notes that a leader's compaction has left gaps in a copy, whatever its settings."""
 CUT = ".cut"
 """A file beside a segment whose damaged end was cut off, until the broker has reported it."""
 

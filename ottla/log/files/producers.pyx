@@ -55,7 +55,7 @@ cdef class ProducerState:
         self.last_timestamp = timestamp
 
     def remember(self, last_sequence, last_offset, offset_delta, timestamp):
-        """Add a batch to the window, as a snapshot holds it: the last one alone."""
+        """Add the last batch to the window, which is all that a snapshot has of it."""
         self.restored = True
         self.push(last_sequence, last_offset, offset_delta, timestamp)
 
@@ -133,8 +133,8 @@ cdef class Producers:
                 if (state.restored and state.kept < WINDOW
                         and follows_or_is(state.last_sequences[state.kept - 1], last)):
                     # After a restart a client may repeat a batch before the one in the snapshot.
-                    # Clients take this error for success; of OUT_OF_ORDER_SEQUENCE_NUMBER, which
-                    # Kafka answers, they make a new producer and a second copy.
+                    # Clients take this error for success. After OUT_OF_ORDER_SEQUENCE_NUMBER, which
+                    # Kafka answers, they would make a new producer and a second copy.
                     reached("a batch was repeated whose offset is not known any more")
                     raise DuplicateSequence(
                         f"producer {state.producer_id} sent sequences up to {last} before; "
@@ -151,8 +151,8 @@ cdef class Producers:
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
         """An unknown producer may begin anywhere, but not after a batch that was not written yet.
 
-        Otherwise that one, which clients send again, would be out of order for good: it would come
-        after the later one under another epoch, or be taken for a duplicate after a restart.
+        Otherwise the unwritten batch, which clients send again, would be out of order for good: it
+        would follow the later one under another epoch, or be taken for a duplicate after a restart.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))
@@ -165,8 +165,8 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a batch that was refused with an error after which its client sends it again,
-        if its producer is unknown. Of several the first one counts."""
+        """Remembers a batch of an unknown producer that was refused with a retriable error. The
+        first of several counts."""
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t first = fields.base_sequence(batch)
         cdef int16_t epoch = fields.producer_epoch(batch)
@@ -232,7 +232,7 @@ cdef class Producers:
         state.transaction_start = -1
         del self.open_transactions[state.producer_id]
         if len(self.unreplicated) >= UNREPLICATED_MAX:
-            # Nobody reads stable offsets here; one wide pair is a less precise replacement.
+            # Stable offsets are not read here; one wide pair is a less precise replacement.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))
         assert len(self.unreplicated) <= UNREPLICATED_MAX

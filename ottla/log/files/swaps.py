@@ -25,7 +25,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # Not what was synced at that time; the segments that it was made from still exist.
+            # Not the file that was synced then; the segments from which it was made still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -40,8 +40,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # Either its log is in place already or was never written: then the old file exists, or
-        # there was none, and an index with too many entries does no harm.
+        # Either its log is in place already or was never written. Then the old file exists or there
+        # was none, and an index with too many entries does no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

@@ -56,8 +56,8 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> int:
         """Forgets transactions whose marker is at `offset` or later; returns the size in bytes.
 
-        Of an index that is not as it was written everything stays: it is rebuilt when it is used,
-        and an empty one would hide that it has to be.
+        An index that is not as it was written is left alone: it is rebuilt when it is used, while
+        an empty one would not show that this is necessary.
         """
         try:
             entries = self.entries()
@@ -71,8 +71,8 @@ class TransactionIndex:
         return kept * ENTRY.size
 
     def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Writes the index anew, durably: no recovery looks at it again if it is below the recovery
-        point. Raises OSError."""
+        """Writes the index anew, durably: below the recovery point no recovery reads it again.
+        Raises OSError."""
         data = b"".join(ENTRY.pack(0, *each) for each in transactions)
         if data:
             self.disk.write_atomically(self.path, data)

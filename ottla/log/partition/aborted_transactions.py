@@ -60,7 +60,7 @@ class AbortedTransactions:
         return AbortedTransaction(*ENTRY.unpack_from(self.data, at * ENTRY.size)[1:])
 
     def first_from(self, offset: int) -> int:
-        """The number of the first whose marker is at `offset` or later."""
+        """The number of the first transaction whose marker is at `offset` or later."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -105,7 +105,7 @@ def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions
 def within(
     log: ReadableLog, segment: Segment, from_offset: int, to_offset: int, patient: bool
 ) -> list[AbortedTransaction]:
-    """Those of one segment. Raises DoesNotFit."""
+    """The aborted transactions of one segment. Raises DoesNotFit."""
     known = segment.aborted.entries
     if known is None:
         known = load(log, segment, patient)

@@ -1,8 +1,8 @@
 """One partition's log as writers see it: append, roll, flush. Its end moves forward only.
 
 Everything that is acknowledged went through `append` or `append_run`, whose write is complete when
-they return; what a power cut may take back is at `recovery_point` and above. Only the thread of the
-loop calls a log, except for `FlushTask.run`.
+they return. A power cut may only take back what is at `recovery_point` and above. Only the loop's
+thread calls a log, except for `FlushTask.run`.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -31,7 +31,7 @@ cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcep
 
 
 cdef class AppendableLog(ReadableLog):
-    """A log that grows. `PartitionLog` adds what takes something away from it."""
+    """A log that grows. `PartitionLog` adds everything that removes records."""
 
     def assign_epoch_start(self, epoch):
         """Begins a leader epoch at the log's end. Must be called before its first append."""
@@ -102,8 +102,8 @@ cdef class AppendableLog(ReadableLog):
         """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
         to be copied to the end. Raises OSError.
 
-        A segment may begin with such a gap, which nothing inside the log vouches for; the topic's
-        settings do not either, once it is not compacted any more.
+        A segment may begin with such a gap, which nothing inside the log explains; nor do the
+        topic's settings once it is no longer compacted.
         """
         if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
             return 0
@@ -115,7 +115,7 @@ cdef class AppendableLog(ReadableLog):
         return 0
 
     cdef int note_run(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """What follows from batches that were written: epochs, the log's end, producers."""
+        """Note batches that were written: their epochs, the log's end, their producers."""
         cdef const uint8_t *batch = data
         cdef tuple aborted
         while batch < data + size:
@@ -253,15 +253,15 @@ cdef class AppendableLog(ReadableLog):
     def write_snapshot(self):
         """Writes a snapshot of the producers at the log's end. Raises OSError."""
         path = self.snapshots.write(self.directory, self.log_end_offset, self._producers)
-        # Compaction may drop a marker once it is flushed: an older snapshot, which a power cut
-        # would bring back, has its transaction as open.
+        # Compaction may drop a marker once it is flushed. In an older snapshot, which a power cut
+        # would bring back, its transaction is still open.
         self.unflushed.note_file(path)
 
     cdef int replace_snapshots(self) except -1:
         """Replaces the older snapshots by a new one, if there is space for it.
 
-        After the records following them are gone, the old snapshots are outdated: no knowledge of a
-        producer is better than wrong knowledge.
+        Once the records after them are gone, the old snapshots are outdated: no state of a producer
+        is better than a wrong one.
         """
         for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
             self.disk.unlink(path)
@@ -306,7 +306,7 @@ cdef class AppendableLog(ReadableLog):
 
     @property
     def flushing(self):
-        """Whether a flush is under way that has to end before a later one is effective."""
+        """Whether a flush is in progress that has to end before a later one takes effect."""
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):

@@ -27,10 +27,11 @@ cdef class LogSlice:
 
 
 cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
-    """Whether what follows the batch at `position`, which begins after a gap, continues there.
+    """Whether the records after the batch at `position`, which begins after a gap, continue from
+    it.
 
-    A base offset has no checksum. A wrong one is known by the next batch, which continues from
-    before it; where the next one agrees, compaction has left the gap.
+    A base offset has no checksum. The next batch shows that it is wrong if it continues from before
+    it; if the next one agrees, compaction has left the gap.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef int64_t last
@@ -77,7 +78,8 @@ cdef class SegmentChain:
         self.config = config
         self.segment_bytes, self.segment_ms = config.segment_bytes, config.segment_ms
         if config.compacts:
-            # The active segment is never cleaned: roll it in time, so that its records can be.
+            # The active segment is never cleaned: roll it in time, so that its records can be
+            # cleaned.
             self.segment_ms = min(config.segment_ms, config.max_compaction_lag_ms)
         self.index_entries_max = max(1, config.segment_index_bytes // 12)
         # Offsets in indexes are relative, and 32 bits wide.
@@ -145,7 +147,7 @@ cdef class SegmentChain:
         return size
 
     cdef int64_t aborted_found(self) except -1:
-        """The same as far as it is known: right after the segments were loaded."""
+        """The sizes that are known without reading: right after the segments were loaded."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -260,7 +262,7 @@ cdef class SegmentChain:
         if segment.lookup.after_gap and not skipped:
             skipped = not gap_is_sound(segment, start)
             if start == 0 and not skipped:
-                # Where a segment is missing, or is another partition's file, it looks like this.
+                # A missing segment, or another partition's file, looks like this.
                 skipped = (segment is self.active or slice.first_offset < segment.base_offset
                            or not ends_where_next_begins(segment, patient))
         # The position of upto_offset is needed only if it may lie within reach.

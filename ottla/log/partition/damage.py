@@ -1,4 +1,4 @@
-"""What is wrong with a log whose bytes are not what was written, and what is done with them.
+"""Damage: what is wrong with a log whose bytes are not what was written, and how they are handled.
 
 Such a log ends before the fault, in one of three ways:
 
@@ -62,9 +62,9 @@ def fault_between(
 ) -> tuple[int, str] | None:
     """What is wrong with a segment's end, given where the next one begins.
 
-    A power cut may keep a new segment and lose the end of the previous one. Compaction keeps the
-    last batch of what it rewrites, here; Apache Kafka's, in a log that was imported, leaves gaps
-    below `gaps_below`.
+    A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
+    keeps the last batch of what it rewrites; Apache Kafka's leaves gaps, below `gaps_below` in an
+    imported log.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
@@ -89,8 +89,8 @@ def missing_records(
 def changed_at_rest(
     directory: str, segments: list[Segment], start_offset: int, end_offset: int
 ) -> Damage | None:
-    """The fault of a log whose files differ from those that were closed with these offsets. Where
-    it ends too early, `missing_records` has found that."""
+    """The fault of a log whose files differ from those that were closed with these offsets. If the
+    log ends too early, `missing_records` has reported it."""
     if not segments:
         return None
     first, last = segments[0], segments[-1]
@@ -110,8 +110,8 @@ def unreadable_files(directory: str, error: OSError, start_offset: int) -> Damag
 
 
 def damage_at_cut(segment: Segment, error: CorruptMessage) -> Damage:
-    """The fault of a segment that a cut ended in, before that: its end is not known any more, and
-    nothing of it is to be served."""
+    """The fault of a segment that was damaged when a cut ended within it: the end of its valid part
+    is not known, so none of it is served."""
     position = error.position if isinstance(error, SegmentDamaged) else 0
     return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 
@@ -140,7 +140,7 @@ def handle_fault(
         return None
     reached("a hole was cut off")
     aside = segment.path(f".{position}.quarantine")
-    # A start that ends before others know of it leaves a log that is sound, and too short.
+    # A start that ends before the cluster knows of the cut leaves a sound log that is too short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
     # Later segments are removed first, from the last on: until the cut, a second recovery finds the
@@ -174,7 +174,7 @@ def copy_tail(disk: Disk, source: str, target: str, position: int, end: int) -> 
 
 
 def cut_off_earlier(directory: str, names: Collection[str], end_offset: int) -> Damage | None:
-    """The fault that an earlier start has cut off and not reported yet, or None."""
+    """A fault that an earlier start has cut off but not reported yet, or None."""
     if not names:
         return None
     path = f"{directory}/{min(names).removesuffix(CUT)}.log"
@@ -184,7 +184,7 @@ def cut_off_earlier(directory: str, names: Collection[str], end_offset: int) -> 
 
 
 def cut_notes(log: ReadableLog) -> list[str]:
-    """The notes of what was cut off of a log. Raises OSError."""
+    """The notes about cuts of a log's end. Raises OSError."""
     names = log.disk.listdir(log.directory) if log.put_aside is not None else []
     return [f"{log.directory}/{name}" for name in names if name.endswith(CUT)]
 

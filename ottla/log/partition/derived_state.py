@@ -1,6 +1,6 @@
-"""A log's producers and leader epochs, from their files and from the batches after these.
+"""A log's producers and leader epochs, from their files and from the batches that follow.
 
-Both are caches of what the batches say. A file that is missing, damaged or from another log
+Both files are caches of what the batches show. A file that is missing, damaged or from another log
 (`trust`) is replaced by reading the batches again.
 """
 
@@ -19,8 +19,8 @@ from ottla.log.partition.trust import epochs_fit, snapshot_fits
 from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
-"""A log smaller than this has no files for what its batches show quickly: the leader epochs, and
-that there are no producers. With 100,000 small partitions most files would be of this kind."""
+"""A log smaller than this has no files for leader epochs, or for an empty set of producers: its
+batches show both quickly. With 100,000 small partitions most files would be of this kind."""
 OFFSET_MAX = (1 << 63) - 1
 
 
@@ -28,8 +28,8 @@ def state_after_clean_stop(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, reread: Reread | None, patient: bool,
 ) -> tuple[Producers, LeaderEpochs] | None:
-    """The producers and epochs of a log that was closed, and its end is known then; None if its
-    headers contradict its end. Raises RebuildNeeded if the caller is `patient`."""
+    """The producers and epochs of a log that was closed, whose end is then determined; None if its
+    headers contradict the end. Raises RebuildNeeded if the caller is `patient`."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):
@@ -60,7 +60,7 @@ def planned_reread(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, patient: bool,
 ) -> Reread:
-    """The producers and epochs that the files show, and what is to be read for the rest. Raises
+    """The producers and epochs in the files, and scans of what has to be read in addition. Raises
     RebuildNeeded if that is much and the caller is `patient`."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))
@@ -125,7 +125,7 @@ def load_producers(
 def scans_from(
     offset: int, segments: list[Segment], patient: bool = False
 ) -> list[BatchScan]:
-    """What follows an offset; of a damaged segment as much as can be read."""
+    """Scans of everything from an offset on; of a damaged segment, as far as it can be read."""
     scans = []
     for segment in segments:
         if segment.end_offset > offset:

@@ -16,8 +16,8 @@ from ottla.wire.errors import CorruptMessage
 
 
 cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
-    """The offset with which the leader's next batch begins, at least: the end of the log. One
-    without batches may begin within a batch, of which DeleteRecords has left the end."""
+    """The lowest offset with which the leader's next batch may begin: the end of the log. A log
+    without batches may begin within a batch whose beginning DeleteRecords has removed."""
     cdef int64_t end = log.log_end_offset
     if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
             and log.log_start_offset == end and not log.size_bytes):
@@ -33,8 +33,8 @@ cdef Py_ssize_t checked_batches(
 
     The first one begins at `offset_min` or later, each following one after the one before it;
     leader epochs never decrease and do not exceed `epoch_max`. Raises CorruptMessage if the first
-    batch is not valid; if a later one is not, the bytes before it are counted. While there are
-    `more` bytes to come, one that begins after a gap has to wait for those that follow it.
+    batch is not valid; if a later one is not, the bytes before it are counted. While `more` bytes
+    are to come, a batch that begins after a gap has to wait for the bytes after it.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
@@ -71,9 +71,9 @@ cdef Py_ssize_t checked_batches(
 cdef bint belies(
     const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
 ) noexcept:
-    """Whether a batch shows that the one before it, where offset and epoch jump, is not as it was
-    written: neither of them is covered by its checksum. What jumps for good, as compaction leaves
-    gaps and leaders change, is followed by what continues there."""
+    """Whether a batch shows that the previous one, at which offset or epoch jump, is not as it was
+    written: neither field is covered by the checksum. After a genuine jump, left by compaction or a
+    change of leader, the next batch continues from it."""
     if fields.magic(batch) != 2:
         return False
     if fields.base_offset(jumped) > due and (

@@ -77,8 +77,8 @@ cdef class LogHealth:
             self.put_aside = damage
 
     def cannot_open(self, error, int64_t start_offset):
-        """The disk refuses to read the files of a log at rest: damage of all of it, at the second
-        time, if another replica has it. Otherwise it is tried again."""
+        """The disk refuses to read the files of a log at rest. The second time, if another replica
+        has the records, the whole log counts as damaged; otherwise reading is tried again."""
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:
@@ -91,7 +91,7 @@ cdef class LogHealth:
         self.refusals = 0
 
     def end_in(self, disk, damage, error):
-        """The same as `end_before`, for what a change of the log has met. Raises StorageFailed."""
+        """As `end_before`, for damage that a change of the log has met. Raises StorageFailed."""
         try:
             self.end_before(disk, damage)
         except OSError as failed:

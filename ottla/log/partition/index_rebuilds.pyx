@@ -1,4 +1,4 @@
-"""Builds a segment's indexes anew beside those that turned out to be wrong.
+"""Builds a segment's indexes anew, beside the ones that turned out to be wrong.
 
 A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
 in place of the old ones on the loop. The log stays in use: what was appended meanwhile
@@ -37,7 +37,8 @@ cdef class AsideSegment(IndexedSegment):
         return path if suffix == ".log" else f"{path}.{self.number}.tmp"
 
     cdef int begin(self, IndexedSegment segment) except -1:
-        """Opens and creates every file now: the thread uses no names, which may soon be others'."""
+        """Opens and creates every file now: the thread uses no names, which may soon belong to
+        other files."""
         self.file = segment.opened()
         self.reset_indexes()
         self.index.write(True)
@@ -93,8 +94,8 @@ cdef class IndexRebuild:
             raise
 
     def run(self):
-        """Reads the segment and writes the new files, or makes their names durable: what may take
-        long. In any thread; further calls do nothing until `advance`."""
+        """Does what may take long, in any thread: reads the segment and writes the new files, or
+        makes their names durable. Further calls do nothing until `advance`."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:
@@ -196,8 +197,8 @@ cdef class IndexRebuild:
         return 0
 
     def check_new(self, before):
-        """Raises why it is of no use if the rebuild `before` has just done the same: its error, or
-        CorruptMessage."""
+        """Raises if the rebuild `before` has just done the same, so that this one would not help:
+        its error, or CorruptMessage."""
         cdef IndexRebuild previous
         if not isinstance(before, IndexRebuild):
             return
@@ -211,7 +212,7 @@ cdef class IndexRebuild:
             f"{self.path}: its indexes do not fit it, although they were rebuilt")
 
     def finish(self):
-        """All of it here and now. Raises OSError, CorruptMessage."""
+        """Do the whole rebuild at once. Raises OSError, CorruptMessage."""
         while not self.over:
             self.work(self.log is not None)
             self.advance()
@@ -219,7 +220,7 @@ cdef class IndexRebuild:
             raise self.error
 
     def end(self):
-        """No more of it happens; what is not in place is removed."""
+        """Abandon the rebuild; files that are not in place are removed."""
         if self.over:
             return
         self.over = True

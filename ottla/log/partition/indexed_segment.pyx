@@ -160,7 +160,7 @@ cdef class IndexedSegment(Openable):
         return self.lookup.bound_position
 
     cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset that no batch before `position` reaches, by the index alone: Kafka's bound."""
+        """An offset that no batch before `position` reaches, from the index alone, as in Kafka."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
@@ -208,7 +208,7 @@ cdef class IndexedSegment(Openable):
         cdef int64_t position = 0
         try:
             self.read_times()
-            self.times_known = False            # who checks them may have to wait for a rebuild
+            self.times_known = False            # checking them may have to wait for a rebuild
             if self.max_timestamp >= 0:
                 position = self.position_of_entry(
                     self.max_timestamp, self.max_timestamp_offset, patient)

@@ -1,8 +1,8 @@
 """Loads a valid log from the files of a partition, after a clean stop or a crash.
 
 After a crash the segments from the recovery point on are checked byte for byte, and indexes, leader
-epochs and producers are rebuilt from them. `damage` says what becomes of bytes that are not what
-was written, `derived_state` where producers and epochs come from.
+epochs and producers are rebuilt from them. `damage` handles bytes that are not what was written,
+`derived_state` finds producers and epochs.
 
 Recovery may be interrupted at any point and run again, with the same result.
 """
@@ -88,8 +88,8 @@ def load(
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    `reread` has what an earlier attempt has had read. Raises RebuildNeeded if the caller is
-    `patient` and the stop was clean.
+    `reread` is what an earlier attempt has read. Raises RebuildNeeded if the caller is `patient`
+    and the stop was clean.
     """
     recovery_point, log_start_offset, first_dirty_offset, written_upto, sizes = checkpoint
     kinds = finished_files(disk, directory, open_files)
@@ -131,7 +131,7 @@ def load(
         if not (damage and damage.permanent):
             disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
     # A first segment that was removed by hand since the last checkpoint looks like one that
-    # retention has deleted since: files go without waiting for the checkpoint of the log start.
+    # retention has deleted: files are deleted without waiting for a checkpoint of the log start.
     start = min(max(log_start_offset, segments[0].base_offset), end)
     epochs.truncate_from_start(start)
     # The recovery point of a damaged log stays, or the next start would take damage for a torn
@@ -156,7 +156,7 @@ def without_segments(
 
 
 def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> dict[str, list[str]]:
-    """The names of a partition's files, once what was interrupted is removed or completed."""
+    """The names of a partition's files, after interrupted operations were completed or undone."""
     try:
         kinds = by_suffix(disk.listdir(directory))
     except FileNotFoundError:

@@ -22,7 +22,7 @@ cdef int64_t UNLED = INT64_MIN          # not an offset: no index led to the pos
 
 @cython.final
 cdef class OffsetLookup:
-    """The searches in one segment, and the places that are asked for again and again."""
+    """The searches in one segment, and the places that are requested again and again."""
 
     def __cinit__(self):
         self.forget()

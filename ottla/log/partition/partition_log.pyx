@@ -35,7 +35,7 @@ cdef class PartitionLog(AppendableLog):
         log.load(checkpoint, clean, False)
         if log.log_end_offset < checkpoint.log_start_offset and log.health.offline is None:
             # A power cut removed the rest of what had been deleted. Its offsets must not be reused:
-            # the checkpointed log start would hide records that got them again.
+            # the checkpointed log start would hide new records with these offsets.
             log.truncate_fully_and_start_at(checkpoint.log_start_offset)
         return log
 
@@ -62,7 +62,7 @@ cdef class PartitionLog(AppendableLog):
         self.wake()
         self.health.check()
         if offset == self.log_end_offset:
-            # An epoch in which nothing was written: it would be asked for again and again.
+            # An epoch in which nothing was written: followers would request it again and again.
             self._epochs.truncate_from_end(offset)
             self.latest_epoch = self._epochs.latest
         if offset >= self.log_end_offset:

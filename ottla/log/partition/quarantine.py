@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 EVERYTHING = -1
 REBUILT = (".index", ".timeindex", ".txnindex", ".damaged")
-"""Files that belong to a segment, and are made again."""
+"""Files of a segment that are made anew."""
 
 
 def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     """Rename the damaged segment of a log and all after it.
 
-    Returns the base offset of the first one, and the new paths. Where compaction went over it, that
-    is EVERYTHING: another replica may no longer have the tombstones by which records before it are
-    deleted. Raises StorageFailed; it may be called again then.
+    Returns the base offset of the first one, and the new paths. If compaction has cleaned it, the
+    base offset is EVERYTHING: other replicas may no longer have the tombstones that delete records
+    before it. Raises StorageFailed; it may be called again then.
     """
     assert log.damage is not None, "only what is damaged is put aside"
     damaged = log.damage.path.rpartition("/")[2]
@@ -44,7 +44,8 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
 
 
 def put_all_aside(disk: Disk, directory: str) -> list[str]:
-    """The same for a log that cannot be opened, as the disk refuses to read it. Raises OSError."""
+    """The same for a log that cannot be opened because the disk refuses to read it. Raises
+    OSError."""
     return _rename(disk, directory, EVERYTHING)
 
 

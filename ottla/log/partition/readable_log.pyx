@@ -69,7 +69,7 @@ cdef class ReadableLog:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         damage = changed_at_rest(self.directory, self.chain.segments, start, end)
         if damage is not None and self.health.damage is None:
-            # Its offsets were reported already and must not be given to other records.
+            # Its offsets were already reported and must not be assigned to other records.
             self.health.note_damage(damage)
         elif epoch > self.latest_epoch:
             self.begin_epoch(epoch)
@@ -202,8 +202,7 @@ cdef class ReadableLog:
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
 
     def retention_may_be_due(self):
-        """Whether something may be due for deletion. A log at rest in which nothing is need not be
-        opened to find that out."""
+        """Whether something may be due for deletion; a log at rest need not be opened for this."""
         return self.at_rest is None or self.at_rest.retention_may_be_due(
             self.config, self.clock.now_ms())
 
@@ -231,7 +230,7 @@ cdef class ReadableLog:
         readable_end = self.health.readable_end
         if offset < self.log_start_offset or offset > self.log_end_offset:
             if self.health.damage is not None and offset >= readable_end:
-                raise StorageFailed(self.health.offline)    # it may have had the offset
+                raise StorageFailed(self.health.offline)    # the log may have had it
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.directory}, which has "
                 f"{self.log_start_offset} to {self.log_end_offset}")
@@ -321,7 +320,8 @@ cdef class ReadableLog:
         return self.log_end_offset if first < 0 else first
 
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
-        """Up to where committed records may be read, given how far the log is replicated."""
+        """The offset up to which committed records may be read, given how far the log is
+        replicated."""
         cdef int64_t first = (
             self._producers.first_unstable(high_watermark) if self.at_rest is None
             else self.at_rest.first_open)

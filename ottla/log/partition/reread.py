@@ -1,4 +1,4 @@
-"""What a log knows of its producers and leader epochs, read again from its batches.
+"""A log's producers and leader epochs, read again from its batches.
 
 A clean stop leaves both in files. If one is missing or wrong, the batches show the same. A log may
 have many gigabytes: a patient caller lets a thread read them, as for an index that is rebuilt
@@ -28,7 +28,7 @@ class Reread:
         self.epochs = LeaderEpochs()
         self.files: list[tuple[str, int]] = []
         self.size = sum(scan.end - scan.position for scan in scans)
-        """Bytes that are to be read, about."""
+        """About how many bytes are to be read."""
         self.over = self.ran = False
         self.error: Exception | None = None
 
@@ -61,12 +61,12 @@ class Reread:
             file.close()
 
     def advance(self) -> None:
-        """What follows `run`, on the loop."""
+        """Completes the reading after `run`, on the loop."""
         self.over = self.ran
 
     def check_new(self, previous: object) -> None:
-        """Raises why it is of no use if `previous` has just failed to read the same: StorageFailed,
-        CorruptMessage."""
+        """Raises if `previous` has just failed to read the same, so that this would not help:
+        StorageFailed, CorruptMessage."""
         if not isinstance(previous, Reread) or previous.path != self.path:
             return
         if isinstance(previous.error, OSError):
@@ -75,7 +75,7 @@ class Reread:
             raise previous.error
 
     def finish(self) -> None:
-        """All of it here and now. Raises OSError, CorruptMessage."""
+        """Do the whole reading at once. Raises OSError, CorruptMessage."""
         self.run()
         self.advance()
         if self.error is not None:

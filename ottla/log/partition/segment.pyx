@@ -30,7 +30,7 @@ cdef class Segment(IndexedSegment):
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Belongs to another bound on open files from now on."""
+        """Counts against another limit on open files from now on."""
         self.open_files = open_files
         if self.file is not None:
             open_files.add(self)

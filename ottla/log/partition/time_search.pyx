@@ -198,8 +198,8 @@ cdef tuple newest_before(Segment segment, int64_t offset, bint patient):
 
 
 cdef const uint8_t *next_in(BatchScan scan) except? NULL:
-    """The next batch, NULL at the end. Raises SegmentDamaged: a search that went on with the next
-    segment would pass over records."""
+    """The next batch, NULL at the end. Raises SegmentDamaged: a search that continued with the next
+    segment would miss records."""
     cdef const uint8_t *batch = scan.next()
     if batch is NULL and scan.problem is not None:
         raise SegmentDamaged(

@@ -1,8 +1,8 @@
 """Whether a file beside the batches was written for them, by comparing a few of their headers.
 
-Producer snapshots and leader epochs have at most a checksum, and a file of another partition is as
-intact as this one's. A file that does not match is rebuilt from the batches; batches that
-compaction or retention removed count neither for nor against it.
+Producer snapshots and leader epochs have at most a checksum, and another partition's file is just
+as intact. A file that does not match is rebuilt from the batches; batches that compaction or
+retention removed count neither for nor against it.
 """
 
 from __future__ import annotations

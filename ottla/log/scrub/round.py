@@ -5,8 +5,8 @@ second. The next round begins when an interval has passed since this one began. 
 in `ottla-scrub-checkpoint`, so that a restart continues there; its text is the version, when the
 round began (ms since 1970), then an offset checkpoint: everything below these offsets was checked.
 
-A fault is read a second time, from the medium; if it persists, the log handles it by the rules of
-`recovery` for damage below the recovery point.
+A faulty place is read a second time, from the medium; if the fault persists, the log handles it
+like damage below the recovery point.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ OnDamage = Callable[[Partition, Damage], None]
 class Scrub:
     """Runs rounds endlessly. `on_damage` is called for each log that is found damaged.
 
-    What the disk refuses to read is damage if another replica has it. Otherwise every reader tries
-    again: the disk may recover, and nobody else has the records.
+    Bytes that the disk refuses to read count as damage if another replica has them. Otherwise
+    readers keep trying: the disk may recover, and no other copy exists.
     """
 
     def __init__(

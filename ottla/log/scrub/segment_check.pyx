@@ -121,7 +121,8 @@ cdef class SegmentScrub:
     cdef int end_batch(self) except -1:
         """Ends the current batch; returns 1 if its checksum is wrong."""
         if self.crc ^ <uint32_t>0xffffffff != fields.crc(self.header):
-            self.note_fault("checksum does not match the bytes", self.batch_position, self.end_offset)
+            self.note_fault(
+                "checksum does not match the bytes", self.batch_position, self.end_offset)
             return 1
         self.jumped = fields.base_offset(self.header) > self.end_offset
         self.epoch_began = fields.leader_epoch(self.header) > self.epoch
@@ -138,12 +139,12 @@ cdef class SegmentScrub:
         return 0
 
     def refused(self, error):
-        """The disk refuses the next slice: a fault of the batch that it begins in."""
+        """The disk refuses the next slice: a fault of the batch in which the slice begins."""
         self.note_fault(f"it cannot be read: {error}", self.batch_position, self.end_offset)
 
     def look_again(self):
-        """Goes back to the batch that looked wrong: a fault counts when it is read twice. Where it
-        is the end that looked wrong, any batch may have been misread: back to the first one."""
+        """Goes back to the batch that looked wrong: a fault counts when it is read twice. If the
+        end looked wrong, any batch may have been misread, so it goes back to the first one."""
         if self.batch_position >= self.size:
             self.batch_position, self.end_offset, self.epoch = 0, self.base_offset, -1
         self.position = self.batch_position

@@ -1,7 +1,7 @@
 """Closes all logs of a broker, and marks each log directory whose logs were closed as clean.
 
 If a log fails, its directory gets no mark. A log whose directory another program removed does not
-count: it says nothing about the others, and the next start notices it by its checkpoint.
+count: it says nothing about the others, and its checkpoint shows the next start that it is missing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
 
 def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) -> bool:
     """Whether the other brokers may not know yet that the log's end was cut off. Without the marker
-    of a clean stop the next start looks, and registers it as lost; what the checkpoints miss is
-    found in any case."""
+    of a clean stop the next start checks the log and registers it as lost; records that only the
+    checkpoints show as missing are noticed in any case."""
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
     return bool(cut_notes(log))

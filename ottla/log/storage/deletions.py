@@ -1,7 +1,7 @@
 """What is to be removed from the log directories, and when: partitions' directories and files.
 
-A deletion renames first, which frees the name at once. The files go later, so that readers can
-finish, in any thread: what is due is handed out once, and given back if its removal failed.
+A deletion renames first, which frees the name at once. The files are removed later, in any thread,
+so that readers can finish: due removals are handed out once, and given back if they fail.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Deletions:
         del self.in_place[key]
 
     def hasten(self, parent: str) -> None:
-        """Make what is deleted in a log directory due now: it is full. Directories that belong to
-        no topic stay, as long as an operator wants."""
+        """Make the deleted files of a full log directory due now. Directories that belong to no
+        topic stay for as long as the setting says."""
         inside = parent + "/"
         reached("a full disk hastens deletions")
         self.files = [(0 if path.startswith(inside) else at, path) for at, path in self.files]
@@ -127,9 +127,9 @@ class Deletions:
         return due
 
     def remove_files(self) -> None:
-        """Unlink all files now: they have no readers any more. Blocks.
+        """Unlink all files now, since they have no readers any more. Blocks.
 
-        A log at rest would keep what is left until its first use.
+        Otherwise a log at rest would keep them until its first use.
         """
         for _, path in self.files:
             with suppress(OSError):     # the next opening of the log tries again

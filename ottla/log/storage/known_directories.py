@@ -90,7 +90,7 @@ def missing(
 
 
 def name(opened: Sequence[LogDirectory], known: Mapping[str, str]) -> None:
-    """Gives those that could not be opened the ids by which the others remember them."""
+    """Gives directories that could not be opened the ids that the others remember."""
     ids = {path: each for each, path in known.items()}
     for directory in opened:
         directory.directory_id = directory.directory_id or ids.get(directory.path, "")

@@ -18,7 +18,7 @@ MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
 """What meta.properties says of a directory whose metadata are not in it but in ZooKeeper."""
 UNFINISHED = "ottla.unfinished"
 """In meta.properties while `ottla cluster create` runs (`member_marks`): the ZooKeeper that gets
-the metadata. No broker starts on such a directory: it is not known where the metadata are."""
+the metadata. No broker starts on such a directory, since its metadata may be in either place."""
 ID_SIZE = 16
 TORN_ID = b""
 
@@ -144,8 +144,7 @@ class LogDirectory:
             self.written_ids = dict(self.topic_ids)
 
     def claim(self, topic: str, topic_id: bytes | None) -> None:
-        """Assigns what is known of a topic name to this id; what belonged to another is
-        forgotten."""
+        """Assigns the entries of a topic name to this id; entries of another id are dropped."""
         if topic_id is None and topic in self.topic_ids:
             return                      # without an id there is no other topic of that name
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
@@ -181,7 +180,7 @@ class LogDirectory:
         """Checks the owner in `meta.properties`; writes that file if it is missing.
 
         Raises StorageRefused if the directory belongs to another node or cluster, if the file does
-        not say, or if only one of its former and its present broker is in a cluster.
+        not say, or if either its former or its present broker is in a cluster and the other is not.
         """
         known = self.known_ids()
         check_mode(self.path, known, clustered)
@@ -258,8 +257,8 @@ class LogDirectory:
         return [self.file(name) for name in self.names if name.endswith(("-delete", "-future"))]
 
     def written_upto(self, partition: Partition) -> int:
-        """Where the records end that were durable and committed, by the checkpoints: no power cut
-        and no election removes these. 0 without any."""
+        """The end of the records that were durable and committed according to the checkpoints: no
+        power cut and no election removes these. 0 if there are none."""
         end = min(self.recovery_points.get(partition, 0), self.high_watermarks.get(partition, 0))
         return end if end > self.log_starts.get(partition, 0) else 0
 
@@ -307,7 +306,7 @@ class LogDirectory:
 
 
 def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
-    """Raise StorageRefused where a directory's metadata are elsewhere than this broker's."""
+    """Raise StorageRefused if a directory's metadata are elsewhere than this broker's."""
     if UNFINISHED in known:
         raise StorageRefused(
             f"{path} is being made the directory of a cluster's broker, which was interrupted. Run"

@@ -8,8 +8,8 @@ directories before the next one begins in any:
     unfinished          and `ottla.unfinished`           no start is possible
     member              `ottla.metadata=zookeeper`       a start in the cluster is possible
 
-ZooKeeper gets the metadata while they are unfinished. So at no moment can two brokers go on from
-the same metadata, one alone and one in the cluster.
+ZooKeeper gets the metadata while the directories are unfinished. So at no moment can two brokers
+continue from the same metadata, one standalone and one in the cluster.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def begin(directories: Sequence[LogDirectory], zookeeper: str) -> None:
 
 
 def take_back(directories: Sequence[LogDirectory]) -> None:
-    """Make them a standalone broker's again: ZooKeeper has not got its metadata, and never will.
+    """Make them a standalone broker's again: ZooKeeper does not have its metadata, and never will.
     Raises OSError."""
     for directory in directories:
         known = directory.known_ids()
@@ -154,4 +154,4 @@ def put_aside(directory: LogDirectory, metadata: Partition) -> None:
     closed = closed_logs.encode(directory.closed)
     disk.write_atomically(directory.file(closed_logs.CLOSED_LOGS), closed)
     if disk.exists(directory.file(RESERVE)):
-        disk.unlink(directory.file(RESERVE))        # a cluster's metadata need no room here
+        disk.unlink(directory.file(RESERVE))        # a cluster's metadata need no space here

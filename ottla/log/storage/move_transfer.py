@@ -36,8 +36,8 @@ class MoveFailed(Exception):
 
 
 class LogCut(MoveFailed):
-    """The log was cut meanwhile, as a follower's is that diverges from its leader's: the copy may
-    have what was removed, where the log has something else by now."""
+    """The log was cut meanwhile, as happens to a follower's log that diverges from its leader's:
+    the copy may have removed records where the log has others by now."""
 
 
 class Piece(NamedTuple):
@@ -113,14 +113,14 @@ class Move:
         self.directory = target.file(self.copy_name)
         self.given_up = self.committed = False
         self.left = ""
-        """What a restart has to do for a move that is committed."""
+        """What a restart has to do for a committed move."""
         self.listed: list[Segment] | None = None
         """The log's list of segments at the first check; a cut puts another one in its place."""
         self.segments: dict[int, Segment] = {}
         self.reached: dict[int, int] = {}
         self.sealed: set[int] = set()
         self.doubted: set[int] = set()
-        """Those whose transaction index was to be rebuilt when it was copied."""
+        """Segments whose transaction index had to be rebuilt when it was copied."""
         self.epochs: bytes | None = None
 
     @property
@@ -283,7 +283,7 @@ class Move:
             disk.sync_directory(self.target.path)
         except OSError as error:
             if not named and is_passing(error):
-                raise                          # a full disk had no room for its name
+                raise                          # a full disk had no space for its name
             # Both copies are the same now: whichever the next start takes is correct, as long as
             # nothing is written to either.
             reached("it is unknown whether a move is final")
@@ -295,8 +295,8 @@ class Move:
         self.continue_in_copy()
 
     def seal(self) -> None:
-        """Has everything written to the log's files. A full source may have no room for the active
-        segment's indexes: those are made anew, as moves are what makes room. Raises OSError,
+        """Has everything written to the log's files. A full source may have no space for the active
+        segment's indexes: they are made anew, since moves are to free space. Raises OSError,
         StorageFailed."""
         log = self.log
         try:
@@ -356,14 +356,15 @@ class Move:
 
     def incomplete(self, directory: LogDirectory, what: str, error: OSError) -> None:
         """A rename has failed: the record stays, and a start repeats it. A full disk may only have
-        had no room for the name."""
+        lacked space for the name."""
         self.left = f"{what}: {error}"
         reached("a move is left to the next start")
         if not is_passing(error):
             self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
-        """What has to be done, in any thread, before another move may begin. Raises OSError."""
+        """The work that has to be done, in any thread, before another move may begin. Raises
+        OSError."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(f"a restart finishes the move, once its directories work{why}")

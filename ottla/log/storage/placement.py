@@ -22,7 +22,8 @@ class Placement:
         self.directories, self.is_cordoned = directories, is_cordoned
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Further directories with a partition's name, of other topics; until its own is known."""
+        """Further directories with a partition's name, which belong to other topics; kept until the
+        partition's own is known."""
         self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:
@@ -55,8 +56,8 @@ class Placement:
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
-        """High watermarks as the last run saved them: of a partition that has a directory, as they
-        are beside that. Of several directories it is not known yet which one is right."""
+        """The high watermarks that the last run saved. A partition with a directory has the one in
+        the same log directory; with several, it is not known yet which one is right."""
         return {
             key: offset
             for directory in self.directories
@@ -65,9 +66,9 @@ class Placement:
         }
 
     def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
-        """The log directories that had records of a partition on the medium, by their checkpoints,
-        and have no directory of it: something else has removed it. None while it may be in one that
-        is not there."""
+        """The log directories that, according to their checkpoints, had records of a partition on
+        the medium but have no directory of it: something else has removed it. None while it may be
+        in a missing log directory."""
         return [] if not self.complete else [
             each for each in self.directories
             if key in each.recovery_points and key not in each.partitions
@@ -76,8 +77,8 @@ class Placement:
         ]
 
     def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
-        """Keep an only copy offline whose directory is gone: an empty log in its place would give
-        its offsets to other records. Raises StorageFailed."""
+        """Keep an only copy offline if its directory is gone: an empty log in its place would
+        assign its offsets to other records. Raises StorageFailed."""
         for home in self.vanished(key, topic_id):
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(

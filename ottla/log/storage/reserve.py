@@ -1,8 +1,8 @@
 """Disk space that is kept for the operations that free disk space.
 
 On a full disk nothing can be written, not even that a topic is deleted. A file of zeros holds some
-space; it is cut, a portion at a time, for a record that frees space, and is filled again once the
-disk has plenty.
+space; it is shortened, a portion at a time, for a record that frees space, and filled again once
+the disk has plenty of space.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Reserve:
         return True
 
     def fill(self) -> bool:
-        """Make it whole if the disk has plenty of room; returns whether that was done, and `sync`
-        has to follow. Blocks no longer than an append."""
+        """Fill the reserve if the disk has plenty of space; returns whether that was done, and then
+        `sync` has to follow. Blocks no longer than an append."""
         if self.size >= RESERVE_SIZE:
             return False
         with suppress(OSError):
@@ -71,8 +71,8 @@ class Reserve:
         return False
 
     def sync(self) -> None:
-        """Have it outlive a power failure, after which the disk may be too full to make it again.
-        A thread may call it."""
+        """Make the reserve durable: after a power failure the disk may be too full to make it
+        again. A thread may call this."""
         with suppress(OSError):
             file = self.disk.open(self.path)
             try:

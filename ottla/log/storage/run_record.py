@@ -6,10 +6,10 @@ again after a clean stop:
     {"version":1,"epoch":4294967423,"boot":"6d2c…","flush":"true","clean":false}
 
 `epoch` is the broker epoch, so that a directory restored from an older copy is recognized; `boot`
-is the machine's boot id: a process may die without losing what the operating system holds for it,
-a machine may not. `away`, if there were any, are the ids of log directories that the run missed.
-A start writes nothing before it is registered: a second start would otherwise find nothing of a
-power failure.
+is the machine's boot id: a process that dies does not lose what the operating system holds for it,
+but a machine does. `away`, if there were any, are the ids of log directories that the run missed. A
+start writes nothing before it is registered: otherwise a second start would not notice a power
+failure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A directory is full from the first write that the disk refuses for lack of space (or of quota) until
 a probe can be written again: at once where plenty is free, else once that has worked for a minute,
-since some file systems never have plenty. The distance keeps replicas from leaving and returning
+since some file systems never have plenty. This hysteresis keeps replicas from leaving and returning
 with each deleted segment; each refusal soon after a return doubles the minute.
 """
 
@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
     @property
     def plenty(self) -> bool:
-        """Whether more than the last reserves are free."""
+        """Whether more than the last reserve of the file system is free."""
         wanted = min(PLENTY_BYTES_MAX, self.total_bytes // PLENTY_SHARE)
         return self.free_bytes >= wanted
 
@@ -100,7 +100,7 @@ class Space:
         return True
 
     def note(self, room: Room, now: float) -> bool:
-        """Takes over a measurement; True if the directory was full and has space again."""
+        """Applies a measurement; True if the directory was full and has space again."""
         self.room = room
         if not self.full:
             if self.back_at is not None and now - self.back_at >= self.settled_seconds:

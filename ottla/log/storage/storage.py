@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Hooks(NamedTuple):
-    """What a storage tells its broker, and asks it."""
+    """The callbacks of a storage to its broker."""
 
     on_failure: Callable[[str, str], object] = lambda path, reason: None
     """Called with the path of a directory that goes offline, and the reason."""
@@ -127,7 +127,7 @@ class Storage:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
         opened += known_directories.missing(disk, opened, known, forgotten)
-        # Nothing is changed before all of them are known to be ours.
+        # Nothing is changed before all of them are known to be this broker's.
         for at, directory in enumerate(opened):
             try:
                 directory.remove_marker()
@@ -152,7 +152,7 @@ class Storage:
         return cls(disk, clock, opened, open_segments_max, hooks)
 
     def keep_reserve(self, directory: LogDirectory) -> Reserve:
-        """Keep room in a directory for what makes room on a full disk."""
+        """Reserve space in a directory for records that free space on a full disk."""
         self.reserve = Reserve(self.disk, directory.path)
         return self.reserve
 
@@ -187,7 +187,7 @@ class Storage:
         return log
 
     def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
-        """Those of the logs in `wanted` that have to be recovered, a list for each directory.
+        """The logs in `wanted` that have to be recovered, a list for each directory.
 
         Running them is optional: `get_or_create` does what is missing. The remaining ones wait
         meanwhile.
@@ -347,7 +347,7 @@ class Storage:
             for directory in self.directories:
                 directory.topic_ids.pop(topic, None)
         if home is None:
-            self.forget(key)            # its checkpoints are of the topic that goes
+            self.forget(key)            # its checkpoints belong to the topic that is deleted
             return
         if home.offline is not None:
             reached("a topic was deleted whose log directory is offline")

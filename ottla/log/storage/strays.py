@@ -53,8 +53,9 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
 
 
 def forget_other_topics(storage: Storage, topics: Mapping[str, bytes]) -> None:
-    """Forgets what checkpoints have of topics other than these: a crash kept entries of a topic
-    that was deleted. A topic of that name would take them for its own, and miss their records."""
+    """Forgets the checkpoints' entries of topics other than these: a crash may have kept entries of
+    a deleted topic, and a new topic of that name would take them for its own and miss their
+    records."""
     for directory in storage.directories:
         others = {
             topic for topic, topic_id in directory.topic_ids.items()

@@ -1,9 +1,9 @@
 """Which log directories were away when a partition's log was begun.
 
-A replica may be taken off a broker while its log directory has failed, and be given back: its log
-begins anew in another directory. Once the first one works again, it still has the former copy. The
-file `.ottla-begun-without` in the partition's directory shows that the former one is void: it has
-the ids of the directories that were away, one on each line.
+A replica may be removed from a broker while its log directory has failed, and be assigned again:
+its log begins anew in another directory. Once the first one works again, it still has the former
+copy. The file `.ottla-begun-without` in the partition's directory shows that the former one is
+void: it has the ids of the directories that were away, one on each line.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def check(uint8_t[::1] batch not None, BatchLimits limits not None):
 
 
 cdef class BatchHeader:
-    """The header of a batch of format v2, in the first bytes of somebody's."""
+    """The header of a batch of format v2: a view of bytes that belong to another object."""
 
     cdef const uint8_t[::1] view            # keeps `at` alive
     cdef const uint8_t *at

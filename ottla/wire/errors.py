@@ -211,7 +211,7 @@ bytes, and a name quoted from the request may be that long already.
 
 
 def name_of(code: int) -> str:
-    """An error's name, for the log; of one that this version does not know, its number."""
+    """An error's name, for the log; its number if this version does not know it."""
     known = ErrorCode.__members__.values()
     return ErrorCode(code).name if code in known else f"error {code}"
 
@@ -239,8 +239,8 @@ class ProtocolError(Exception):
         return as_message(str(self.args[0]))
 
     def kept(self) -> Self:
-        """This error, to be kept: without the frames that it comes from. They may refer to it, and
-        such a cycle is freed by a garbage collection only."""
+        """This error without its traceback, so that it may be kept: frames may refer to the error,
+        and only a garbage collection frees such a cycle."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 

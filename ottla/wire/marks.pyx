@@ -1,20 +1,20 @@
 """Marks on rare branches: the simulator counts which of them its seeds reach.
 
 `reached("a follower was cut with an open transaction")` does nothing in a broker that serves: it
-compares one pointer. Marks belong on branches that are rare, never on a record's or a request's
-way. `tests/simulation/marks.py` collects their texts from the sources; each text stands once.
+compares one pointer. Marks belong on rare branches, never on the path of every record or request.
+`tests/simulation/marks.py` collects their texts from the sources; each text stands once.
 """
 
 cdef dict counts = None
 
 
 cpdef object reached(str mark):
-    """Count that this branch was reached, while somebody counts."""
+    """Count that this branch was reached, if marks are counted."""
     if counts is not None:
         counts[mark] = counts.get(mark, 0) + 1
 
 
 def count_in(dict counter):
-    """Count in this dictionary from now on; None: nowhere."""
+    """Count in this dictionary from now on; None: do not count."""
     global counts
     counts = counter

@@ -24,7 +24,7 @@ def is_long(message, int version):
 
 
 cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t count) except -1:
-    """`found` and the number of structs in arrays here, counted to LONG_COUNT at least."""
+    """`count` plus the number of structs in arrays here; it may stop above LONG_COUNT."""
     cdef Op *op = plan.ops
     cdef Op *end = op + plan.plain
     cdef PyObject *value
@@ -46,7 +46,8 @@ cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t count) except
 
 
 cdef class Level:
-    """A struct of which some fields are encoded; of its next one perhaps some elements."""
+    """A struct that is partly encoded: some of its fields, and perhaps some elements of the next
+    one."""
 
 
 cdef Level level_of(Plan plan, object struct):
@@ -61,7 +62,7 @@ cdef Level level_of(Plan plan, object struct):
 cdef class EncodedInParts(Message):
     """A long message that is encoded a part at a time, so that others are served in between.
 
-    Nobody may change it meanwhile. Once it is complete it is sent like an EncodedMessage.
+    It must not change meanwhile. Once it is complete it is sent like an EncodedMessage.
     """
 
     def __init__(self, Message message not None, int version):

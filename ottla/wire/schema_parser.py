@@ -43,7 +43,7 @@ ROLES = {
     "forwarded_after_check": "the same, once that broker has seen how the client is connected",
     "between_brokers": "served only in a cluster, on the listener for connections between brokers",
 }
-"""What sets an API apart from one that every broker serves to every client by itself."""
+"""How an API may differ from one that every broker serves to every client by itself."""
 DEPTH_MAX = 12
 """The maximum nesting of a schema; decoding recurses no deeper than this."""
 
@@ -78,7 +78,8 @@ class Field:
 
     @property
     def class_name(self) -> str:
-        """Of the structs: the shared struct's name, or the field's, CamelCase and singular."""
+        """The name of the structs: the shared struct's, or the field's in CamelCase and
+        singular."""
         if self.type != "struct":
             return self.type
         return camel_case(singular(self.name) if self.array else self.name)

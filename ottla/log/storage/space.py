@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
     @property
     def plenty(self) -> bool:
-        """Whether more than the last reserve of the file system is free."""
+        """Whether plenty of space is free."""
         wanted = min(PLENTY_BYTES_MAX, self.total_bytes // PLENTY_SHARE)
         return self.free_bytes >= wanted
 

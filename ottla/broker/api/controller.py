@@ -71,7 +71,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     slices = Slices()
     if await names_code(response, ErrorCode.NOT_CONTROLLER, slices):
         # This broker is no longer the controller: the forwarding broker asks the next one.
-        raise NotController("this broker is the controller no more")
+        raise NotController("this broker is no longer the controller")
     if inside.throttle_ms > 0:
         response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
     head = encode_response_header(header.api_key, header.version, header.correlation_id)

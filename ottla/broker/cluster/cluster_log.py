@@ -99,7 +99,7 @@ class ClusterLog(Metadata):
                 future.set_exception(self._not_controller())
 
     def _not_controller(self) -> NotController:
-        return NotController(f"broker {self.node_id} is not the controller any more")
+        return NotController(f"broker {self.node_id} is no longer the controller")
 
     def begin(
         self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded

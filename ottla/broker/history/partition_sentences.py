@@ -53,7 +53,7 @@ def _joined(fields: Fields) -> str:
 
 def _leader(fields: Fields) -> str:
     if fields["leader"] == NO_LEADER:
-        return f"nobody leads any more: {fields['reason']}"
+        return f"there is no leader any more: {fields['reason']}"
     former = "" if fields["former"] == NO_LEADER else f" instead of broker {fields['former']}"
     return f"broker {fields['leader']} leads{former}: {fields['reason']}"
 

@@ -139,7 +139,8 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
         ends = "a restored ZooKeeper is being adopted, which goes before"
     return Finding(
         "no_leader",
-        f"nobody leads, so nobody reads or writes: only {nodes(able)} is known to have everything"
+        f"there is no leader, so nothing can be read or written: only {nodes(able)} is known to"
+        f" have everything"
         f" that was committed ({why}); {ends}, or with an unclean election, which may lose records",
         {"able": able},
     )

@@ -171,7 +171,9 @@ class Forwarding:
             while not asking.done():
                 await asyncio.wait([asking], timeout=LOOK_SECONDS)
                 if not asking.done() and self.controller_id() != node_id:
-                    raise PeerUnavailable(f"broker {node_id} is the controller no more", sent=True)
+                    raise PeerUnavailable(
+                        f"broker {node_id} is no longer the controller", sent=True
+                    )
             return asking.result()
         finally:
             asking.cancel()

@@ -193,7 +193,7 @@ class ReplicaFetchers:
             source.connecting = None
         if source.link is not None:
             link, source.link = source.link, None
-            link.close(ConnectionError("nothing is fetched from there any more"))
+            link.close(ConnectionError("no partitions are fetched from there any longer"))
 
     # Links
 

@@ -117,8 +117,8 @@ def test_nobody_leads_until_the_last_one_is_back_or_an_unclean_election() -> Non
     told = Told(node_id=2)
     told.becomes(state(1, (1,), 1))
     assert told.becomes(state(-1, (1,), 2), brokers=(2, 3)) == [
-        "nobody leads any more: broker 1 stopped, or lost its session with ZooKeeper, and no other"
-        " replica may lead"
+        "there is no leader any more: broker 1 stopped, or lost its session with ZooKeeper, and no"
+        " other replica may lead"
     ]
     assert told.becomes(state(1, (1,), 3)) == ["broker 1 leads: it is back"]
     told.becomes(state(-1, (1,), 4), brokers=(2, 3))

@@ -140,8 +140,8 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
     return Finding(
         "no_leader",
         f"there is no leader, so nothing can be read or written: only {nodes(able)} is known to"
-        f" have everything"
-        f" that was committed ({why}); {ends}, or with an unclean election, which may lose records",
+        f" have everything that was committed ({why}); {ends}, or with an unclean election, which"
+        " may lose records",
         {"able": able},
     )
 

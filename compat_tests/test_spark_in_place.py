@@ -18,7 +18,12 @@ from ottla.spark_interop import read_topic
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.in_place.segments import Segment
-from ottla.spark_interop.in_place.source import InPlaceReader, OttlaDataSource, Part, read_in_place
+from ottla.spark_interop.in_place.source import (
+    InPlaceReader,
+    OttlaDataSource,
+    Pieces,
+    read_in_place,
+)
 from ottla.spark_interop.testing import assert_frames_equal, run_available_now
 
 KAFKA_COLUMNS = [
@@ -98,7 +103,7 @@ def test_closed_and_open_segments_are_read_from_files_in_few_tasks(
     broker, directory = small_segments
     schema = type("Schema", (), {"names": ["offset"]})()
     options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
-    parts = [p for p in InPlaceReader(options, schema).partitions() if isinstance(p, Part)]
+    parts = [p for p in InPlaceReader(options, schema).partitions() if isinstance(p, Pieces)]
     assert [p.partition for p in parts] == [0, 1, 2]        # small segments share a task
     found = [piece.segment for part in parts for piece in part.pieces]
     assert sum(segment is not None and not segment.growing for segment in found) >= 2
@@ -211,7 +216,8 @@ def test_a_range_that_the_topic_does_not_have_is_refused(
     if "ends at" in error:
         given["failOnDataLoss"] = "false"
         reader = InPlaceReader(given | options, schema)
-        assert {part.partition for part in reader.partitions() if isinstance(part, Part)} >= {0, 1}
+        parts = [p for p in reader.partitions() if isinstance(p, Pieces)]
+        assert {part.partition for part in parts} >= {0, 1}
 
 
 def test_files_of_another_topic_are_refused_and_no_files_are_no_matter(
@@ -238,7 +244,7 @@ def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
     schema = type("Schema", (), {"names": ["offset"]})()
     options = {"bootstrap": broker.bootstrap, "topic": TOPIC, "logDirs": str(directory)}
     reader = InPlaceReader(options, schema)
-    part = next(p for p in reader.partitions() if isinstance(p, Part))
+    part = next(p for p in reader.partitions() if isinstance(p, Pieces))
     before = [x for b in reader.read(part) for x in b.column(0).to_pylist()]
     for piece in part.pieces:
         if piece.segment is not None:

@@ -131,7 +131,7 @@ class Link:
             del self.unsent[:sent]
         self.machine.poke()
 
-    def pull(self, to_the_end: bool = True) -> None:
+    def pull(self, everything: bool = True) -> None:
         """Receive what the broker has sent; it reaches the client later. The end of the stream is
         looked for only where it may have come."""
         if self.broken or self.deaf_until > self.world.now:
@@ -150,7 +150,7 @@ class Link:
                 return
             self.machine.poke()
             self.world.at(self.on_way_back, partial(self.deliver, data))
-            if not to_the_end and len(data) < READ_BYTES:
+            if not everything and len(data) < READ_BYTES:
                 return
 
     def deliver(self, data: bytes) -> None:

@@ -163,11 +163,11 @@ class Cleaner:
         )
 
     def _transactions(self, offset: int) -> Waiting[CleanedTransactions]:
-        transactions = yield from self._patiently(
+        transactions = yield from self._after_rebuilds(
             partial(self.log.aborted_transactions, offset, self.target.end_offset))
         return CleanedTransactions(transactions)
 
-    def _patiently(self, ask: Callable[..., Result]) -> Waiting[Result]:
+    def _after_rebuilds(self, ask: Callable[..., Result]) -> Waiting[Result]:
         """The result of `ask(patient=True)`. A thread rebuilds an index that is wrong first."""
         rebuild = None
         while True:
@@ -200,7 +200,7 @@ class Cleaner:
             self._check([source])
             self.reading, position = source, 0
             if source.base_offset < work.first_dirty_offset:
-                position = yield from self._patiently(
+                position = yield from self._after_rebuilds(
                     partial(source.position_of, work.first_dirty_offset))
             scan = BatchScan(source.data_file(), position, source.size, READ_SIZE)
             while True:

@@ -137,7 +137,7 @@ class Piece:
 
 
 @dataclass
-class Part(InputPartition):
+class Pieces(InputPartition):
     """What one task reads: consecutive pieces of a partition.
 
     A Python task of Spark takes a tenth of a second before its first row: small segments share one.
@@ -186,7 +186,7 @@ class InPlaceReader(DataSourceReader):
             for piece in self._pieces(directory, starts[partition], ends[partition]):
                 size = 0 if piece.segment is None else segments.size_of(piece.segment)
                 if size > room:
-                    part = Part(partition, [])
+                    part = Pieces(partition, [])
                     parts.append(part)
                     room = max(TASK_BYTES, size)
                 part.pieces.append(piece)
@@ -298,7 +298,7 @@ class InPlaceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow batches of a part."""
-        if not isinstance(partition, Part):
+        if not isinstance(partition, Pieces):
             return  # Spark's placeholder when there is nothing to read
         for piece in partition.pieces:
             yield from self._read_piece(partition.partition, piece)

@@ -272,7 +272,7 @@ class Lane:
                 }
             )
         )
-        _patiently(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
+        _with_retries(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
         # Only now: the previous owner of this id can no longer commit.
         newer, _ = progress.read(to.cluster, to.partition, begun.read_to)
         entry = newer.get(to.key(number))
@@ -299,7 +299,7 @@ class Lane:
         if position > self._position and self._is_due():
             self._commit()
         if self._open_since is None:
-            _patiently(self._producer.begin_transaction)
+            _with_retries(self._producer.begin_transaction)
             self._open_since = time.monotonic()
         self._position = position
         self._produce(row)
@@ -382,7 +382,7 @@ class Lane:
             to.key(self.number), to.partition, on_delivery=self._noted,
         )  # fmt: skip
         self._flush()
-        _patiently(lambda: producer.commit_transaction(30))
+        _with_retries(lambda: producer.commit_transaction(30))
         self._done = self._position
         self._open_since, self._in_transaction = None, 0
         self.transactions += 1
@@ -482,7 +482,7 @@ def _while_away(call: Callable[[], Any]) -> Any:
                 raise
 
 
-def _patiently(call: Callable[[], Any]) -> Any:
+def _with_retries(call: Callable[[], Any]) -> Any:
     """Retry while the broker or its coordinator is away; other errors become a PipelineError."""
     from confluent_kafka import KafkaException
 

@@ -76,7 +76,7 @@ class End:
         self.deaf_until = 0.0
         world.watch(self)                   # type: ignore[arg-type]
 
-    def pull(self, to_the_end: bool = True) -> None:
+    def pull(self, everything: bool = True) -> None:
         """Receive what the broker has sent; it arrives at the other end later."""
         if self.broken:
             return

@@ -117,7 +117,7 @@ cdef class FetchHandler:
                 if session is not None and self.put(fetch, session):
                     fetch.session = session             # otherwise it is served without a session
                     self.check_reader_of(fetch)
-                    session.hurries = self.redirects and fetch.replica_id >= 0
+                    session.reports_at_once = self.redirects and fetch.replica_id >= 0
             return 0
         session = self.sessions.get(fetch.session_id)
         if session is None:
@@ -186,7 +186,7 @@ cdef class FetchHandler:
                 fetch.due = True                # full: the others stay listed and come first
                 break
             if fetch.looked and item.absent:
-                fetch.told.append(item)
+                fetch.in_reply.append(item)
                 continue
             got = self.look_at(fetch, item)
             if fetch.converting is not None or fetch.waits:
@@ -194,7 +194,7 @@ cdef class FetchHandler:
             self.add(fetch, item, got)
             fetch.due |= self.ends_wait(fetch, item)
             if got > 0 or not fetch.incremental or self.has_news(fetch, item):
-                fetch.told.append(item)
+                fetch.in_reply.append(item)
         if not fetch.looked and fetch.reader.consumer:
             fetch.due |= fetch.absent == len(
                 fetch.session.items if fetch.incremental else fetch.items)
@@ -230,7 +230,7 @@ cdef class FetchHandler:
         if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
             return True
         # Waiting does not add to records that reach the end of a segment: a read stays in one.
-        return fetch.reader.hurries(fetch, item) or (
+        return fetch.reader.has_new_offsets(fetch, item) or (
             item.slice is not None and item.slice.ends_segment)
 
     cdef bint has_news(self, Fetch fetch, FetchItem item) except -1:
@@ -239,8 +239,8 @@ cdef class FetchHandler:
         its follower has lost contact to the leader, which is reported at the end of the wait."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
-                and item.high_watermark == item.told_high_watermark
-                and item.log_start == item.told_log_start):
+                and item.high_watermark == item.sent_high_watermark
+                and item.log_start == item.sent_log_start):
             return True
         if partition is not None and (partition.role.in_step or partition.led_here) and (
                 item.fetch_offset >= fetch.reader.end_found(fetch, item)):
@@ -258,7 +258,7 @@ cdef class FetchHandler:
             item.diverging_epoch = -1
             self.refuse(fetch, item, fetch.error)
             item.aborted = []
-        fetch.told = fetch.items
+        fetch.in_reply = fetch.items
         return 0
 
     cdef int64_t look_at(self, Fetch fetch, FetchItem item) except -1:

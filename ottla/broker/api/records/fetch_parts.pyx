@@ -16,7 +16,7 @@ cdef enum:
     READ_COMMITTED = 1
     HIGH_WATERMARK_SINCE = 18           # a replica sends its high watermark (KIP-1166)
 
-cdef int64_t NOT_TOLD = 0x7fffffffffffffff
+cdef int64_t NOT_SENT = 0x7fffffffffffffff
 
 
 cdef Fetch read_fetch(Cursor request, int version, int32_t size_max):
@@ -107,7 +107,7 @@ cdef FetchItem read_item(Cursor request, int version, object topic):
     item.follower_start = request.read_int64() if version >= 5 else -1
     item.uncounted = True
     item.size_max = request.read_int32()
-    item.told_high_watermark = item.told_log_start = item.preferred = -1
+    item.sent_high_watermark = item.sent_log_start = item.preferred = -1
     if version >= HIGH_WATERMARK_SINCE:
         read_item_tags(item, request)
     elif version >= 12:
@@ -119,9 +119,9 @@ cdef int read_item_tags(FetchItem item, Cursor request) except -1:
     """Read the tagged fields of a partition; only a replica's high watermark is used (tag 1)."""
     cdef Cursor field = tagged(request, 1)
     if field is not None and field.end - field.at == 8:
-        item.told_high_watermark = field.read_int64()
-    if item.told_high_watermark == NOT_TOLD:
-        item.told_high_watermark = -1
+        item.sent_high_watermark = field.read_int64()
+    if item.sent_high_watermark == NOT_SENT:
+        item.sent_high_watermark = -1
     return 0
 
 

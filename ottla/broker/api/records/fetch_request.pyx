@@ -98,9 +98,9 @@ cdef bint try_fetch(
 
 cdef Py_ssize_t reply_size(Fetch fetch) except -1:
     """The approximate size of the reply in bytes, for a quota."""
-    cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.told)
+    cdef Py_ssize_t size = FIELDS_SIZE * len(fetch.in_reply)
     cdef FetchItem item
-    for each in fetch.told:
+    for each in fetch.in_reply:
         item = <FetchItem>each
         if item.converted is not None:
             size += len(item.converted)
@@ -114,7 +114,7 @@ cdef int put_off(FetchHandler handler, Fetch fetch) except -1:
 
     No new session begins with this answer, since the client has not learned anything.
     """
-    fetch.told = []
+    fetch.in_reply = []
     if fetch.session is not None and not fetch.incremental:
         fetch.session.wait, fetch.watching = None, False
         handler.sessions.remove(fetch.session.id)

@@ -20,8 +20,8 @@ cdef class FetchItem:
     cdef int32_t size_max
     # The values last sent to the session's client; -1 includes the partition in the next answer.
     # A replica may name its own high watermark.
-    cdef int64_t told_high_watermark
-    cdef int64_t told_log_start
+    cdef int64_t sent_high_watermark
+    cdef int64_t sent_log_start
     # The answer that the last look found.
     cdef int16_t error
     cdef bint absent                    # it could not be served when the request came
@@ -41,7 +41,7 @@ cdef class FetchSession(Watcher):
     cdef readonly bint by_id
     cdef readonly int32_t replica_id    # the replica that fetches; -1: a consumer
     cdef int64_t replica_epoch          # the broker epoch of its last request
-    cdef bint hurries                   # a high watermark that moves ends a replica's wait
+    cdef bint reports_at_once           # a high watermark that moves ends a replica's wait
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # those of them that may have news, in order of service
     cdef dict by_partition              # Partition → FetchItem
@@ -56,7 +56,7 @@ cdef class FetchSession(Watcher):
     cdef int watch(self, FetchItem item) except -1
     cdef int release(self, FetchItem item) except -1
     cdef int forget(self, object key) except -1
-    cdef int to_the_end(self, FetchItem item) except -1
+    cdef int move_last(self, FetchItem item) except -1
     cdef int close(self) except -1
     cdef int used_by(self, int64_t replica_epoch, double now) except -1
     cdef int read_by(self, Client client, object rules) except -1

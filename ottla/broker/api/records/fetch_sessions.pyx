@@ -65,8 +65,8 @@ cdef class FetchSession(Watcher):
         key = (item.topic, item.index)
         before = <FetchItem>self.items.get(key)
         if self.replica_id < 0:
-            item.told_high_watermark = -1 if before is None else before.told_high_watermark
-            item.told_log_start = -1 if before is None else before.told_log_start
+            item.sent_high_watermark = -1 if before is None else before.sent_high_watermark
+            item.sent_log_start = -1 if before is None else before.sent_log_start
         if before is not None:
             self.release(before)
         elif item.partition is None:
@@ -98,7 +98,7 @@ cdef class FetchSession(Watcher):
             self.release(item)
         return 0
 
-    cdef int to_the_end(self, FetchItem item) except -1:
+    cdef int move_last(self, FetchItem item) except -1:
         """Move a partition that was served to the end of the list, so that none starves."""
         key = (item.topic, item.index)
         self.changed.pop(key, None)
@@ -120,7 +120,7 @@ cdef class FetchSession(Watcher):
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item
-            if self.hurries and self.wait is not None:
+            if self.reports_at_once and self.wait is not None:
                 self.wait.wake()
         return 0
 

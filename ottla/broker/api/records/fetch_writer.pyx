@@ -49,12 +49,12 @@ cdef class FetchWriter:
         cdef FetchItem item
         cdef bint flexible = fetch.version >= 12
         cdef dict by_topic
-        if len(fetch.told) == 1:                        # most fetches: no need to sort by topic
+        if len(fetch.in_reply) == 1:                    # most fetches: no need to sort by topic
             reply.write_count(1, flexible)
-            item = <FetchItem>fetch.told[0]
-            return self.write_topic(fetch, item.topic, fetch.told, reply)
+            item = <FetchItem>fetch.in_reply[0]
+            return self.write_topic(fetch, item.topic, fetch.in_reply, reply)
         by_topic = {}
-        for each in fetch.told:
+        for each in fetch.in_reply:
             item = <FetchItem>each
             by_topic.setdefault(item.topic, []).append(item)
         reply.write_count(len(by_topic), flexible)
@@ -80,11 +80,11 @@ cdef class FetchWriter:
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
         """Note what the client knows now; after an error or a divergence it knows nothing else."""
         if item.error != 0 or item.diverging_epoch >= 0:
-            item.told_high_watermark = item.told_log_start = -1
+            item.sent_high_watermark = item.sent_log_start = -1
         else:
-            item.told_high_watermark, item.told_log_start = item.high_watermark, item.log_start
+            item.sent_high_watermark, item.sent_log_start = item.high_watermark, item.log_start
         if item.slice is not None and item.slice.size > 0:
-            fetch.session.to_the_end(item)
+            fetch.session.move_last(item)
             item.slice = None
         item.conversion = item.converted = None
         return 0

@@ -41,7 +41,7 @@ cdef class Fetch:
     # The current look.
     cdef bint at_once                   # it is answered, whatever it finds
     cdef bint due                       # it is answered, by what it has found so far
-    cdef list told                      # the items in the reply
+    cdef list in_reply                  # the items in the reply
     cdef int64_t total, listed, room    # bytes of records, of aborted transactions; still allowed
     cdef Py_ssize_t served, unfit       # partitions with records; with more than the room left
     cdef Py_ssize_t absent
@@ -65,7 +65,7 @@ cdef class Reader:
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1
     cdef int64_t end_found(self, Fetch fetch, FetchItem item) noexcept
     cdef int has_read(self, Fetch fetch, FetchItem item) except -1
-    cdef bint hurries(self, Fetch fetch, FetchItem item) noexcept
+    cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept
     cdef int watch(self, Partition partition, Wait wait) except -1
     cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1
 

@@ -31,7 +31,7 @@ cdef class Fetch:
     cdef int begin_look(self, bint final) except -1:
         """Forget what the previous look has found."""
         self.due = self.at_once = final or self.wait_ms_max <= 0 or self.error != 0
-        self.told = []
+        self.in_reply = []
         self.total = self.listed = self.served = self.unfit = self.absent = 0
         self.room, self.conversion_left = self.size_max, CONVERSION_SIZE_MAX
         self.converting, self.waits = None, False
@@ -80,7 +80,7 @@ cdef class Reader:
         """The log was read at the item's offset, so that this offset is valid."""
         return 0
 
-    cdef bint hurries(self, Fetch fetch, FetchItem item) noexcept:
+    cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:
         """Whether the offsets of a partition are news that ends the wait."""
         return False
 

@@ -68,10 +68,10 @@ cdef class ReplicaReader(Reader):
                 item.follower_start)
         return 0
 
-    cdef bint hurries(self, Fetch fetch, FetchItem item) noexcept:
+    cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:
         """Whether consumers may wait at the replica for the high watermark that it learns."""
-        return fetch.session is not None and fetch.session.hurries and (
-            item.told_high_watermark < min(item.high_watermark, item.fetch_offset))
+        return fetch.session is not None and fetch.session.reports_at_once and (
+            item.sent_high_watermark < min(item.high_watermark, item.fetch_offset))
 
     cdef int watch(self, Partition partition, Wait wait) except -1:
         partition.watch_appends(wait)

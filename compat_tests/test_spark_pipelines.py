@@ -256,7 +256,7 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
 def test_windows_go_on_after_a_kill_between_their_commit_and_sparks(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The checkpoint is put into the state that such a kill leaves, twice; then nothing is killed."""
+    """The checkpoint gets the state that such a kill leaves, twice; then nothing is killed."""
     topic, path, sent = new_topic("killed-windows", 2), tmp_path / "w", 0
     checkpoint = path / "_ottla" / "checkpoint"
     for killed in (True, True, False):

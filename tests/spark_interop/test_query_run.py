@@ -129,7 +129,14 @@ def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
     assert str(query_run.explained(RuntimeError(text))) == said
 
 
+class OfTheJvm(RuntimeError):
+    """An error as pyspark has it."""
+
+    def __init__(self, text: str, stack: str) -> None:
+        super().__init__(text)
+        self._stackTrace = stack
+
+
 def test_the_cause_of_an_error_of_the_jvm_is_in_its_stack() -> None:
-    error = RuntimeError("[STREAM_FAILED] Query terminated: Exception thrown in awaitResult:")
-    error._stackTrace = JVM             # type: ignore[attr-defined]    # as pyspark's have it
+    error = OfTheJvm("[STREAM_FAILED] Query terminated: Exception thrown in awaitResult:", JVM)
     assert str(query_run.explained(error)) == "TopicAuthorizationException: Not authorized: [t]"

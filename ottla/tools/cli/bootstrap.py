@@ -11,16 +11,19 @@ from ottla.client.transport import Security
 
 def properties_of(options: Namespace) -> dict[str, str]:
     """The properties of --command-config, and those of --property, which win."""
+    if "properties" in options:                 # a misspelled one is named only once
+        return dict(options.properties)
     given = getattr(options, "property", [])
     if not options.command_config and not given:
         return {}
-    from ottla.tools.properties import pairs, read_properties
+    from ottla.tools.properties import pairs, read_client_properties
     from ottla.tools.stream.client_settings import check_names
 
-    found = read_properties(options.command_config) if options.command_config else {}
+    found = read_client_properties(options.command_config) if options.command_config else {}
     named = pairs(given, "--property")
     check_names(named)
-    return {**found, **named}
+    options.properties = {**found, **named}
+    return dict(options.properties)
 
 
 def address_of(options: Namespace, properties: dict[str, str]) -> str:

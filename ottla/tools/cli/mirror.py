@@ -17,7 +17,7 @@ from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.progress_line import ProgressLine
-from ottla.tools.properties import read_properties
+from ottla.tools.properties import read_client_properties
 from ottla.tools.stream.client_settings import reason_with_code
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.mirror_progress import Progress
@@ -35,8 +35,8 @@ PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": s
 
 def mirror(options: Namespace) -> None:
     """Copies as the flags say; each cluster may have a property file of its own."""
-    of_source = read_properties(options.from_config) if options.from_config else {}
-    of_target = read_properties(options.to_config) if options.to_config else {}
+    of_source = read_client_properties(options.from_config) if options.from_config else {}
+    of_target = read_client_properties(options.to_config) if options.to_config else {}
     mirror_between(options, of_source, of_target)
 
 

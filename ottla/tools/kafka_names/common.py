@@ -25,13 +25,14 @@ SECONDS = 5.0
 
 def properties_of(options: Options) -> dict[str, str]:
     """Properties of `--command-config FILE` and of the flags that came before it."""
-    from ottla.tools.properties import read_properties
+    from ottla.tools.properties import read_client_properties
 
-    found: dict[str, str] = {}
-    for flag in CONFIG_FLAGS:
-        if options.has(flag) and options.one(flag):
-            found.update(read_properties(options.one(flag)))
-    return found
+    if options.properties is None:              # a misspelled one is named only once
+        options.properties = {}
+        for flag in CONFIG_FLAGS:
+            if options.has(flag) and options.one(flag):
+                options.properties.update(read_client_properties(options.one(flag)))
+    return dict(options.properties)
 
 
 def connect(options: Options, address: str = "") -> ClusterClient:

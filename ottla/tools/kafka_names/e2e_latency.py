@@ -12,7 +12,7 @@ from ottla.tools.admin import offsets, topics
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
-from ottla.tools.properties import read_properties
+from ottla.tools.properties import read_client_properties
 from ottla.tools.stream.batches import (
     FETCH_MAX,
     PRODUCE_MAX,
@@ -49,7 +49,7 @@ def run(options: Options) -> int:
         for name, value in zip(POSITIONAL, options.positional, strict=False):
             options.values[name] = [value]
         if len(options.positional) == 6:
-            properties.update(read_properties(options.positional[5]))
+            properties.update(read_client_properties(options.positional[5]))
     options.needs("bootstrap-server", "topic", "num-records", "producer-acks", "record-size")
     acks = options.one("producer-acks")
     if acks not in ("1", "all"):

@@ -35,6 +35,8 @@ class Options:
         """Words after a number's flag that are no numbers, where the flag needs no value."""
         self.arguments: list[str] = []
         """The whole command line, for messages that repeat it."""
+        self.properties: dict[str, str] | None = None
+        """Those of the client's files, once they have been read."""
 
     def has(self, name: str) -> bool:
         """Whether the flag was given."""

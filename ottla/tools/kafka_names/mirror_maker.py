@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from ottla.tools.cli.mirror import mirror_between
 from ottla.tools.kafka_names.grammar import Options, UsageError
-from ottla.tools.properties import read_properties
+from ottla.tools.properties import read_client_properties, read_properties
 
 
 def run(options: Options) -> int:
@@ -15,8 +15,8 @@ def run(options: Options) -> int:
         flow(read_properties(options.positional[0]), options.has("once"))
         return 0
     options.needs("consumer.config", "producer.config")
-    source = read_properties(options.one("consumer.config"))
-    target = read_properties(options.one("producer.config"))
+    source = read_client_properties(options.one("consumer.config"))
+    target = read_client_properties(options.one("producer.config"))
     pattern = options.one("include") or options.one("whitelist")
     if not source.get("bootstrap.servers") or not target.get("bootstrap.servers") or not pattern:
         raise UsageError("bootstrap.servers in both files and --include are needed")

@@ -23,6 +23,8 @@ ALWAYS: dict[str, Any] = {"log_level": 0}
 """Commands report failures themselves, in one line."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which kcat's users write."""
+LOGIN = ("sasl.username", "sasl.password")
+"""Settings of librdkafka that Java's clients have within sasl.jaas.config."""
 COMPRESSION_LEVEL = "compression.{}.level"
 
 
@@ -85,21 +87,39 @@ def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
             del left[name]
 
 
+def is_known(name: str) -> bool:
+    """Whether Java's clients or librdkafka have a setting of this name."""
+    if name in java_names() or name in FORMER_NAMES or name.startswith("config.providers."):
+        return True
+    import confluent_kafka
+
+    try:
+        confluent_kafka.Producer({**ALWAYS, name: ""})
+    except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
+        return unknown_name(wrong) != name
+    return True
+
+
 def check_names(given: Iterable[str]) -> None:
     """ClientError for a name that neither Java's clients nor librdkafka know."""
-    names = java_names()
     for name in given:
-        if name in names or name in FORMER_NAMES:
-            continue
-        import confluent_kafka
+        if not is_known(name):
+            similar = get_close_matches(name, [*java_names(), *LOGIN], 2)
+            hint = f"; similar: {', '.join(similar)}" if similar else ""
+            raise ClientError(f"{name} is not a setting of Kafka's clients{hint}")
 
-        try:
-            confluent_kafka.Producer({**ALWAYS, name: ""})
-        except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
-            if unknown_name(wrong) == name:
-                similar = get_close_matches(name, names, 2)
-                hint = f"; similar: {', '.join(similar)}" if similar else ""
-                raise ClientError(f"{name} is not a setting of Kafka's clients{hint}") from None
+
+def why_misspelled(name: str, value: str) -> str:
+    """What is wrong with an entry of a client's file, "" if it may serve another program."""
+    if is_known(name):
+        return ""
+    from ottla.broker.settings.config import shown
+    from ottla.broker.settings.declaration import did_you_mean
+
+    hint = did_you_mean(name, [*java_names(), *LOGIN])
+    if not hint and not value:
+        hint = "; each line has the form name=value"
+    return hint and f"{shown(name)} is not a setting of Kafka's clients and has no effect{hint}"
 
 
 def unknown_name(wrong: Exception) -> str:

@@ -244,3 +244,57 @@ def test_the_lag_of_a_group_that_has_committed_nothing_is_not_made_up(ottla: Ott
     head = ottla.ok("group describe silent").splitlines()[0]
     assert head.endswith("1 member, total lag -, 2 partitions without a committed offset")
     member.close()
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("hello\n", "has no setting of Kafka's clients: hello is not a setting of Kafka's clients"
+     " and has no effect; each line has the form name=value"),
+    ("bootstrap.server=localhost:9292\n", "has no setting of Kafka's clients: bootstrap.server is"
+     " not a setting of Kafka's clients and has no effect; did you mean bootstrap.servers?"),
+    ("some.other.program=1\n", "has no setting of Kafka's clients"),
+    ('{"bootstrap.servers": "a:1"}', "appears to be JSON"),
+    ("\x7fELF\x01\x00", "it is not a text file"),
+])
+def test_a_file_without_a_setting_of_clients_is_refused(
+    ottla: Ottla, tmp_path: Path, text: str, said: str
+) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(text)
+    for line in (
+        f"topic list --command-config {config}",
+        f"kafka-topics --list --bootstrap-server {ottla.address} --command-config {config}",
+        f"mirror --from {ottla.address} --to {ottla.address} --from-config {config}",
+    ):
+        done = ottla(line)
+        assert done.status != 0 and not done.out, (line, done)
+        assert str(config) in done.err and said in done.err, (line, done)
+
+
+@pytest.mark.parametrize(("entry", "hint"), [
+    ("sasl.mechanizm=PLAIN", "did you mean sasl.mechanism?"),
+    ("sasl.usernam=me", "did you mean sasl.username?"),
+    ("bootstrap.server=nobody:1", "did you mean bootstrap.servers?"),
+    ("hello", "each line has the form name=value"),
+])
+def test_a_misspelled_setting_of_a_client_is_named_once(
+    ottla: Ottla, tmp_path: Path, entry: str, hint: str
+) -> None:
+    ottla("topic create spelled")
+    config = tmp_path / "client.properties"
+    config.write_text(f"client.id=me\n{entry}\n")
+    name = entry.partition("=")[0]
+    kafka = f"--bootstrap-server {ottla.address} --topic spelled"
+    for line in ("topic list", "consume spelled -e", f"kafka-console-producer {kafka}"):
+        done = ottla(f"{line} --command-config {config}")
+        assert done.status == 0
+        assert done.err == (
+            f"{config}: {name} is not a setting of Kafka's clients and has no effect; {hint}\n"
+        )
+
+
+def test_a_file_may_serve_other_programs_too(ottla: Ottla, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("client.id=me\nfetch.wait.max.ms=9\nnum.stream.threads=4\nssl.ca.location=\n")
+    assert ottla(f"topic list --command-config {config}").err == ""
+    config.write_text("# nothing yet\n")
+    assert ottla(f"topic list --command-config {config}").err == ""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
     from ottla.tools.kafka_names.reassignment_plan import Plan
 
+CUT_OFF = "Unexpected end-of-input within/between Object entries"
+"""What Apache Kafka's tool says of a file that is not JSON, without the file's name."""
 TIMEOUT_MS = 10_000
 AGAIN_SECONDS = 0.1
 BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -57,6 +59,8 @@ def run(options: Options) -> int:
     except Refused as refused:
         text = exception_of(refused.number, refused.said)
         raise Failed(text, f"Error: {text}") from refused
+    except reassignment_plan.NotJson as failed:
+        raise Failed(str(failed), f"Error: {CUT_OFF}\n at {failed}") from failed
     except ClientError as failed:
         raise Failed(str(failed), f"Error: {failed}") from failed
     return 0

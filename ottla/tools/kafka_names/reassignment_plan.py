@@ -23,6 +23,10 @@ class Item:
 Plan = dict[Place, Item]
 
 
+class NotJson(ClientError):
+    """A plan's file that is not JSON."""
+
+
 def load(path: str) -> Any:
     """The JSON of a file; ClientError with its name."""
     try:
@@ -31,9 +35,17 @@ def load(path: str) -> Any:
     except OSError as failed:
         raise ClientError(f"Unable to read file {path}: {failed.strerror}") from failed
     except ValueError as wrong:
-        if "Expecting value" in str(wrong):
-            raise ClientError("Unexpected end-of-input within/between Object entries") from wrong
-        raise ClientError(f"{path}: {wrong}") from wrong
+        raise NotJson(f"{path} is {why_not_json(wrong)}") from wrong
+
+
+def why_not_json(wrong: ValueError) -> str:
+    """What a file is, if not JSON."""
+    if not isinstance(wrong, json.JSONDecodeError):
+        return f"not JSON: {wrong}"
+    if not wrong.doc.strip():
+        return "empty; JSON is expected"
+    ends = " (the file ends there)" if not wrong.doc[wrong.pos:].strip() else ""
+    return f"not JSON: {wrong.msg.lower()}, line {wrong.lineno}, column {wrong.colno}{ends}"
 
 
 def read(path: str) -> Plan:

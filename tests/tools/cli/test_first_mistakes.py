@@ -298,3 +298,18 @@ def test_a_file_may_serve_other_programs_too(ottla: Ottla, tmp_path: Path) -> No
     assert ottla(f"topic list --command-config {config}").err == ""
     config.write_text("# nothing yet\n")
     assert ottla(f"topic list --command-config {config}").err == ""
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "is empty; JSON is expected"),
+    ("hello\n", "is not JSON: expecting value, line 1, column 1"),
+    ('{"version":\n', "is not JSON: expecting value, line 2, column 1 (the file ends there)"),
+])
+@pytest.mark.parametrize("action", ["start", "cancel"])
+def test_a_plan_that_is_no_json_is_named(
+    ottla: Ottla, tmp_path: Path, action: str, text: str, said: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    done = ottla(f"reassign {action} {plan}")
+    assert done == (1, "", f"ottla reassign {action}: {plan} {said}\n")

@@ -70,6 +70,9 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
 @pytest.mark.parametrize(("words", "said"), [
     ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
     ("archive --topic six --path {file}/a", "{file} is no directory"),
+    ("archive --topic six --path /proc/x", "nothing can be created in /proc: "),
+    ("mirror --topic six --to made --checkpoint /proc/x", "nothing can be created in /proc: "),
+    ("slice --topic six --output /proc/x", "nothing can be created in /proc: "),
     ("archive --topic one --path {archive}", "{archive} is of topic six, and this run has one"),
     ("latest --topic six --path {archive}", "{archive} is of kind archive, and this run has"),
     ("latest --topic six --path {full}", "{full} is not empty and no latest: name another path"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,8 +211,12 @@ def _check_writable(place: Path, made: bool = True) -> None:
         raise PipelineError(f"{there} does not exist")
     if not there.is_dir():
         raise PipelineError(f"{there} is no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PipelineError(f"{there} may not be written to")
+    try:        # os.access allows root everything, also where no file can be, as in /proc
+        os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
+    except OSError as error:
+        raise PipelineError(
+            f"nothing can be created in {there}: {error.strerror}; name another path"
+        ) from error
 
 
 def _about(place: Path) -> dict[str, Any] | None:

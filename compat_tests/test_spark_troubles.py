@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -76,3 +79,20 @@ def test_a_history_in_parquet_is_judged_as_one_in_json_lines(
         ]
         assert verdicts[0] == verdicts[1] == verdicts[2]
         assert verdicts[0]["valid"] == (number == 0)
+
+
+def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
+    """The script takes the place of a JVM that is not ready, and presses Ctrl-C."""
+    submit, pid = tmp_path / "bin" / "spark-submit", tmp_path / "pid"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $$ > {pid}\nkill -INT $PPID\nexec sleep 600\n")
+    submit.chmod(0o755)
+    (tmp_path / f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}.jar").touch()
+    code = f"from ottla.spark_interop import session; session(jars={str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "SPARK_HOME": str(tmp_path)},
+        stderr=subprocess.PIPE, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,9 @@ def session(
     with _home_of_its_own(home):
         try:
             spark: SparkSession = builder.getOrCreate()
+        except KeyboardInterrupt as interrupted:
+            _end_jvm(interrupted)
+            raise
         except Exception as error:
             raise SparkUnavailable(
                 f"Spark did not start: {error}. If the lines above say `unresolved dependency`, "
@@ -92,6 +96,16 @@ def session(
     spark.sparkContext.setLogLevel(log_level)
     remember(home / version, version)
     return _checked(spark, version)
+
+
+def _end_jvm(interrupted: KeyboardInterrupt) -> None:
+    """Ends the JVM that was starting. It ignores Ctrl-C. Once pyspark has removed the directory
+    where the JVM is to write its port, the JVM fails there and never reads that its input ended."""
+    for frame, _ in traceback.walk_tb(interrupted.__traceback__):
+        for value in frame.f_locals.values():
+            if frame.f_code.co_name == "launch_gateway" and isinstance(value, subprocess.Popen):
+                value.terminate()
+                value.wait()
 
 
 def spark_version() -> str:

@@ -46,8 +46,9 @@ class ListenerSecurity:
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)
         if self.authenticates:
-            from ottla.broker.security.sasl.mechanisms import mechanism
+            from ottla.broker.security.sasl.mechanisms import mechanism, require_one
 
+            require_one(listener, self.settings.sasl_enabled_mechanisms)
             for name in self.settings.sasl_enabled_mechanisms:
                 self.mechanisms[name] = mechanism(listener, name, own)
 

@@ -31,6 +31,10 @@ def secured(*overrides: str) -> dict[str, ListenerSecurity]:
     ("overrides", "problem"),
     [
         (["listeners=SASL_PLAINTEXT://h:1"], "GSSAPI is not served on listener SASL_PLAINTEXT"),
+        (["listeners=SASL_PLAINTEXT://h:1", "sasl.enabled.mechanisms="],
+         "has no mechanism for listener SASL_PLAINTEXT; choose among PLAIN, SCRAM-SHA-256"),
+        ([*SASL, "listener.name.sasl_plaintext.sasl.enabled.mechanisms="],
+         "has no mechanism for listener SASL_PLAINTEXT; choose among PLAIN, SCRAM-SHA-256"),
         ([*SASL], "listener.name.sasl_plaintext.plain.sasl.jaas.config: has to be set"),
         ([*SASL, f"sasl.jaas.config={JAAS}"], "plain.sasl.jaas.config: has to be set"),
         ([*SASL, "listener.name.sasl_plaintext.plain.sasl.jaas.config=x"], "control flag"),

@@ -6,7 +6,7 @@ Imported for listeners that authenticate their clients by SASL only (`security/l
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.security.sasl.exchange import Exchange
@@ -46,6 +46,15 @@ class Mechanism:
     ) -> None:
         self.name, self.module, self.begin = name, module, begin
         self.reauthentication_ms = reauthentication_ms
+
+
+def require_one(listener: str, names: Sequence[str]) -> None:
+    """Raises SettingsError for an empty list, with which nobody could log in to the listener."""
+    if not names:
+        raise SettingsError(
+            "sasl.enabled.mechanisms",
+            f"has no mechanism for listener {listener}; choose among {', '.join(MECHANISMS)}",
+        )
 
 
 def mechanism(listener: str, name: str, texts: Mapping[str, str]) -> Mechanism:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ USUAL = "localhost:9092"
 def first_steps(address: str) -> str:
     """The commands of a first session in another terminal."""
     lines = []
-    if shutil.which("ottla") is None:
+    if shutil.which("ottla", path=path_of_another_terminal()) is None:
         activate = Path(sys.prefix) / "bin" / "activate"
         if activate.is_relative_to(Path.cwd()):
             activate = activate.relative_to(Path.cwd())
@@ -30,3 +31,11 @@ def first_steps(address: str) -> str:
         ["", "Next, in a second terminal in the same directory:", "", *shown, "",
          "Ctrl-C here stops the broker; it keeps the records. More: docs/quick_start.md"]
     )
+
+
+def path_of_another_terminal() -> str:
+    """The PATH without what activating this program's virtual environment added."""
+    found = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    activated = os.environ.get("VIRTUAL_ENV")
+    own = Path(activated) / "bin" if activated else None
+    return os.pathsep.join(place for place in found if Path(place) != own)

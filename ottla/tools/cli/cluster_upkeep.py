@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ottla.broker.log_output import moment
 from ottla.client.errors import ClientError
-from ottla.tools.cli.occupancy import holder_of
+from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end
 

@@ -19,8 +19,9 @@ from importlib import import_module
 from pathlib import Path
 
 from ottla.client.errors import ClientError
+from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
-from ottla.tools.cli.occupancy import holder_of, is_taken
+from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.server import READY
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port

@@ -1,4 +1,4 @@
-"""What another process has already: a data directory, a port.
+"""A port that another process has already.
 
 `make run` runs it as a program with its variables, since what helps there is not a setting.
 """
@@ -6,29 +6,15 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from pathlib import Path
 
 from ottla.broker.listening_sockets import listen
+from ottla.log.storage.lock_holder import holder_of
 
 PORT_MAX = 65535
 STEP = 100
 """From a port that is taken to the one that is named instead."""
-
-
-def holder_of(directory: Path) -> int:
-    """The process that uses a data directory, 0 for none: who has locked its `.lock`."""
-    try:
-        found = (directory / ".lock").stat()
-    except OSError:
-        return 0
-    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    for line in Path("/proc/locks").read_text().splitlines():
-        words = line.split()
-        if device in words and "FLOCK" in words:
-            return int(words[words.index(device) - 1])
-    return 0
 
 
 def is_taken(host: str, port: int) -> bool:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
+from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
-from ottla.tools.cli.occupancy import holder_of, is_taken
+from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.output import done, show
 from ottla.tools.usage import WrongUsage
 

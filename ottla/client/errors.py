@@ -36,6 +36,8 @@ class Refused(ClientError, ProtocolError):
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
         text = message or known.name.replace("_", " ").lower()
+        if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and what.startswith("topic '"):
+            text = text if what in text else f"{what} not found"    # brokers do not name it
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number = code
         self.said = message

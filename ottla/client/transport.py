@@ -28,6 +28,8 @@ CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "PO
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 UNNAMED = ("", "none")
 """Values of ssl.endpoint.identification.algorithm, Java's and librdkafka's, for any host name."""
+UNTRUSTED = (7, 18, 19, 20, 21)
+"""OpenSSL's codes for a certificate whose issuer is not trusted, 7 for a namesake."""
 PEM_ONLY = "only PEM files are read here; openssl pkcs12 -in store.p12 -out store.pem converts one"
 
 
@@ -139,7 +141,9 @@ def open_transport(
     except OSError as failed:
         made.close()
         told = f"{show_address(address)}: {network_reason(failed)}"
-        if security.tls is not None and not hasattr(failed, "verify_message"):
+        if getattr(failed, "verify_code", 0) in UNTRUSTED:
+            told += "; ssl.truststore.location names the file of certificates to trust"
+        elif security.tls is not None and not hasattr(failed, "verify_message"):
             told += f"; perhaps this port has no TLS: security.protocol is {security.protocol} here"
         raise Unreachable(told) from failed
     except BaseException:

@@ -86,3 +86,6 @@ def test_a_certificate_that_is_not_trusted_is_no_wrong_protocol(
     with pytest.raises(ClientError, match="certificate verify failed") as refused:
         ask(ports["SSL"], "SSL", Authority(tmp_path).file)
     assert "perhaps" not in str(refused.value)
+    assert str(refused.value).endswith(
+        "; ssl.truststore.location names the file of certificates to trust"
+    )

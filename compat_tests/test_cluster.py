@@ -25,8 +25,8 @@ from compat_tests import readers
 from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import JAVA_CLIENTS, program, zookeeper
 from compat_tests.waiting import wait_until
+from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
-from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.commands import table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import sys
@@ -189,8 +190,13 @@ def _complain(error: Exception, hint: str = "") -> None:
 
 
 def _hint(config: BrokerConfig) -> str:
-    """Instructions for importing the data, if a log directory contains Apache Kafka's."""
+    """Instructions for stopping the process that uses a log directory, or for importing the data,
+    if it contains Apache Kafka's."""
+    from ottla.broker.lock_holder import holder_of  # which a start seldom needs
+
     for path in config.log_directories():
+        if (pid := holder_of(path)) not in (0, os.getpid()):
+            return f" `ottla server stop --data-dir {path}` stops process {pid}, which uses it."
         if _is_kafkas(path):
             how = "`ottla log import --help` says how to adopt it"
             return f"\nottla: {path} is Apache Kafka's own: {how}"

@@ -34,6 +34,19 @@ def service(tmp_path: Path) -> Iterator[Service]:
         started.process.stdout.close()
 
 
+def test_a_second_broker_names_the_first_and_the_command_that_stops_it(service: Service) -> None:
+    service.ready()
+    second = subprocess.run(
+        [sys.executable, "-m", "ottla", "server", "start", service.properties],
+        stderr=subprocess.PIPE, text=True, timeout=WAIT_SECONDS,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert re.search(
+        r"ottla: (.*) is in use by another process.* `ottla server stop --data-dir \1` stops"
+        rf" process {service.process.pid}, which uses it\.$", second.stderr.rstrip(),
+    ), second.stderr  # fmt: skip
+
+
 def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None:
     host, port = service.ready()
     text = service.text()

@@ -3,7 +3,6 @@
 from base64 import urlsafe_b64decode
 from collections.abc import Container, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from ottla.log.files import aborted_sizes, checkpoints, closed_logs, topic_ids
@@ -172,14 +171,9 @@ class LogDirectory:
         try:
             return self.disk.lock(self.file(".lock"))
         except BlockingIOError as error:
-            from ottla.log.storage.lock_holder import holder_of  # which a start seldom needs
-
-            pid = holder_of(Path(self.path))
             raise StorageRefused(
-                f"{self.path} is in use by another process, which holds {self.file('.lock')}"
-                f"{f': process {pid}' if pid else ''}. Stop it with"
-                f" `ottla server stop --data-dir {self.path}`, or set log.dirs to another"
-                " directory."
+                f"{self.path} is in use by another process, which holds {self.file('.lock')}. "
+                "Stop that process, or set log.dirs to another directory."
             ) from error
 
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:

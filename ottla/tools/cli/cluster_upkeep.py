@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from ottla.broker.lock_holder import holder_of
 from ottla.broker.log_output import moment
 from ottla.client.errors import ClientError
-from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end
 

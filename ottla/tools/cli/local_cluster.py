@@ -18,8 +18,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
-from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
 from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.server import READY

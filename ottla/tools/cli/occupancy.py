@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ottla.broker.listening_sockets import listen
-from ottla.log.storage.lock_holder import holder_of
+from ottla.broker.lock_holder import holder_of
 
 PORT_MAX = 65535
 STEP = 100

@@ -12,9 +12,9 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
+from ottla.broker.lock_holder import holder_of
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError
-from ottla.log.storage.lock_holder import holder_of
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
 from ottla.tools.cli.bootstrap import connect

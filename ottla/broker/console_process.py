@@ -118,5 +118,7 @@ def properties_of(path: str) -> dict[str, str]:
     """The client properties of `ottla.console.config`. Raises SettingsError."""
     try:
         return parse_properties(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise SettingsError(CONFIG, f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
         raise SettingsError(CONFIG, f"cannot read {path}: {error}") from error

@@ -26,7 +26,9 @@ async def reload(
     try:
         reloaded = config.reload(config.sources.read(), image)
     except (SettingsError, OSError) as error:
-        log.error("reload: %s; all settings are unchanged", error)
+        from ottla.client.errors import reason_of  # a broker that serves has no client
+
+        log.error("reload: %s; all settings are unchanged", reason_of(error))
         return
     for name, (old, new) in reloaded.changed.items():
         if is_secret(name):

@@ -55,6 +55,12 @@ def number_of(name: str, value: str) -> str:
             if rest:
                 raise WrongUsage(f"{name}={value} is no whole number of its unit")
             return str(int(whole))
-    if name.endswith(SIZE_SUFFIXES) and unit in BYTES:
+        if name.endswith(suffix):
+            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of time; known are"
+                             f" {', '.join(MILLISECONDS)}")
+    if name.endswith(SIZE_SUFFIXES):
+        if unit not in BYTES:
+            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of size; known are kB, MB,"
+                             " GB, TB, KiB, MiB, GiB, TiB")
         return str(size_bytes(value))
     return value

@@ -313,3 +313,13 @@ def test_a_plan_that_is_no_json_is_named(
     plan.write_text(text)
     done = ottla(f"reassign {action} {plan}")
     assert done == (1, "", f"ottla reassign {action}: {plan} {said}\n")
+
+
+def test_an_unknown_unit_is_answered_by_the_known_ones(ottla: Ottla) -> None:
+    ottla.ok("topic create units")
+    for line in ("topic create other -c retention.ms=7x", "config set topic/units retention.ms=7x"):
+        done = ottla(line)
+        assert done.status == 2, done
+        assert "retention.ms=7x: 'x' is not a unit of time; known are ms, s, m, h, d, w" in done.err
+    done = ottla("config set topic/units segment.bytes=7x")
+    assert done.status == 2 and "'x' is not a unit of size; known are kB, MB" in done.err

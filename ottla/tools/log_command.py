@@ -17,6 +17,11 @@ ACTIONS = {
 
 def main(arguments: list[str]) -> int:
     """Run one action; `arguments` begin with "log". Returns the exit status."""
+    if len(arguments) == 1:
+        print("usage: ottla log COMMAND …")
+        for name, (_, what) in ACTIONS.items():
+            print(f"  {f'log {name}':<22} {what[0].upper()}{what[1:]}.")
+        return 2
     root = Parser(prog="ottla log", description="Log directories, offline.")
     actions = root.add_subparsers(dest="action", metavar="ACTION", required=True)
     given = arguments[1] if len(arguments) > 1 else ""

@@ -46,7 +46,7 @@ def test_a_certificate_that_is_not_there_is_named(ottla: Ottla, tmp_path: Path) 
         assert done.err == "ottla topic list: none.pem: no such file or directory\n"
 
 
-@pytest.mark.parametrize("line", ["log", "log verfy", "log dump", "log import x", "log verify --x"])
+@pytest.mark.parametrize("line", ["log verfy", "log dump", "log import x", "log verify --x"])
 def test_a_wrong_command_line_is_answered_by_one_line(ottla: Ottla, line: str) -> None:
     done = ottla(line)
     assert done.status == 2 and not done.out, done
@@ -313,6 +313,13 @@ def test_a_plan_that_is_no_json_is_named(
     plan.write_text(text)
     done = ottla(f"reassign {action} {plan}")
     assert done == (1, "", f"ottla reassign {action}: {plan} {said}\n")
+
+
+def test_a_noun_alone_lists_its_actions(ottla: Ottla) -> None:
+    for noun, verb in (("log", "verify"), ("topic", "create")):
+        done = ottla(noun)
+        assert done.status == 2 and done.err == ""
+        assert done.out.startswith(f"usage: ottla {noun} COMMAND …\n  {noun} {verb}   ")
 
 
 def test_an_unknown_unit_is_answered_by_the_known_ones(ottla: Ottla) -> None:

@@ -24,6 +24,8 @@ def text_of(name: str) -> str:
 
 def install(options: Namespace) -> None:
     folder = Path(options.dir)
+    if folder.exists() and not folder.is_dir():
+        raise ClientError(f"{folder}: not a directory")
     names = [*table.read("kafka"), *NOT_YET]
     targets = [folder / (name + end) for name in names for end in ("", ".sh")]
     strange = [

@@ -330,3 +330,9 @@ def test_an_unknown_unit_is_answered_by_the_known_ones(ottla: Ottla) -> None:
         assert "retention.ms=7x: 'x' is not a unit of time; known are ms, s, m, h, d, w" in done.err
     done = ottla("config set topic/units segment.bytes=7x")
     assert done.status == 2 and "'x' is not a unit of size; known are kB, MB" in done.err
+
+
+def test_scripts_go_into_a_directory(ottla: Ottla, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = ottla(f"install-kafka-scripts {tmp_path / 'file'}")
+    assert done == (1, "", f"ottla install-kafka-scripts: {tmp_path / 'file'}: not a directory\n")

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
+from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 
 
@@ -336,3 +337,9 @@ def test_scripts_go_into_a_directory(ottla: Ottla, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = ottla(f"install-kafka-scripts {tmp_path / 'file'}")
     assert done == (1, "", f"ottla install-kafka-scripts: {tmp_path / 'file'}: not a directory\n")
+
+
+def test_acls_without_an_authorizer_name_its_setting(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data") as running:
+        done = Ottla(f"127.0.0.1:{running.port}")("acl list")
+    assert done.status == 1 and "(authorizer.class.name is not set)" in done.err, done

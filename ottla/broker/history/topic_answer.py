@@ -166,15 +166,16 @@ def _out_of_sync(
     kind, reason = out_of_sync_reason(image, state, state, node)
     if kind in ("gone", "shutting_down", "directory_failed"):
         text += "" if left is not None and left.fields["reason_kind"] == kind else f": now {reason}"
-        ending = {
-            "gone": f"it ends once broker {node} is back and has caught up",
-            "shutting_down": f"it ends once broker {node} has restarted and has caught up",
-            "directory_failed": "it ends once that log directory works again",
+        ending = "the replica is in sync again once " + {
+            "gone": f"broker {node} is back and has caught up",
+            "shutting_down": f"broker {node} has restarted and has caught up",
+            "directory_failed": "that log directory works and the replica has caught up",
         }[kind]
     elif behind is None:
-        ending = "it has sent no fetch to this leader yet"
+        ending = f"broker {node} has sent no fetch to this leader yet"
     else:
-        ending = f"it is {counted(behind, 'record')} behind now, and joins once it has them"
+        late = counted(behind, "record")
+        ending = f"the replica is {late} behind now, and joins once it has them"
         if broker.role.leader_throttle is not None and _is_throttled(image, topic.name):
             ending += "; its copying is throttled by leader.replication.throttled.rate"
     return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": kind})

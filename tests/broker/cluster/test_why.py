@@ -35,7 +35,8 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
         assert main(told) == 0
         printed = capsys.readouterr().out
         assert f"partition 0: broker {leader} is out of sync for " in printed
-        assert f"it ends once broker {leader} is back and has caught up" in printed
+        again = f"; the replica is in sync again once broker {leader} is back and has caught up"
+        assert again in printed
         assert f"broker {now} leads instead of broker {leader}" in printed
         assert main([*told, "--output", "json"]) == 0
         (document,) = json.loads(capsys.readouterr().out)

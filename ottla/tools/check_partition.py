@@ -73,7 +73,9 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
         check.all_epochs(), check.producer_id_max,
     )  # fmt: skip
-    if checked.sound:
+    if checked.sound and not bases:     # whether it should have some, the checkpoints say
+        report.say(f"{path}: no segments")
+    elif checked.sound:
         report.say(
             f"{path}: {counted(len(bases), 'segment')}, "
             f"{counted(check.batches, 'batch', 'batches')}, offsets "

@@ -50,6 +50,14 @@ def test_a_sound_directory_serves_be_sound(data: Path, capsys: Capture) -> None:
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
+def test_a_partition_without_its_segments_is_not_called_sound(data: Path, capsys: Capture) -> None:
+    for segment in (data / "t-0").glob("*.log"):
+        segment.unlink()
+    status, printed = verified(capsys, data)
+    assert status == 1 and f"{data}/t-0: no segments\n" in printed and "sound" not in printed
+    assert "recovery-point-offset-checkpoint: t-0 is at 6 there, its log ends at 0" in printed
+
+
 def flip(at: int) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         data = bytearray(path.read_bytes())

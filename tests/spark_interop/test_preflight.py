@@ -178,6 +178,8 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
     assert not (tmp_path / "a").exists()
     file = file_of(broker, tmp_path, archive_step, replay)
     assert refusal(capfd, "run", file).startswith(f"{file}, step 2 (replay): topic again not found")
+    said = refusal(capfd, "run", file, "-b", "127.0.0.1:1")
+    assert "no broker answers at 127.0.0.1:1" in said
 
 
 def test_a_check_where_pyspark_is_not_installed_says_so(

@@ -87,6 +87,9 @@ def test_a_topic_without_an_address_is_where_all_commands_look_for_it(
     assert address(archive) == address("quality-report --topic t") == "h:1"
     assert steps.load_file(file)[0][1]["bootstrap"] == "h:1"
     for flag in ("--bootstrap-server", "--bootstrap", "-b"):
+        given = command.parser().parse_args(["run", str(file), flag, "h:2"])
+        assert steps.load_file(given.file, given.bootstrap)[0][1]["bootstrap"] == "h:2"
+    for flag in ("--bootstrap-server", "--bootstrap", "-b"):
         assert address(f"{archive} {flag} h:2") == "h:2"
     assert address("verify --path p") is None, "compared with a topic where one is named"
     assert address("quality-report --archive p") is None

@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     run.add_argument("file", metavar="FILE", help="the file")
+    _add(run, Option("bootstrap", "the steps' common address, in place of the file's"))
     run.add_argument("--check", action="store_true", help="check the file and end")
     _add_common(run)
     return root
@@ -91,7 +92,7 @@ def main(arguments: list[str]) -> int:
     reports: list[dict[str, Any]] = []
     try:
         if is_file:
-            todo = steps.load_file(options.file)
+            todo = steps.load_file(options.file, options.bootstrap)
         else:
             step = BY_NAME[options.command]
             todo = [(step, given_to(step, options))]

@@ -194,7 +194,9 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
     return dict(given)
 
 
-def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
+def load_file(
+    path: str | Path, bootstrap: str | None = None
+) -> list[tuple[Step, dict[str, Any]]]:
     """The steps of a TOML file, checked as far as that goes without a cluster.
 
         bootstrap = "localhost:9092"        # what several steps have in common
@@ -203,7 +205,8 @@ def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
         topic = "flights"
         path = "flights-archive"
 
-    Raises PipelineError with the file, the number of the step and what is wrong with it.
+    `bootstrap` replaces the address that the steps have in common; a step's own wins. Raises
+    PipelineError with the file, the number of the step and what is wrong with it.
     """
     import tomllib
 
@@ -215,6 +218,8 @@ def load_file(path: str | Path) -> list[tuple[Step, dict[str, Any]]]:
     except tomllib.TOMLDecodeError as error:
         raise PipelineError(f"{path} is not TOML: {error}") from error
     steps = content.pop("step", [])
+    if bootstrap:
+        content["bootstrap"] = bootstrap
     if not isinstance(steps, list) or not steps:
         raise PipelineError(f"{path} has no [[step]]")
     used: set[str] = set()

@@ -183,7 +183,7 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
         producer.flush(60)
         there = f"replica moved-0-{node} completed successfully"
         wait_until(lambda: there in kafka_tool(broker, "reassign", *at, "--verify"), there)
-        over = f"{THROTTLE} is its default now"
+        over = f"{THROTTLE} is now its default"
         wait_until(lambda: over in broker.log.read_text(), "the throttle is removed")
         for _ in range(2):
             assert (Path(target) / "moved-0").is_dir()

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import report
+from benchmarks import load, report
 from compat_tests.brokers import OttlaBroker
 from compat_tests.requirements import program
 from tests.console.consoles import Console
@@ -123,8 +123,7 @@ def measure(rows: int, frames: int, rounds: int) -> Figures:
     body, found = stream_of(rows), Figures()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         broker = OttlaBroker(Path(folder))
-        broker.start()
-        with Console(broker.bootstrap, Path(folder)) as console:
+        with load.running(broker), Console(broker.bootstrap, Path(folder)) as console:
             for _ in range(rounds):
                 with opened(playwright) as page:
                     page.route("**/api/v1/stream*", lambda route: route.fulfill(
@@ -132,7 +131,6 @@ def measure(rows: int, frames: int, rounds: int) -> Figures:
                     once = {"from data to screen, s": [drawn(page, f"{console.url}/topics")]}
                     for name, values in (once | scrolled(page, frames)).items():
                         found.setdefault(name, []).extend(values)
-        broker.stop()
     return found
 
 

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 from confluent_kafka import Producer
 
-from benchmarks import report
+from benchmarks import load, report
 from benchmarks.machine import cpu_seconds
 from compat_tests.brokers import OttlaBroker
 from ottla.client.cluster import ClusterClient
@@ -120,28 +120,32 @@ def beside(client: Client, console: Console, what: str, seconds: float) -> dict[
     return {"ms": times, "searches": searches}
 
 
+def measured(
+    broker: OttlaBroker, client: Client, console: Console, what: str, seconds: float
+) -> dict[str, Any]:
+    """One turn, with the share of a core that broker and console have used."""
+    pids = broker.pid, console.process.pid
+    before, began = [*map(cpu_seconds, pids)], time.monotonic()
+    one = beside(client, console, what, seconds)
+    passed = time.monotonic() - began
+    one["broker %"], one["console %"] = (
+        100 * (cpu_seconds(pid) - then) / passed for pid, then in zip(pids, before, strict=True)
+    )
+    return one
+
+
 def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Everything, in turns."""
     found: dict[str, list[dict[str, Any]]] = {QUIET: [], USUAL: [], WHOLE: []}
     with tempfile.TemporaryDirectory() as folder:
         broker = OttlaBroker(Path(folder))
-        broker.start()
-        fill(broker.bootstrap, options.gib)
-        client = Client(broker.bootstrap, options.rate)
-        with Console(broker.bootstrap, Path(folder)) as console:
-            for _ in range(options.rounds):
-                for what, runs in found.items():
-                    before = cpu_seconds(broker.pid), cpu_seconds(console.process.pid)
-                    began = time.monotonic()
-                    one = beside(client, console, what, options.seconds)
-                    passed = time.monotonic() - began
-                    after = cpu_seconds(broker.pid), cpu_seconds(console.process.pid)
-                    one["broker %"], one["console %"] = (
-                        100 * (now - then) / passed for now, then in zip(after, before, strict=True)
-                    )
-                    runs.append(one)
-        client.cluster.close()
-        broker.stop()
+        with load.running(broker):
+            fill(broker.bootstrap, options.gib)
+            client = Client(broker.bootstrap, options.rate)
+            with client.cluster, Console(broker.bootstrap, Path(folder)) as console:
+                for _ in range(options.rounds):
+                    for what, runs in found.items():
+                        runs.append(measured(broker, client, console, what, options.seconds))
     return found
 
 

@@ -28,8 +28,9 @@ def read_client_properties(path: str) -> dict[str, str]:
     from ottla.tools.stream.client_settings import is_known, why_misspelled
 
     found = read_properties(path)
-    wrong = {name: why for name, value in found.items() if (why := why_misspelled(name, value))}
-    if found and not any(map(is_known, found)):
+    unknown = {name: value for name, value in found.items() if not is_known(name)}
+    wrong = {name: why for name, value in unknown.items() if (why := why_misspelled(name, value))}
+    if found and len(unknown) == len(found):
         why = f": {next(iter(wrong.values()))}" if wrong else ""
         raise ClientError(f"{path} has no setting of Kafka's clients{why}")
     for why in wrong.values():

@@ -110,9 +110,7 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def why_misspelled(name: str, value: str) -> str:
-    """What is wrong with an entry of a client's file, "" if it may serve another program."""
-    if is_known(name):
-        return ""
+    """What is wrong with an unknown entry of a file, "" if it may serve another program."""
     from ottla.broker.settings.config import shown
     from ottla.broker.settings.declaration import did_you_mean
 

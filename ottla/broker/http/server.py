@@ -1,7 +1,8 @@
 """The port for metrics and health: only GET, one request per connection.
 
-    /metrics                what Prometheus scrapes /healthz                200 while the process
-    answers /readyz                 200 while clients are served and can write, 503 otherwise
+    /metrics                what Prometheus scrapes
+    /healthz                200 while the process answers
+    /readyz                 200 while clients are served and can write, 503 otherwise
     /api/v1/…               JSON: lists are in `status`, documents about one name in `details`
 """
 
@@ -172,12 +173,12 @@ class HttpServer:
 def host_of(head: bytes) -> str | None:
     """The Host header of a request; with several, which no browser sends, a text that is no
     host."""
-    topics = [
+    hosts = [
         value.strip().decode("latin-1") for name, _, value in (
             line.partition(b":") for line in head.split(b"\r\n")[1:])
         if name.strip().lower() == b"host"
     ]
-    return ", ".join(topics) if topics else None
+    return ", ".join(hosts) if hosts else None
 
 
 def _ends(writer: asyncio.StreamWriter) -> tuple[str, str]:

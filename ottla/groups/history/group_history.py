@@ -3,9 +3,9 @@
 The state machines add what happens to their `Result`; `shard_runtime` hands it over once the log
 has taken the records of the same turn. Three kinds of events measure a rebalance.
 
-    rebalance_began     the group collects its members, or assigns anew gathered            all
-    members of a classic group have joined, or the wait for them has ended rebalanced          every
-    member may know its assignment
+    rebalance_began     the group collects its members, or assigns anew
+    gathered            all members of a classic group have joined, or the wait for them has ended
+    rebalanced          every member may know its assignment
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ from tests.simulation.histories.history import Call
 from tests.simulation.histories.search import Operation
 
 INIT, USE = "init", "use"
+OF_ONE_PRODUCER = (
+    AddOffsetsToTxnRequest, EndTxnRequest, InitProducerIdRequest, TxnOffsetCommitRequest,
+)
 
 
 class Transactions(NamedTuple):
@@ -109,19 +112,6 @@ def histories(calls: list[Call]) -> dict[str, list[Operation]]:
 def _done(call: Call) -> tuple[str | None, Operation | None]:
     """Which id a request is about, and what it did."""
     request, answer = call.request, call.answer
-    code = None if answer is None else getattr(answer, "error_code", None)
-    if isinstance(request, InitProducerIdRequest):
-        named = request.producer_id, request.producer_epoch
-        given = (answer.producer_id, answer.producer_epoch) if code == 0 else None
-        return request.transactional_id, call.did(code, INIT, named, given)
-    if isinstance(request, EndTxnRequest):
-        given = (answer.producer_id, answer.producer_epoch) if code == 0 else None
-        given = None if given == (-1, -1) else given
-        producer = request.producer_id, request.producer_epoch
-        return request.transactional_id, call.did(code, END, producer, request.committed, given)
-    if isinstance(request, AddOffsetsToTxnRequest):
-        producer = request.producer_id, request.producer_epoch
-        return request.transactional_id, call.did(code, USE, producer)
     if isinstance(request, AddPartitionsToTxnRequest):
         codes = None if answer is None else {
             part.partition_error_code
@@ -129,13 +119,22 @@ def _done(call: Call) -> tuple[str | None, Operation | None]:
         }
         producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         return request.v3_and_below_transactional_id, call.did(_worst(codes), USE, producer)
+    if not isinstance(request, OF_ONE_PRODUCER):
+        return None, None
+    name, producer = request.transactional_id, (request.producer_id, request.producer_epoch)
     if isinstance(request, TxnOffsetCommitRequest):
         codes = None if answer is None else {
             part.error_code for topic in answer.topics for part in topic.partitions
         }
-        producer = request.producer_id, request.producer_epoch
-        return request.transactional_id, call.did(_worst(codes), USE, producer)
-    return None, None
+        return name, call.did(_worst(codes), USE, producer)
+    code = None if answer is None else answer.error_code
+    if isinstance(request, AddOffsetsToTxnRequest):
+        return name, call.did(code, USE, producer)
+    given = (answer.producer_id, answer.producer_epoch) if code == 0 else None
+    if isinstance(request, InitProducerIdRequest):
+        return name, call.did(code, INIT, producer, given)
+    given = None if given == (-1, -1) else given
+    return name, call.did(code, END, producer, request.committed, given)
 
 
 def _worst(codes: set[int] | None) -> int | None:

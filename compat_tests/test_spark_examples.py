@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -39,6 +38,7 @@ def words(example: str, addresses: dict[str, str], directory: Path) -> list[str]
     ]
 
 
+@pytest.mark.long
 def test_every_example_of_help_runs_in_the_order_of_the_list(
     spark: SparkSession, new_broker: Callable[..., Broker], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -81,6 +81,7 @@ def test_the_commands_of_the_page_about_spark_run(
     broker.start()
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", broker.bootstrap)
     try:
+        printed = ""
         for block in blocks("docs/spark.md"):
             text = block.text.replace("localhost:9092", broker.bootstrap)
             if block.language == "python":
@@ -89,11 +90,12 @@ def test_the_commands_of_the_page_about_spark_run(
                 Path("flights.toml").write_text(text)
             elif block.key.startswith("docs/spark.md: ottla pipeline"):
                 assert command.main(shlex.split(text)[1:]) == 0     # in the session that there is
+            elif block.language == "text":
+                printed = text
             else:
                 subprocess.run(["sh", "-e", "-c", text], check=True)
         shown = capsys.readouterr().out
-        averages = re.findall(r"^\| *(\w\w)\| *([0-9.-]+)\|$", shown, re.MULTILINE)
-        assert sorted(averages) == [("B6", "-4.0"), ("UA", "3.5")], shown
+        assert printed and printed in shown, "what the page shows is what its example prints"
         archived, windows = json.loads(shown[shown.index("\n[") :])
         assert archived["records"] == 4, archived
         assert windows["written"] == 2, "the first day's windows are final"

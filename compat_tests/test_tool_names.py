@@ -79,6 +79,7 @@ def session(directory: Path, run_one: Run) -> dict[str, list[Output]]:
     return outputs
 
 
+@pytest.mark.long
 def test_ours_and_kafkas_answer_alike_on_apache_kafka(tools: KafkaTools, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "ours").mkdir()

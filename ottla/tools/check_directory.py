@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from ottla.broker.lock_holder import holder_of
 from ottla.log.files.checkpoints import (
     CLEANED,
     HIGH_WATERMARKS,
@@ -65,7 +67,9 @@ def held(path: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
-            raise DirectoryLocked(f"{path} is in use by a broker, which holds {lock}") from error
+            pid = holder_of(Path(path))
+            who = f"a broker (process {pid})" if pid else "a broker"
+            raise DirectoryLocked(f"{path} is in use by {who}, which holds {lock}") from error
         yield
     finally:
         os.close(fd)

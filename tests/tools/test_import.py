@@ -311,7 +311,7 @@ def test_what_cannot_be_adopted_whole_is_refused(
 def test_a_source_in_use_is_refused(source: Path, target: Path, capsys: Capture) -> None:
     held = Disk().lock(str(source / ".lock"))
     assert imported(source, target) == 1
-    assert "in use by a broker" in capsys.readouterr().err
+    assert "in use by a broker (process " in capsys.readouterr().err
     held.close()
     assert imported(source, source) == 1
     assert "is the source itself" in capsys.readouterr().err

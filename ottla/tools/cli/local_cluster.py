@@ -230,10 +230,11 @@ def check_free(cluster: LocalCluster) -> None:
         )
     left = [str(pid) for home in sorted(directory.glob("broker-*/")) if (pid := holder_of(home))]
     if left:
-        server = "" if cluster.zookeeper is None else f"; {cluster.zookeeper.ending}"
+        if cluster.zookeeper is not None and (pid_of_zookeeper := cluster.zookeeper.left_behind):
+            left.append(pid_of_zookeeper)
         raise ClientError(
             f"brokers of {directory} still run, which an `ottla cluster start` that was killed has"
-            f" left. End them first: kill {' '.join(left)}{server}"
+            f" left. End them first: kill {' '.join(left)}"
         )
     taken = [broker for broker in cluster.brokers.values() if is_taken("127.0.0.1", broker.port)]
     if taken:

@@ -128,9 +128,17 @@ class LocalZooKeeper:
         return (self.directory / "zoo.cfg").absolute()
 
     @property
-    def ending(self) -> str:
-        """The command that ends one that was left behind."""
-        return f"pkill -f {self.settings_file}"
+    def left_behind(self) -> str:
+        """The process that uses the directory, as its lock says; nothing where none does."""
+        try:
+            with (self.directory / LOCK).open() as lock:
+                pid = lock.read()
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return pid
+        except FileNotFoundError:
+            pass
+        return ""
 
     def start(self) -> None:
         """Start it and wait until it answers. Raises ZooKeeperFailed, also where another one runs
@@ -142,9 +150,12 @@ class LocalZooKeeper:
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
                     f"a ZooKeeper that was started before still uses {self.directory}: this cluster"
-                    f" runs already, or was killed and left it behind: {self.ending}"
+                    f" runs already, or was killed and left it behind: kill {self.left_behind}"
                 ) from held
             self._spawn(lock.fileno())
+            assert self.process is not None
+            lock.truncate(0)
+            lock.write(str(self.process.pid).encode())
         deadline = time.monotonic() + START_SECONDS
         while not self.answers():
             assert self.process is not None

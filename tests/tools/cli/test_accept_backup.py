@@ -117,7 +117,7 @@ def test_a_directory_that_a_broker_holds_is_refused(tmp_path: Path) -> None:
     path = member_directory(tmp_path / "a")
     lock = Disk().lock(str(path / ".lock"))
     done = accept(path, "--yes")
-    assert done.status == 1 and "is in use by a broker" in done.err, done
+    assert done.status == 1 and "is in use by a broker (process " in done.err, done
     assert "Stop that broker first" in done.err and marked(tmp_path) == {"a"}
     lock.close()
     assert accept(path, "--yes").status == 0 and not marked(tmp_path)

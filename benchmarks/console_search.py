@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import threading
 import time
@@ -141,6 +142,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         broker = OttlaBroker(Path(folder))
         with load.running(broker):
             fill(broker.bootstrap, options.gib)
+            os.sync()                   # or the disk would write the topic beside the first turns
             client = Client(broker.bootstrap, options.rate)
             with client.cluster, Console(broker.bootstrap, Path(folder)) as console:
                 for _ in range(options.rounds):

@@ -34,6 +34,8 @@ CLIENT: dict[str, Any] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 100,          # by default a search stands still for a second
+    "fetch.message.max.bytes": 262_144,     # in small bites: other clients come between them
     "queued.max.messages.kbytes": 16384,
     "queued.min.messages": 1000,
     "receive.message.max.bytes": 200_000_000,

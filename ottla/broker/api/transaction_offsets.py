@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.broker.api.group_offsets import commit_code
 from ottla.broker.api.refusals import refused_topics
@@ -24,6 +25,9 @@ from ottla.replication.controller.access import Operation
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+if TYPE_CHECKING:
+    from ottla.broker.context import BrokerContext
 
 IDS_FROM = 6
 """First version that names topics by their ids."""
@@ -120,16 +124,28 @@ async def _commit(
             # Checked for each part: the transaction may end between two of them.
             await _check(request, producer, index, context)
             codes += await answer_of(
-                groups, request.group_id, partial(_commit_part, commit._replace(offsets=part)),
-                producer,
+                groups, request.group_id,
+                partial(_commit_part, commit._replace(offsets=part), context.broker), producer,
             )
         return codes
     except ProtocolError as error:
         return [commit_code(error.code)] * len(offsets)
 
 
-def _commit_part(commit: Commit, shard: Shard, result: Result) -> list[ErrorCode]:
-    return shard.commit(commit, result)
+def _commit_part(
+    commit: Commit, broker: BrokerContext, shard: Shard, result: Result
+) -> list[ErrorCode]:
+    """A topic that was deleted, or made again, since the request arrived has no such partition."""
+    topics, current = broker.image.topics, []
+    for each in commit.offsets:
+        known = topics.get(each.topic)
+        if known is not None and known.topic_id == each.topic_id:
+            current.append(each)
+    codes = shard.commit(commit._replace(offsets=current), result)
+    if len(current) == len(commit.offsets):
+        return codes
+    answers = dict(zip(current, codes, strict=True))
+    return [answers.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for each in commit.offsets]
 
 
 async def _check(

@@ -3,6 +3,7 @@ others never."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
@@ -219,6 +221,33 @@ def test_offsets_of_what_does_not_exist_are_refused_one_by_one(
     for version in (3, 5):
         code = commit_offset(client, key, producer, "", topic, 1, version)
         assert code is ErrorCode.INVALID_GROUP_ID
+
+
+def test_an_offset_of_a_topic_made_again_meanwhile_is_refused(
+    client: WireClient, broker: RunningBroker, topic: str, key: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = init(client, key)
+    transactions = broker.server.broker.coordinators.transactions
+    add_batches = transactions.add_batches
+
+    def make_again() -> None:
+        with WireClient(broker.address) as admin:
+            admin.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
+            made = CreateTopicsRequest.Topic(name=topic, num_partitions=1, replication_factor=1)
+            admin.call(CreateTopicsRequest(topics=[made], timeout_ms=10_000), 5)
+
+    async def add_meanwhile(*args: Any) -> Any:
+        await asyncio.to_thread(make_again)
+        return await add_batches(*args)
+
+    monkeypatch.setattr(transactions, "add_batches", add_meanwhile)
+    code = commit_offset(client, key, producer, "g-again", topic, 7, 5)
+    assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    monkeypatch.undo()
+    assert commit_offset(client, key, producer, "g-again", topic, 1, 5) is OK
+    assert isinstance(end(client, key, producer, commit=True), Producer)
+    assert offset_of(client, "g-again", topic, stable=True) == 1
 
 
 def test_brokers_ask_for_many_transactions_at_once(

@@ -133,8 +133,8 @@ def test_every_logger_of_the_broker_is_in_the_table_of_operations() -> None:
         for path in (ROOT / "ottla" / folder).rglob("*.py*") if path.suffix in (".py", ".pyx")
         for found in re.findall(r'getLogger\("(ottla\.[a-z_]+)"\)', path.read_text())
     }
-    assert made - described == set(), "what does it say?"
-    assert described - made == set(), "nobody logs there"
+    assert made - described == set(), "add them to the table of loggers in docs/operations.md"
+    assert described - made == set(), "remove them from docs/operations.md: nothing logs there"
 
 
 def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:

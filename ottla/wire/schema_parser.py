@@ -16,10 +16,10 @@ A field is one line, `name type versions marks`, nested fields are indented belo
 
     name string?     a type with ? is nullable wherever the field exists; ?2+ only in these versions
     name[]           an array of structs; `struct` is a single one; `int32[]` an array of integers
-    name 3+          versions that have the field; without them, all versions of the enclosing
-    struct =-1  =null       the default where it is not zero, empty or false @0               tag
-    number: a tagged field (KIP-482) ~                ignorable: silently dropped when written in a
-    version without the field
+    name 3+          versions that have the field; without them, all versions of its struct
+    =-1  =null       the default where it is not zero, empty or false
+    @0               tag number: a tagged field (KIP-482)
+    ~                ignorable: silently dropped when written in a version without the field
 
 A line with one CamelCase name opens a struct that several fields of the section share; they name it
 as their type.
@@ -28,6 +28,7 @@ as their type.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
@@ -194,6 +195,24 @@ def read_first_lines(file: TextIO) -> Schema:
     """The same from an open file, with the line that says who serves an API."""
     first, second = file.readline(), file.readline()
     return parse_first_line(first + second if second.startswith("  ") else first)
+
+
+@cache
+def api_schemas() -> dict[int, Schema]:
+    """The first lines of each API's schema, by API key and in the order of the keys."""
+    found: dict[int, Schema] = {}
+    for path in sorted(SCHEMA_FOLDER.glob("*.txt")):
+        try:
+            with path.open(encoding="ascii") as file:
+                schema = read_first_lines(file)
+            if schema.key is None or schema.name != path.stem:
+                raise ValueError(f"the first line has to begin with `{path.stem}   key N`")
+            if schema.key in found:
+                raise ValueError(f"key {schema.key} is that of {found[schema.key].name}")
+        except (ValueError, IndexError) as error:
+            raise SchemaError(f"{path.name}: {error}") from error
+        found[schema.key] = schema
+    return dict(sorted(found.items()))
 
 
 def version_marks(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
 from ottla.wire.schema_parser import (
     EMPTY,
     SchemaError,
+    api_schemas,
     camel_case,
     format_versions,
     load_schema,
@@ -81,6 +83,24 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
 def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:
     with pytest.raises(SchemaError, match=reason):
         parse_schema(TEXT.replace("controller\n", "controller\n" + line), "example.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("second_api   key 1   versions 0", "second_api.txt: key 1 is that of first_api"),
+        ("other_api   key 2   versions 0", "second_api.txt: the first line has to begin with"),
+        ("second_api   key 2   versions 0\n  served x   roles admired", "second_api.txt: roles"),
+    ],
+)
+def test_a_first_line_that_is_wrong_is_named_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    (tmp_path / "first_api.txt").write_text("first_api   key 1   versions 0\n")
+    (tmp_path / "second_api.txt").write_text(text)
+    monkeypatch.setattr("ottla.wire.schema_parser.SCHEMA_FOLDER", tmp_path)
+    with pytest.raises(SchemaError, match=reason):
+        api_schemas.__wrapped__()
 
 
 def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:

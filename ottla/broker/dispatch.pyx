@@ -4,7 +4,7 @@
 The schemas say which file of `api` serves which API; a file is imported at the first request for
 one of its APIs, so that a start does not wait for unused handlers. Handlers register themselves
 with `@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves
-whole. Produce and Fetch are served by the connection itself and only register their ranges here.
+whole. Produce and Fetch are served by the connection itself.
 """
 
 import inspect
@@ -51,7 +51,9 @@ cdef class Handler:
     cdef int load(self) except -1:
         import_module(self.module)
         if self.function is None:
-            raise AssertionError(f"{self.module} has no handler for {self.api.name}")
+            raise AssertionError(
+                f"{self.module} needs a function with @handles(ApiKey.{self.api.key.name}, …), or"
+                f" the second line of {self.api.key.name.lower()}.txt another `served`")
         self.request_class = self.api.request
         return 0
 
@@ -64,19 +66,19 @@ def expect(key, str module):
     HANDLERS[key] = Handler(APIS[key], module)
 
 
-def handles(key, versions, *, access):
-    """Register a handler for all `versions` of an API, with its decision about access.
+def handles(key, *, access):
+    """Register a handler for all versions of an API, with its decision about access.
 
     The decision is applied where there is an authorizer (`security.decisions`).
     """
     def register(function):
         cdef Handler handler = HANDLERS.get(key)
         if handler is None or handler.module != function.__module__:
-            raise AssertionError(f"{key.name} is not expected in {function.__module__}: see api")
+            raise AssertionError(
+                f"{key.name} is handled in {function.__module__}: the second line of its schema has"
+                f" to say `served {function.__module__.removeprefix('ottla.broker.api.')}`")
         if handler.function is not None:
             raise AssertionError(f"{key.name} is handled twice")
-        if versions != handler.versions:
-            raise AssertionError(f"{key.name}: the schema says {handler.versions}, not {versions}")
         if not callable(access):
             raise AssertionError(f"{key.name} says {access!r} about access: see security.decisions")
         handler.function, handler.waits = function, inspect.iscoroutinefunction(function)

@@ -54,7 +54,7 @@ def _refusal(access: Access) -> dict[str, Any] | None:
     return None
 
 
-@handles(ApiKey.DESCRIBE_ACLS, versions=range(0, 4), access=on_cluster(Operation.DESCRIBE))
+@handles(ApiKey.DESCRIBE_ACLS, access=on_cluster(Operation.DESCRIBE))
 async def describe_acls(
     request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
@@ -124,7 +124,7 @@ def _filter(request: Any, version: int) -> RuleFilter:
     )
 
 
-@handles(ApiKey.CREATE_ACLS, versions=range(0, 4), access=by_item)
+@handles(ApiKey.CREATE_ACLS, access=by_item)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """Create ACLs; they apply to all later requests."""
     made, refusal = CreateAclsResponse.Result, _refusal(context.access)
@@ -155,7 +155,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
     )
 
 
-@handles(ApiKey.DELETE_ACLS, versions=range(0, 4), access=by_item)
+@handles(ApiKey.DELETE_ACLS, access=by_item)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """Delete the ACLs that match the filters, and report them."""
     made, refusal = DeleteAclsResponse.FilterResult, _refusal(context.access)

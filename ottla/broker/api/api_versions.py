@@ -19,7 +19,7 @@ listed."""
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiKey.API_VERSIONS, versions=range(0, 6), access=everybody)
+@handles(ApiKey.API_VERSIONS, access=everybody)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """Report versions and features; refuse an invalid name of the client's software (KIP-511)."""
     if context.version >= 3:

@@ -15,7 +15,7 @@ from ottla.wire.messages import (
 )
 
 
-@handles(ApiKey.SASL_HANDSHAKE, versions=range(0, 2), access=everybody)
+@handles(ApiKey.SASL_HANDSHAKE, access=everybody)
 async def sasl_handshake(
     request: SaslHandshakeRequest, context: RequestContext
 ) -> SaslHandshakeResponse:
@@ -27,7 +27,7 @@ async def sasl_handshake(
     return await context.session.handshake(request.mechanism, context.version)
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, versions=range(0, 3), access=everybody)
+@handles(ApiKey.SASL_AUTHENTICATE, access=everybody)
 async def sasl_authenticate(
     request: SaslAuthenticateRequest, context: RequestContext
 ) -> SaslAuthenticateResponse:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ottla.groups.runtime import Runtime
 
 
-@handles(ApiKey.JOIN_GROUP, versions=range(0, 10), access=on_group(Operation.READ))
+@handles(ApiKey.JOIN_GROUP, access=on_group(Operation.READ))
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Join, and wait until the whole group has joined; only this client's connection waits."""
     coordinator = context.broker.coordinators.groups
@@ -94,7 +94,7 @@ def _joined(reply: Joined, version: int) -> JoinGroupResponse:
     )
 
 
-@handles(ApiKey.SYNC_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
+@handles(ApiKey.SYNC_GROUP, access=on_group(Operation.READ))
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     """Submit the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
@@ -122,7 +122,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     )
 
 
-@handles(ApiKey.HEARTBEAT, versions=range(0, 5), access=on_group(Operation.READ))
+@handles(ApiKey.HEARTBEAT, access=on_group(Operation.READ))
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | LateReply:
@@ -168,7 +168,7 @@ def _heartbeat_answer(code: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=int(code))
 
 
-@handles(ApiKey.LEAVE_GROUP, versions=range(0, 6), access=on_group(Operation.READ))
+@handles(ApiKey.LEAVE_GROUP, access=on_group(Operation.READ))
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """Leave, or remove members on behalf of an administrator."""
     coordinator = context.broker.coordinators.groups

@@ -82,7 +82,7 @@ KINDS = {
 """The names of the types in metadata records; levels of loggers are not kept there."""
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=range(0, 5), access=by_item)
+@handles(ApiKey.DESCRIBE_CONFIGS, access=by_item)
 async def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
@@ -206,7 +206,7 @@ def _described(
     )
 
 
-@handles(ApiKey.ALTER_CONFIGS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.ALTER_CONFIGS, access=by_item)
 async def alter_configs_api(
     request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
@@ -215,7 +215,7 @@ async def alter_configs_api(
     return made(responses=await _respond(request, made, context))
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(0, 2), access=by_item)
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, access=by_item)
 async def incremental_alter_configs_api(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
@@ -416,10 +416,7 @@ def _alter_loggers(
     alter_levels(changes, validate_only)
 
 
-@handles(
-    ApiKey.LIST_CONFIG_RESOURCES, versions=range(0, 2),
-    access=on_cluster(AclOperation.DESCRIBE_CONFIGS),
-)
+@handles(ApiKey.LIST_CONFIG_RESOURCES, access=on_cluster(AclOperation.DESCRIBE_CONFIGS))
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:

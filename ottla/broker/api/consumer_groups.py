@@ -45,7 +45,7 @@ def may_join(request: ConsumerGroupHeartbeatRequest, access: Access) -> None:
         access.need_topic(Operation.DESCRIBE, name)
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=range(0, 2), access=may_join)
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, access=may_join)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse | LateReply:
@@ -142,7 +142,7 @@ def _heartbeat_response(reply: HeartbeatReply | ProtocolError) -> ConsumerGroupH
     )
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=range(0, 2), access=by_item)
+@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, access=by_item)
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:

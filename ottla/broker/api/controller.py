@@ -48,7 +48,7 @@ def require_controller(context: RequestContext) -> None:
         raise NotController("this broker is not the controller")
 
 
-@handles(ApiKey.ENVELOPE, versions=range(0, 1), access=on_cluster(Operation.CLUSTER_ACTION))
+@handles(ApiKey.ENVELOPE, access=on_cluster(Operation.CLUSTER_ACTION))
 async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
     """Serve a request that another broker forwards on behalf of its client (KIP-590)."""
     require_controller(context)
@@ -89,9 +89,7 @@ async def encoded(response: Any, version: int, slices: Slices) -> bytes:
     return data
 
 
-@handles(
-    ApiKey.BROKER_HEARTBEAT, versions=range(0, 3), access=on_cluster(Operation.CLUSTER_ACTION)
-)
+@handles(ApiKey.BROKER_HEARTBEAT, access=on_cluster(Operation.CLUSTER_ACTION))
 async def broker_heartbeat(
     request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
@@ -115,9 +113,7 @@ async def broker_heartbeat(
     )
 
 
-@handles(
-    ApiKey.ALLOCATE_PRODUCER_IDS, versions=range(0, 1), access=on_cluster(Operation.CLUSTER_ACTION)
-)
+@handles(ApiKey.ALLOCATE_PRODUCER_IDS, access=on_cluster(Operation.CLUSTER_ACTION))
 async def allocate_producer_ids_api(
     request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
@@ -129,7 +125,7 @@ async def allocate_producer_ids_api(
     return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))
 
 
-@handles(ApiKey.ALTER_PARTITION, versions=range(0, 4), access=on_cluster(Operation.CLUSTER_ACTION))
+@handles(ApiKey.ALTER_PARTITION, access=on_cluster(Operation.CLUSTER_ACTION))
 async def alter_partition(
     request: AlterPartitionRequest, context: RequestContext
 ) -> AlterPartitionResponse:
@@ -138,10 +134,7 @@ async def alter_partition(
     return await context.broker.metadata_log.decide(alter_partitions, request)
 
 
-@handles(
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS, versions=range(0, 1),
-    access=on_cluster(Operation.CLUSTER_ACTION),
-)
+@handles(ApiKey.ASSIGN_REPLICAS_TO_DIRS, access=on_cluster(Operation.CLUSTER_ACTION))
 async def assign_replicas_to_dirs(
     request: AssignReplicasToDirsRequest, context: RequestContext
 ) -> AssignReplicasToDirsResponse:

@@ -27,10 +27,7 @@ from ottla.wire.messages import (
 Described = DescribeUserScramCredentialsResponse.Result
 
 
-@handles(
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=range(0, 1),
-    access=on_cluster(Operation.DESCRIBE),
-)
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, access=on_cluster(Operation.DESCRIBE))
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
@@ -70,7 +67,7 @@ def _described(
     return answer
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=range(0, 1), access=by_item)
+@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, access=by_item)
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:

@@ -80,7 +80,7 @@ def times_of(context: RequestContext) -> TokenTimes:
     )
 
 
-@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
+@handles(ApiKey.CREATE_DELEGATION_TOKEN, access=everybody)
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
@@ -143,7 +143,7 @@ def _created(
     return answer
 
 
-@handles(ApiKey.RENEW_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
+@handles(ApiKey.RENEW_DELEGATION_TOKEN, access=everybody)
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
@@ -159,7 +159,7 @@ async def renew_delegation_token(
     return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=ends_ms)
 
 
-@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=range(0, 3), access=everybody)
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, access=everybody)
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
@@ -198,7 +198,7 @@ async def _changed(
         return int(error.code), NEVER
 
 
-@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=range(0, 4), access=everybody)
+@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, access=everybody)
 def describe_delegation_token(
     request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:

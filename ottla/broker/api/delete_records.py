@@ -32,7 +32,7 @@ NO_LOW_WATERMARK = -1
 Waiting = tuple[Partition, DeleteRecordsResponse.Topic.Partition]
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.DELETE_RECORDS, access=by_item)
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:

@@ -12,7 +12,7 @@ from ottla.wire.apis import ApiKey
 from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
-@handles(ApiKey.UPDATE_FEATURES, versions=range(0, 3), access=on_cluster(Operation.ALTER))
+@handles(ApiKey.UPDATE_FEATURES, access=on_cluster(Operation.ALTER))
 async def update_features_api(
     request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:

@@ -43,7 +43,7 @@ def _may_find(key_type: int, key: str, access: Access) -> bool:
     return access.cluster(Operation.CLUSTER_ACTION)
 
 
-@handles(ApiKey.FIND_COORDINATOR, versions=range(0, 7), access=by_item)
+@handles(ApiKey.FIND_COORDINATOR, access=by_item)
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:

@@ -41,7 +41,7 @@ def authorized_operations(asked: bool, group_id: str, access: Access) -> int:
     return access.operations(Resource.GROUP, group_id, OPERATIONS) if asked else NOT_ASKED
 
 
-@handles(ApiKey.DESCRIBE_GROUPS, versions=range(0, 7), access=by_item)
+@handles(ApiKey.DESCRIBE_GROUPS, access=by_item)
 async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
@@ -102,7 +102,7 @@ async def _describe(
     return answer
 
 
-@handles(ApiKey.LIST_GROUPS, versions=range(0, 6), access=by_item)
+@handles(ApiKey.LIST_GROUPS, access=by_item)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
 
@@ -131,7 +131,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
     return ListGroupsResponse(error_code=int(code), groups=groups)
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=range(0, 4), access=by_item)
+@handles(ApiKey.DELETE_GROUPS, access=by_item)
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:

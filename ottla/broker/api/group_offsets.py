@@ -35,7 +35,7 @@ from ottla.wire.messages import (
 NO_ID, NOT_COORDINATOR = bytes(16), ErrorCode.NOT_COORDINATOR
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=range(0, 11), access=by_item)
+@handles(ApiKey.OFFSET_COMMIT, access=by_item)
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply | Coroutine[Any, Any, OffsetCommitResponse]:
@@ -194,7 +194,7 @@ def _fetch_code(code: ErrorCode) -> ErrorCode:
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=range(0, 11), access=by_item)
+@handles(ApiKey.OFFSET_FETCH, access=by_item)
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
@@ -482,7 +482,7 @@ def _delete_part(
     return shard.delete_offsets(group_id, part, result)
 
 
-@handles(ApiKey.OFFSET_DELETE, versions=range(0, 1), access=by_item)
+@handles(ApiKey.OFFSET_DELETE, access=by_item)
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:

@@ -29,7 +29,7 @@ from ottla.wire.messages import (
 UNKNOWN_BYTES = -1
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=range(0, 6), access=by_item)
+@handles(ApiKey.DESCRIBE_LOG_DIRS, access=by_item)
 async def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
@@ -124,7 +124,7 @@ def _space(path: str) -> tuple[int, int]:
     return usage.total, usage.free
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, access=by_item)
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:

@@ -53,7 +53,7 @@ BROKER_ENDPOINTS = 1
 FENCED_SINCE = 2
 
 
-@handles(ApiKey.METADATA, versions=range(0, 14), access=by_item)
+@handles(ApiKey.METADATA, access=by_item)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Report brokers and topics; create missing topics if client and broker allow it."""
     topics, access = request.topics, context.access
@@ -374,7 +374,7 @@ def _leader_error(
     return int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, versions=range(0, 3), access=by_item)
+@handles(ApiKey.DESCRIBE_CLUSTER, access=by_item)
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
@@ -409,7 +409,7 @@ def describe_cluster(
     )
 
 
-@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(0, 1), access=by_item)
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, access=by_item)
 async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:

@@ -51,7 +51,7 @@ FoundRecord = tuple[int, int, int]
 """Offset, timestamp in ms, leader epoch; each -1 if there is none."""
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=range(0, 12), access=by_item)
+@handles(ApiKey.LIST_OFFSETS, access=by_item)
 async def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
@@ -222,7 +222,7 @@ def _segment_starts(
     return list(starts)[: max(item.max_num_offsets, 0)]
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=range(0, 5), access=by_item)
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, access=by_item)
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:

@@ -34,7 +34,7 @@ Ends = dict[tuple[str, int], dict[int, LogEnd]]
 Answer = tuple[tuple[str, int], ProtocolError | None]
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.ELECT_LEADERS, access=by_item)
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
@@ -129,10 +129,7 @@ def to_report(
     return {key: nodes for key, nodes in reporters.items() if nodes}
 
 
-@handles(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=range(0, 2),
-    access=on_cluster(Operation.ALTER),
-)
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, access=on_cluster(Operation.ALTER))
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
@@ -177,10 +174,7 @@ def _reassigned(
     )
 
 
-@handles(
-    ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=range(0, 1),
-    access=on_cluster(Operation.DESCRIBE),
-)
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, access=on_cluster(Operation.DESCRIBE))
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

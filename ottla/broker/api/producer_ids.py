@@ -26,7 +26,7 @@ def may_produce(request: InitProducerIdRequest, access: Access) -> None:
         access.need_cluster(Operation.IDEMPOTENT_WRITE)
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=range(0, 6), access=may_produce)
+@handles(ApiKey.INIT_PRODUCER_ID, access=may_produce)
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:

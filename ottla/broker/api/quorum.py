@@ -50,7 +50,7 @@ ASK_SECONDS = 1.0
 """How long the other brokers may take to report how far they have read."""
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, versions=range(0, 3), access=on_cluster(Operation.DESCRIBE))
+@handles(ApiKey.DESCRIBE_QUORUM, access=on_cluster(Operation.DESCRIBE))
 async def describe_quorum(
     request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
@@ -188,7 +188,7 @@ def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition
     return answer
 
 
-@handles(ApiKey.ADD_RAFT_VOTER, versions=range(0, 2), access=on_cluster(Operation.ALTER))
+@handles(ApiKey.ADD_RAFT_VOTER, access=on_cluster(Operation.ALTER))
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
     """Refuse: as in Kafka with kraft.version 0, the voters are fixed at the cluster's creation."""
     _check_cluster(request.cluster_id, context)
@@ -201,7 +201,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> Add
     raise _voters_are_settled("adding")
 
 
-@handles(ApiKey.REMOVE_RAFT_VOTER, versions=range(0, 1), access=on_cluster(Operation.ALTER))
+@handles(ApiKey.REMOVE_RAFT_VOTER, access=on_cluster(Operation.ALTER))
 def remove_raft_voter(
     request: RemoveRaftVoterRequest, context: RequestContext
 ) -> RemoveRaftVoterResponse:
@@ -232,7 +232,7 @@ def _voters_are_settled(what: str) -> UnsupportedVersion:
     )
 
 
-@handles(ApiKey.UNREGISTER_BROKER, versions=range(0, 1), access=on_cluster(Operation.ALTER))
+@handles(ApiKey.UNREGISTER_BROKER, access=on_cluster(Operation.ALTER))
 async def unregister_broker_api(
     request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:

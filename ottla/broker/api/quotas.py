@@ -33,7 +33,7 @@ Altered = AlterClientQuotasResponse.Entry
 Described = DescribeClientQuotasResponse.Entry
 
 
-@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=range(0, 2), access=by_item)
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, access=by_item)
 async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
@@ -64,7 +64,7 @@ async def describe_client_quotas(
     )
 
 
-@handles(ApiKey.ALTER_CLIENT_QUOTAS, versions=range(0, 2), access=by_item)
+@handles(ApiKey.ALTER_CLIENT_QUOTAS, access=by_item)
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:

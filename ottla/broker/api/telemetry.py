@@ -35,7 +35,7 @@ PAYLOAD_SIZE_MAX = 8 << 20
 """The limit of a push after decompression; `telemetry.max.bytes` limits its size as sent."""
 
 
-@handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=range(0, 1), access=everybody)
+@handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, access=everybody)
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
@@ -65,7 +65,7 @@ def get_telemetry_subscriptions(
     )
 
 
-@handles(ApiKey.PUSH_TELEMETRY, versions=range(0, 1), access=everybody)
+@handles(ApiKey.PUSH_TELEMETRY, access=everybody)
 async def push_telemetry(
     request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:

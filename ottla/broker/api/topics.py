@@ -65,7 +65,7 @@ async def _decide(
     return answers
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=range(0, 8), access=by_item)
+@handles(ApiKey.CREATE_TOPICS, access=by_item)
 async def create_topics_api(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
@@ -179,7 +179,7 @@ def _all_configs(
     ]
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=range(0, 7), access=by_item)
+@handles(ApiKey.DELETE_TOPICS, access=by_item)
 async def delete_topics_api(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
@@ -245,7 +245,7 @@ def _disabled(version: int) -> ProtocolError:
     return ProtocolError("Topic deletion is disabled.", ErrorCode.TOPIC_DELETION_DISABLED)
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=range(0, 4), access=by_item)
+@handles(ApiKey.CREATE_PARTITIONS, access=by_item)
 async def create_partitions_api(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     partitions, and the outcomes."""
 
 
-@handles(ApiKey.WRITE_TXN_MARKERS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.WRITE_TXN_MARKERS, access=by_item)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
@@ -164,7 +164,7 @@ def _begin_write(
     return future
 
 
-@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=range(0, 1), access=by_item)
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, access=by_item)
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
@@ -212,7 +212,7 @@ def _described(
     )
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=range(0, 3), access=by_item)
+@handles(ApiKey.LIST_TRANSACTIONS, access=by_item)
 async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
@@ -256,7 +256,7 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
     return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=range(0, 1), access=by_item)
+@handles(ApiKey.DESCRIBE_PRODUCERS, access=by_item)
 async def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:

@@ -37,7 +37,7 @@ _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
 """The Produce version whose clients know the same errors as clients of this version."""
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=range(0, 7), access=by_item)
+@handles(ApiKey.TXN_OFFSET_COMMIT, access=by_item)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:

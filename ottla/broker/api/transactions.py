@@ -90,7 +90,7 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
     return error.code
 
 
-@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=range(0, 6), access=by_item)
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN, access=by_item)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
@@ -252,7 +252,7 @@ def may_add_offsets(request: AddOffsetsToTxnRequest, access: Access) -> None:
     access.need_group(AclOperation.READ, request.group_id)
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=range(0, 5), access=may_add_offsets)
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, access=may_add_offsets)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
@@ -276,7 +276,7 @@ async def add_offsets_to_txn(
     return AddOffsetsToTxnResponse(error_code=0)
 
 
-@handles(ApiKey.END_TXN, versions=range(0, 6), access=on_transaction(AclOperation.WRITE))
+@handles(ApiKey.END_TXN, access=on_transaction(AclOperation.WRITE))
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     """Commit or abort; answered when readers of committed records can see it."""
     end = End(

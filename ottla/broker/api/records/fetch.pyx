@@ -57,9 +57,9 @@ cdef enum:
 cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and then
 
 
-@handles(ApiKey.FETCH, versions=range(0, 19), access=by_item)
+@handles(ApiKey.FETCH, access=by_item)
 def fetch(request, context):
-    """Served by the connection, through FetchHandler; this registers the versions."""
+    """Served by the connection, through FetchHandler; registered for ApiVersions."""
     raise AssertionError("Fetch does not pass through dispatch")
 
 

@@ -72,9 +72,9 @@ cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 
-@handles(ApiKey.PRODUCE, versions=range(0, 14), access=by_item)
+@handles(ApiKey.PRODUCE, access=by_item)
 def produce(request, context):
-    """Served by the connection, through ProduceHandler; this registers the versions."""
+    """Served by the connection, through ProduceHandler; registered for ApiVersions."""
     raise AssertionError("Produce does not pass through dispatch")
 
 

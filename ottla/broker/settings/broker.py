@@ -7,36 +7,11 @@ broker/settings/topic.py; a class as the default means its attribute of the same
 from __future__ import annotations
 
 from ottla.broker.settings.declaration import Long, Names, Password, Short, days, hours, setting
-from ottla.broker.settings.listener_settings import ListenerSettings
+from ottla.broker.settings.listener_settings import DYNAMIC_OF_LISTENERS, ListenerSettings
 from ottla.groups.settings import GroupSettings, TransactionSettings
 
 INT_MAX = 2**31 - 1
 
-DYNAMIC = frozenset({
-    "cordoned.log.dirs",
-    "follower.replication.throttled.rate",
-    "leader.replication.throttled.rate",
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "max.connection.creation.rate",
-    "max.connections",
-    "max.connections.per.ip",
-    "max.connections.per.ip.overrides",
-    "num.recovery.threads.per.data.dir",
-    "producer.id.expiration.ms",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-    "sasl.mechanism.inter.broker.protocol",
-})
-"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""
-OTHER_DEFAULTS = frozenset({"socket.receive.buffer.bytes"})
-"""Settings whose default differs from Kafka's; the setting's description says why."""
-ONLY_DYNAMIC = frozenset({
-    "follower.replication.throttled.rate", "leader.replication.throttled.rate",
-    "replica.alter.log.dirs.io.max.bytes.per.second",
-})
-"""Settings that Kafka does not allow in a file, and for which its table has no defaults; here a
-file may have them."""
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 CLEANER_MEMORY_MIN = 1 << 20
@@ -69,7 +44,7 @@ class BrokerSettings(ListenerSettings):
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         help="Without inter.broker.listener.name: brokers use the listener of this protocol.")
     sasl_mechanism_inter_broker_protocol: str = setting(
-        "sasl.mechanism.inter.broker.protocol", "GSSAPI",
+        "sasl.mechanism.inter.broker.protocol", "GSSAPI", dynamic=True,
         help="The mechanism by which brokers log in to each other, on a listener with SASL: PLAIN,"
         " SCRAM-SHA-256 or SCRAM-SHA-512; Kafka's default, GSSAPI, is not served.")
     connection_failed_authentication_delay_ms: int = setting(
@@ -107,15 +82,17 @@ class BrokerSettings(ListenerSettings):
         help="SO_RCVBUF of a client's socket; -1 leaves it to the system, which lets it grow: large"
         " batches cost a fifth less CPU than with Apache Kafka's default of 102400.")
     max_connections: int = setting(
-        "max.connections", INT_MAX, at_least=0,
+        "max.connections", INT_MAX, at_least=0, dynamic=True,
         help="Maximum connections over all listeners; also limited by file descriptors. With the"
         " prefix listener.name.<listener>. it limits that listener as well.")
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", INT_MAX, at_least=0, help="Maximum connections from one address.")
+        "max.connections.per.ip", INT_MAX, at_least=0, dynamic=True,
+        help="Maximum connections from one address.")
     max_connections_per_ip_overrides: str = setting(
-        "max.connections.per.ip.overrides", "", help="Exceptions: host:count,host:count.")
+        "max.connections.per.ip.overrides", "", dynamic=True,
+        help="Exceptions: host:count,host:count.")
     max_connection_creation_rate: int = setting(
-        "max.connection.creation.rate", INT_MAX, at_least=0,
+        "max.connection.creation.rate", INT_MAX, at_least=0, dynamic=True,
         help="Maximum connections per second. With the prefix listener.name.<listener>. it limits"
         " that listener as well.")
     quota_window_num: int = setting(
@@ -153,13 +130,13 @@ class BrokerSettings(ListenerSettings):
         help="How often logs are checked for an expired flush.ms: at least every second,"
         " while Apache Kafka by default never checks.")
     num_recovery_threads_per_data_dir: int = setting(
-        "num.recovery.threads.per.data.dir", 2, at_least=1,
+        "num.recovery.threads.per.data.dir", 2, at_least=1, dynamic=True,
         help="Threads per log directory that recover logs after an unclean stop; a"
         " clean stop needs no recovery.")
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, help="Whether topics can be deleted.")
     producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms", days(1), at_least=1,
+        "producer.id.expiration.ms", days(1), at_least=1, dynamic=True,
         help="An idempotent producer is forgotten after this time without a record.")
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", GroupSettings, at_least=1,
@@ -259,14 +236,14 @@ class BrokerSettings(ListenerSettings):
         "log.cleaner.enable", True,
         help="Whether topics with cleanup.policy compact are compacted.")
     log_cleaner_backoff_ms: Long = setting(
-        "log.cleaner.backoff.ms", 15_000, at_least=0,
+        "log.cleaner.backoff.ms", 15_000, at_least=0, dynamic=True,
         help="How long the cleaner sleeps when no topic needs it.")
     log_cleaner_dedupe_buffer_size: Long = setting(
-        "log.cleaner.dedupe.buffer.size", 134_217_728,
+        "log.cleaner.dedupe.buffer.size", 134_217_728, dynamic=True,
         help="Maximum memory for keys while a log is compacted, 27 bytes each; more keys"
         " take several passes.")
     log_cleaner_io_max_bytes_per_second: float = setting(
-        "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308,
+        "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308, dynamic=True,
         help="Maximum bytes that the cleaner reads and writes per second.")
     log_retention_check_interval_ms: Long = setting(
         "log.retention.check.interval.ms", 300_000, at_least=1,
@@ -291,15 +268,15 @@ class BrokerSettings(ListenerSettings):
         "replica.socket.timeout.ms", 30_000,
         help="A follower reconnects to a leader that sends nothing for this time.")
     leader_replication_throttled_rate: Long = setting(
-        "leader.replication.throttled.rate", 2**63 - 1, at_least=0,
+        "leader.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker sends to throttled replicas out of sync;"
         " with 0 they wait. Apache Kafka accepts it only at run time.")
     follower_replication_throttled_rate: Long = setting(
-        "follower.replication.throttled.rate", 2**63 - 1, at_least=0,
+        "follower.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker fetches for throttled replicas out of sync;"
         " with 0 they wait. Apache Kafka accepts it only at run time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
-        "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0,
+        "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second for moving partitions to another log directory; with 0"
         " moves wait. Apache Kafka accepts it only at run time.")
     replica_lag_time_max_ms: Long = setting(
@@ -315,29 +292,29 @@ class BrokerSettings(ListenerSettings):
         " All brokers should have the same.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
-        help="Ottla's own. Maximum segments with open files, one descriptor each or three if"
+        help="Maximum segments with open files, one descriptor each or three if"
         " indexes are in use; limited to a quarter of ulimit -n. A broker that writes to more"
         " partitions than this at a time is faster with a higher value.")
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
-        help="Ottla's own. Rate at which sealed segments are checked for damage in the background;"
+        help="Rate at which sealed segments are checked for damage in the background;"
         " 0 is off.")
     ottla_log_scrub_interval_ms: Long = setting(
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
-        help="Ottla's own. Time until a segment is checked again; longer if the rate does not"
+        help="Time until a segment is checked again; longer if the rate does not"
         " suffice.")
     cordoned_log_dirs: Names = setting(
-        "cordoned.log.dirs", (),
+        "cordoned.log.dirs", (), dynamic=True,
         help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
         " moves their existing partitions to the other directories.")
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",
-        help="Ottla's own. Comma-separated ids (directory.id in meta.properties) of log directories"
+        help="Comma-separated ids (directory.id in meta.properties) of log directories"
         " that are lost for good: their partitions are lost and begin empty."
         " Without it, the partitions of a missing directory are offline until it is back.")
     ottla_stray_retention_ms: Long = setting(
         "ottla.stray.retention.ms", days(7), at_least=-1,
-        help="Ottla's own. How long the directory of a partition without a topic is kept"
+        help="How long the directory of a partition without a topic is kept"
         " under a name that ends in -stray before it is deleted; -1 means for ever.")
     authorizer_class_name: str = setting(
         "authorizer.class.name", "",
@@ -362,7 +339,7 @@ class BrokerSettings(ListenerSettings):
         help="How long a start waits for ZooKeeper before it gives up.")
     ottla_unavailable_broker_listed_ms: int = setting(
         "ottla.unavailable.broker.listed.ms", 10_000, at_least=0,
-        help="Ottla's own. How long Metadata keeps listing a broker that has stopped or died,"
+        help="How long Metadata keeps listing a broker that has stopped or died,"
         " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
         " on librdkafka may hang if the coordinator of their group disappears from that list; other"
         " clients may try to connect to it meanwhile, and are refused. Apache Kafka lists a broker"
@@ -413,33 +390,39 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of a client's pushed metrics (KIP-714), as sent.")
     ottla_metrics_compat: Names = setting(
         "ottla.metrics.compat", (),
-        help="Ottla's own. Further names for metrics: confluent (Confluent's dashboards),"
+        help="Further names for metrics: confluent (Confluent's dashboards),"
         " lag_exporter (Lightbend's kafka-lag-exporter).")
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
-        help="Ottla's own. host:port for metrics, health and status over HTTP; empty for none.")
+        help="Where metrics, health and status are served over HTTP, host:port; empty for none.")
     ottla_http_networks: Names = setting(
         "ottla.http.networks", (),
-        help="Ottla's own. Networks such as 192.0.2.0/24 that may read all of /api/v1 on"
+        help="Networks such as 192.0.2.0/24 that may read all of /api/v1 on"
         " ottla.http.listener, as this machine may; other clients may only read its status, since"
         " the rest names users, clients and groups.")
     ottla_http_names: Names = setting(
         "ottla.http.names", (),
-        help="Ottla's own. Further host names that requests to ottla.http.listener may have,"
+        help="Further host names that requests to ottla.http.listener may have,"
         " besides those of the machine and of the listeners; requests with other names are"
         " refused.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
-        help="Ottla's own. host:port for the console (docs/console.md), a process beside the broker"
+        help="Where the console (docs/console.md) is served, host:port: a process beside the broker"
         " that is started and stopped with it; empty for none.")
     ottla_console_config: str = setting(
         "ottla.console.config", "",
-        help="Ottla's own. A file with the settings of a client for the console; needed if no"
+        help="A file with the settings of a client for the console; needed if no"
         " listener is PLAINTEXT.")
     ottla_console_allow_changes: bool = setting(
         "ottla.console.allow.changes", False,
-        help="Ottla's own. Whether the console allows changes if its visitors do not log in.")
+        help="Whether the console allows changes if its visitors do not log in.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
-        help="Ottla's own. Whether acks=all waits for the disk while this broker is the only one in"
+        help="Whether acks=all waits for the disk while this broker is the only one in"
         " sync; false gives Kafka's weaker guarantee.")
+
+
+DYNAMIC = frozenset(
+    name for name, declared in BrokerSettings.declared.items() if declared.dynamic
+) - DYNAMIC_OF_LISTENERS
+"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""

@@ -6,7 +6,8 @@ as Kafka types it:
     class BrokerConfig(Settings):
         log_segment_bytes: int = setting("log.segment.bytes", default=1 << 30, at_least=1 << 20)
 
-Parsing, errors, DescribeConfigs and docs/settings.md all follow from the declaration.
+Parsing, errors, DescribeConfigs and docs/settings.md (`python -m ottla.broker.settings.page`) all
+follow from the declaration.
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ class Setting:
         any_case: bool = False,
         help: str = "",
         synonyms: tuple[str, ...] = (),
+        dynamic: bool = False,
     ) -> None:
         self.name, self.default, self.kind, self.help = name, default, kind, help
         self.at_least, self.at_most, self.also = at_least, at_most, also
         self.one_of, self.any_case = one_of, any_case
-        self.synonyms = synonyms
+        self.synonyms, self.dynamic = synonyms, dynamic
         self.attribute = ""
         self.nullable = default is None
 
@@ -190,12 +192,14 @@ def setting(
     one_of: tuple[str, ...] = (),
     any_case: bool = False,
     synonyms: tuple[str, ...] = (),
+    dynamic: bool = False,
     help: str,
 ) -> Any:
-    """Declare a setting of a Settings class; the attribute's annotation is its type."""
+    """Declare a setting of a Settings class; the attribute's annotation is its type. A broker's
+    setting that is `dynamic` changes at run time: its reader asks the config each time."""
     return Setting(
         name, default, at_least=at_least, at_most=at_most, also=also, one_of=one_of,
-        any_case=any_case, synonyms=synonyms, help=help,
+        any_case=any_case, synonyms=synonyms, dynamic=dynamic, help=help,
     )
 
 

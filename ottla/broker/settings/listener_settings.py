@@ -26,28 +26,19 @@ OF_MECHANISM = (
 """Settings that may be set per mechanism: `plain.sasl.jaas.config`."""
 
 MECHANISM_OF_PEERS = "sasl.mechanism.inter.broker.protocol"
-"""Settings of this broker's login at other brokers, for the inter-broker listener."""
-DYNAMIC_OF_LISTENERS = frozenset({
-    "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
-    "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm", "ssl.key.password",
-    "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
-    "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates",
-    "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
-})
-"""Settings of listeners that can be changed on a running broker; later connections and logins use
-them."""
+"""The mechanism with which this broker logs in to others, on the inter-broker listener."""
 
 
 class ListenerSettings(Settings):
     """How the clients of one listener authenticate."""
 
     sasl_enabled_mechanisms: Names = setting(
-        "sasl.enabled.mechanisms", ("GSSAPI",),
+        "sasl.enabled.mechanisms", ("GSSAPI",), dynamic=True,
         help="Mechanisms that clients may log in with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
         " OAUTHBEARER."
         " Kafka's default, GSSAPI, is not served: a SASL listener has to name others.")
     sasl_jaas_config: Password | None = setting(
-        "sasl.jaas.config", None,
+        "sasl.jaas.config", None, dynamic=True,
         help="A login module with its options, in Java's JAAS syntax. For the clients of a listener"
         " it needs the prefix listener.name.<listener>.<mechanism>. and contains the users of"
         " PLAIN.")
@@ -76,31 +67,36 @@ class ListenerSettings(Settings):
         "sasl.oauthbearer.sub.claim.name", "sub",
         help="The claim of a token that names its principal.")
     ssl_keystore_location: str | None = setting(
-        "ssl.keystore.location", None,
+        "ssl.keystore.location", None, dynamic=True,
         help="The file with the listener's key and certificate chain: PEM or PKCS12.")
     ssl_keystore_type: str = setting(
-        "ssl.keystore.type", "JKS",
+        "ssl.keystore.type", "JKS", dynamic=True,
         help="The file's format: JKS, PKCS12 or PEM. With JKS, Kafka's default, PKCS12 files are"
         " read too, as by Java; a JKS file has to be converted (keytool -importkeystore).")
     ssl_keystore_password: Password | None = setting(
-        "ssl.keystore.password", None, help="The password of a PKCS12 file.")
+        "ssl.keystore.password", None, dynamic=True,
+        help="The password of a PKCS12 file.")
     ssl_key_password: Password | None = setting(
-        "ssl.key.password", None, help="The password of an encrypted key in PEM.")
+        "ssl.key.password", None, dynamic=True,
+        help="The password of an encrypted key in PEM.")
     ssl_keystore_key: Password | None = setting(
-        "ssl.keystore.key", None, help="The key itself, in PEM, instead of a file.")
+        "ssl.keystore.key", None, dynamic=True,
+        help="The key itself, in PEM, instead of a file.")
     ssl_keystore_certificate_chain: Password | None = setting(
-        "ssl.keystore.certificate.chain", None,
+        "ssl.keystore.certificate.chain", None, dynamic=True,
         help="The certificate chain itself, in PEM, the listener's own certificate first.")
     ssl_truststore_location: str | None = setting(
-        "ssl.truststore.location", None,
+        "ssl.truststore.location", None, dynamic=True,
         help="The file with the trusted certificates, one of which must have issued the peer's.")
     ssl_truststore_type: str = setting(
-        "ssl.truststore.type", "JKS",
+        "ssl.truststore.type", "JKS", dynamic=True,
         help="The file's format, as for the key store.")
     ssl_truststore_password: Password | None = setting(
-        "ssl.truststore.password", None, help="The password of a PKCS12 file.")
+        "ssl.truststore.password", None, dynamic=True,
+        help="The password of a PKCS12 file.")
     ssl_truststore_certificates: Password | None = setting(
-        "ssl.truststore.certificates", None, help="The trusted certificates themselves, in PEM.")
+        "ssl.truststore.certificates", None, dynamic=True,
+        help="The trusted certificates themselves, in PEM.")
     ssl_allow_dn_changes: bool = setting(
         "ssl.allow.dn.changes", False,
         help="Whether a certificate that is set on the running broker may have another"
@@ -109,14 +105,15 @@ class ListenerSettings(Settings):
         "ssl.allow.san.changes", False,
         help="Whether such a certificate may lack subject alternative names of the previous one.")
     ssl_client_auth: str = setting(
-        "ssl.client.auth", "none", one_of=("required", "requested", "none"),
+        "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
         help="Whether clients have to present a certificate; requested: clients without one are"
         " User:ANONYMOUS. SASL_SSL listeners only request a certificate if this is set with their"
         " prefix.")
     ssl_enabled_protocols: Names = setting(
-        "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
+        "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), dynamic=True,
+        help="Versions of TLS.")
     ssl_cipher_suites: Names = setting(
-        "ssl.cipher.suites", (),
+        "ssl.cipher.suites", (), dynamic=True,
         help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. Those of TLS 1.3"
         " cannot be selected.")
     ssl_principal_mapping_rules: str = setting(
@@ -124,9 +121,16 @@ class ListenerSettings(Settings):
         help="How the subject of a client's certificate becomes its principal:"
         " RULE:pattern/replacement/[LU], the first matching rule applies; DEFAULT is the subject.")
     ssl_endpoint_identification_algorithm: str = setting(
-        "ssl.endpoint.identification.algorithm", "https",
+        "ssl.endpoint.identification.algorithm", "https", dynamic=True,
         help="Whether a broker that connects to another one checks its host name; empty disables"
         " the check.")
+
+
+DYNAMIC_OF_LISTENERS = frozenset(
+    name for name, declared in ListenerSettings.declared.items() if declared.dynamic
+)
+"""Settings of listeners that can be changed on a running broker; later connections and logins use
+them."""
 
 
 class ListenerLimits(Settings):

@@ -32,6 +32,7 @@ Without a file a broker listens on `PLAINTEXT://localhost:9092` and keeps its da
 - A value that is not allowed is an error at start, which names the property and what it allows.
 - A property of Kafka's that has no effect here is checked and accepted, with one warning for all.
 - An unknown property causes a warning that names the nearest known one.
+- Properties that begin with `ottla.` are Ottla's own.
 
 The effective value for a topic is the first of these that is set: the topic's own setting; the
 broker's property in its row, set at run time for this broker; the same for all brokers; the same

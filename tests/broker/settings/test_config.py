@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.settings.addresses import Address
-from ottla.broker.settings.broker import ONLY_DYNAMIC, OTHER_DEFAULTS
 from ottla.broker.settings.change_rules import rules_for
 from ottla.broker.settings.config import OF_AUTHORIZERS, BrokerConfig, SettingsError
 from ottla.broker.settings.kafka_settings import kafka_settings
@@ -278,6 +277,15 @@ def test_advertising_localhost_beyond_this_machine_is_warned_about() -> None:
 @pytest.mark.parametrize("override", ["nothing", "=x", ""])
 def test_an_override_has_a_name_and_a_value(override: str) -> None:
     assert "name=value" in refused(override)
+
+
+OTHER_DEFAULTS = {"socket.receive.buffer.bytes"}
+"""Settings whose default differs from Kafka's; the setting's description says why."""
+ONLY_DYNAMIC = {
+    "follower.replication.throttled.rate", "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+"""Settings that Kafka does not allow in a file, and for which its table has no defaults."""
 
 
 @pytest.mark.parametrize("name", sorted(BrokerConfig.declared))

@@ -23,6 +23,7 @@ from ottla.replication.controller.elections import (
     changed,
     distrusted_state,
     elect,
+    may_lead,
     min_isr,
     moved,
     online_state,
@@ -285,7 +286,7 @@ def _preferred(image: MetadataImage) -> Iterator[Change]:
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
-            there = first in available(image, state, state.isr) and first not in image.leaving
+            there = first in may_lead(image, state, state.isr)
             # A partition without a leader awaits the election of the longest log, or a better
             # replica.
             if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):

@@ -96,6 +96,15 @@ def available(image: MetadataImage, state: PartitionState, nodes: Collection[int
     return tuple(node for node in nodes if node in image.brokers and node not in offline)
 
 
+def may_lead(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
+    """The available nodes of `nodes` that are not shutting down. Every election among the replicas
+    of a partition asks this function, and the next `repair` replaces a leader that it leaves out:
+    by nobody, if no other replica may lead.
+    """
+    there = available(image, state, nodes)
+    return tuple(node for node in there if node not in image.leaving) if image.leaving else there
+
+
 def moved(
     state: PartitionState, leader: int, isr: Nodes, wanted: int, distrusted: Nodes = ()
 ) -> PartitionState:
@@ -150,8 +159,7 @@ def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> 
     isr = trusted(state, available(image, state, state.isr)) or state.isr
     isr = tuple(node for node in state.isr if node in isr)
     leader = state.leader
-    led = leader in available(image, state, isr) and leader not in image.leaving
-    if not led or not trusted(state, (leader,)):
+    if leader not in trusted(state, may_lead(image, state, isr)):
         leader, isr = elect(image, state, isr)
     return moved(state, leader, isr, wanted)
 
@@ -162,22 +170,16 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
     A leader that is shutting down continues where no other can lead, until it has left.
     """
-    live = available(image, state, state.replicas)
-    there = trusted(state, [node for node in isr if node in live])
-    for node in there:
-        if node not in image.leaving:
-            return node, isr
-    if state.leader in there:
+    for node in trusted(state, may_lead(image, state, isr)):
+        return node, isr
+    if state.leader in trusted(state, available(image, state, isr)):
         reached("a leader that is shutting down has no successor yet")
-    if state.leader in there:
         return state.leader, isr
-    extra = state.extra or NONE
-    for node in trusted(state, [node for node in extra.elr if node in live]):
-        if node not in image.leaving:
-            reached("an eligible replica outside the in-sync set was elected")
-            return node, (node,)
+    for node in trusted(state, may_lead(image, state, (state.extra or NONE).elr)):
+        reached("an eligible replica outside the in-sync set was elected")
+        return node, (node,)
     if all_doubtful(image, state):
-        candidates = _may_lead(image, state)
+        candidates = _candidates(image, state)
         if len(candidates) == 1:
             reached("the only live replica leads although it is doubtful")
             return candidates[0], candidates
@@ -190,19 +192,16 @@ def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
     none is trusted: waiting cannot bring a better copy than the longest log."""
     extra = state.extra or NONE
     needed = (*state.isr, *extra.awaited)
-    there = available(image, state, needed)
     return (
         not extra.elr and {*state.isr} <= {*extra.doubtful}
-        and all(node in there and node not in image.leaving for node in needed)
+        and may_lead(image, state, needed) == needed
     )
 
 
-def _may_lead(image: MetadataImage, state: PartitionState) -> Nodes:
+def _candidates(image: MetadataImage, state: PartitionState) -> Nodes:
+    """The replicas that have a log and may lead."""
     lost = (state.extra or NONE).lost
-    return tuple(
-        node for node in available(image, state, state.replicas)
-        if node not in image.leaving and node not in lost
-    )
+    return tuple(node for node in may_lead(image, state, state.replicas) if node not in lost)
 
 
 def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
@@ -211,7 +210,7 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
     # Replicas without a log as well: if no other one is there, an operator may accept that.
-    return _may_lead(image, state) or available(image, state, state.replicas)
+    return _candidates(image, state) or available(image, state, state.replicas)
 
 
 def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:

@@ -11,6 +11,7 @@ from ottla.replication.controller.elections import (
     available,
     led_alone,
     longest,
+    may_lead,
     min_isr,
     moved,
     trusted,
@@ -157,8 +158,7 @@ def _new_leader(
         preferred = state.replicas[0]
         if state.leader == preferred:
             raise _not_needed()
-        there = trusted(state, available(image, state, state.isr))
-        if preferred not in there or preferred in image.leaving:
+        if preferred not in trusted(state, may_lead(image, state, state.isr)):
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
         return preferred
     if kind != ElectionType.UNCLEAN:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ottla.broker.history import reasons
 from ottla.broker.history.partition_history import PartitionHistory
 from ottla.broker.history.partition_sentences import SENTENCES, sentence
 from ottla.replication.metadata import (
@@ -136,6 +138,9 @@ def test_a_broker_remembers_only_what_it_has_a_replica_of_and_only_so_much() -> 
     assert len(told.history.rings.of(KEY)) == told.history.rings.each_max
 
 
-def test_every_kind_is_in_the_documentation() -> None:
+def test_every_kind_and_every_reason_is_in_the_documentation() -> None:
     text = Path("docs/monitoring.md").read_text()
-    assert not [kind for kind in SENTENCES if f"`{kind}`" not in text]
+    named = set(re.findall(r'return "(\w+)", ', Path(reasons.__file__).read_text()))
+    assert "shutting_down" in named
+    missing = [kind for kind in {*SENTENCES, *named} if f"`{kind}`" not in text]
+    assert not missing, "describe them below `kind` in docs/monitoring.md"

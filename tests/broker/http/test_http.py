@@ -272,6 +272,13 @@ def test_rates_idle_time_and_fetch_sessions_are_measured(tmp_path: Path) -> None
         assert 0 < found["kafkarequesthandlerpool_requesthandleravgidle_percent"] <= 1
 
 
+def test_each_metric_of_our_own_is_described(broker: RunningBroker, used: str) -> None:
+    own = set(re.findall(r"# TYPE (ottla_\S+)", get(broker, "/metrics")))
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    missing = {name for name in own if f"`{name}" not in page}
+    assert len(own) > 20 and not missing, "add them to the table in docs/monitoring.md"
+
+
 def test_our_board_asks_for_metrics_that_there_are(broker: RunningBroker, used: str) -> None:
     types = re.findall(r"# TYPE (\S+)", get(broker, "/metrics"))
     names = {*types, *(f"{name}_bucket" for name in types)}

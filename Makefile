@@ -8,13 +8,18 @@ HTTP_PORT ?= 9308
 CONSOLE_PORT ?= 9309
 SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: build help needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
+.PHONY: build generate help needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
 build: .venv/.built
 
 # The commands of CONTRIBUTING.md.
 help:
 	@sed -n '/^| `make/{s/^| //;s/ |$$//;s/`//g;s/ (\[[a-z]*\]([^)]*))//g;s/ | /\n    /;p}' CONTRIBUTING.md
+
+# Everything that is made from declarations: type stubs, and pages of docs/.
+generate: build
+	for each in wire.generate broker.settings.page tools.commands.reference spark_interop.reference; do \
+		$(PY) -m ottla.$$each || exit 1; done
 
 # What a build needs from the system; it is checked before anything is fetched.
 needs:

@@ -10,8 +10,7 @@ ENTRIES = dict(part.split("\n", 1) for part in reference.page().split("\n## ")[1
 
 
 def test_the_reference_is_that_of_the_docstrings() -> None:
-    message = "run python -m ottla.spark_interop.reference"
-    assert reference.PAGE.read_text() == reference.page(), message
+    assert reference.PAGE.read_text() == reference.page(), "run make generate"
 
 
 @pytest.mark.parametrize("name", [name for name, text in ENTRIES.items() if "```python" in text])

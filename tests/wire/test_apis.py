@@ -34,7 +34,7 @@ def test_generated_files_are_current() -> None:
         str(path.relative_to(ROOT)) for path, text in generated().items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
-    assert not outdated, "run python -m ottla.wire.generate"
+    assert not outdated, "run make generate"
 
 
 def test_every_version_of_every_message_has_a_plan() -> None:

@@ -36,7 +36,7 @@ EFFECTS = {
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == page(), "run python -m ottla.broker.settings.page"
+    assert PAGE.read_text("utf-8") == page(), "run make generate"
 
 
 def test_no_setting_that_has_an_effect_is_said_to_be_accepted_only() -> None:

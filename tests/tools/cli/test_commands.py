@@ -90,7 +90,7 @@ def test_every_example_of_the_help_works(
 
 
 def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m ottla.tools.commands.reference"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run make generate"
 
 
 ODD = [

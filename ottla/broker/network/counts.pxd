@@ -21,9 +21,9 @@ cdef class Counts:
     cdef public bint timing             # whether durations are measured; a clock read costs 25 ns
     cdef public int64_t opened, closed_connections, received, sent
     cdef public int64_t throttled       # replies after which a connection was muted
-    cdef int64_t requests[128][24]
-    cdef int64_t times[5][128][32]
-    cdef double seconds[128]            # in all, of the total
+    cdef int64_t requests[KEYS][VERSIONS]
+    cdef int64_t times[THROTTLED + 1][KEYS][BUCKETS]
+    cdef double seconds[KEYS]           # in all, of the total
     cdef readonly dict errors           # (key, code) -> count
     cdef inline int began(self, int key, int version) noexcept:
         if 0 <= key < KEYS and 0 <= version < VERSIONS:

@@ -12,6 +12,9 @@ from ottla.wire.apis import APIS
 
 log = logging.getLogger("ottla.requests")
 
+assert max(APIS) < KEYS, "requests of this API would not be counted: raise KEYS"
+assert max(api.versions.stop for api in APIS.values()) <= VERSIONS, "raise VERSIONS"
+
 PHASES = ("requestqueue", "local", "remote", "throttle")
 
 

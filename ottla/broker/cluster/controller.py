@@ -292,6 +292,7 @@ class Controller:
         return there
 
     async def _look_at_brokers(self) -> None:
+        """Decide what follows from the registrations in ZooKeeper: who is gone, who is new."""
         there = await self._registered(self.look)
         gone = not_there(self.metadata.decided, there)
         await self._gone(gone, "its session with ZooKeeper has ended")
@@ -369,7 +370,8 @@ class Controller:
             self.fencing -= 1
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Keep a connection to the controller, so that its failure is noticed."""
+        """The metadata have changed. The controller decides what follows from that in its next
+        look; the others keep a connection to it, so that its failure is noticed."""
         if self.metadata.is_controller:
             self.unclean_elections += unclean_elections(old, new, topics)
             if new.adopting is not None and not new.adopting.awaited and (
@@ -382,6 +384,7 @@ class Controller:
             self.brokers_changed([new.controller_id] if new.controller_id in new.brokers else [])
 
     def _begin_upkeep(self) -> None:
+        """Begin what the controller does from time to time."""
         self._end_upkeep()
         works: list[Callable[[], Awaitable[None]]] = [
             self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided),

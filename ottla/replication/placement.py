@@ -86,9 +86,7 @@ def _alternating(racks: Mapping[int, str | None]) -> list[int]:
 def turn_of(brokers: Mapping[int, BrokerImage], node_id: int) -> int:
     """The place in the rotation at which this broker leads, from which the next partitions
     continue."""
-    rotation = _rotation(brokers)
-    in_order = rotation.several and node_id in brokers
-    return rotation.nodes.index(node_id) if in_order else node_id
+    return _rotation(brokers).nodes.index(node_id) if node_id in brokers else node_id
 
 
 def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:

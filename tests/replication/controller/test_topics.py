@@ -212,6 +212,17 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
     assert {len(state.replicas) for state in after.topics["t"].partitions} == {1}
 
 
+@pytest.mark.parametrize("nodes", [(0, 1, 2), (1, 2, 3), (10, 20, 30)])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_added_partitions_are_led_by_the_brokers_whose_turn_it_is(
+    nodes: tuple[int, ...], count: int
+) -> None:
+    image = with_topics(brokers(*nodes), t=count)
+    after = image.apply(create_partitions(image, [MorePartitions("t", count + 5)]).records)
+    leaders = [state.leader for state in after.topics["t"].partitions]
+    assert {*leaders[:3]} == {*nodes} and leaders[3:] == leaders[:-3]
+
+
 @pytest.mark.parametrize("replicas", [None, [(3, 4)]])
 def test_added_partitions_have_the_replicas_that_a_moving_topic_will_have(
     replicas: list[tuple[int, ...]] | None

@@ -14,10 +14,12 @@ from ottla.replication.cluster_store import (
     Behind,
     ClusterRefused,
     ClusterStore,
+    GoneBack,
+    Mark,
     apply_entries,
     entry_path,
 )
-from ottla.replication.coordination import BadVersion, Create, NoNode, Set, Stat, make
+from ottla.replication.coordination import BadVersion, Create, Delete, NoNode, Set, Stat, make
 from ottla.replication.election import Election, Term
 from ottla.replication.entries import EntryHeader, EntryTooLarge, decode_entry, encode_entry
 from ottla.replication.metadata import ConfigSet, MetadataImage, MetadataRecord
@@ -225,6 +227,67 @@ async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
     await make(cluster.coordination, "/brokers/topics")
     with pytest.raises(ClusterRefused, match="chroot"):
         await cluster.store.prepare()
+
+
+async def write_again(cluster: ServerAndStore, number: int, batch: str) -> None:
+    """Put another entry in the place of one, as a ZooKeeper that was restored has it."""
+    header = EntryHeader(1, 1, cluster.term.epoch, batch, number - 1, 1)
+    data = encode_entry(header, [encode_record(setting("other"))])
+    path = entry_path(number)
+    await cluster.coordination.multi([Delete(path), Create(path, data)])
+
+
+@on_a_cluster
+async def test_a_mark_shows_that_zookeeper_went_back(cluster: ServerAndStore) -> None:
+    await cluster.write(setting("1"))
+    mark = await cluster.store.mark(1)
+    assert mark is not None and await cluster.store.mark(2) is None
+    await cluster.store.check_mark(mark)
+    with pytest.raises(GoneBack, match="entry 2 "):
+        await cluster.store.check_mark(Mark(2, mark.czxid))
+    await write_again(cluster, 1, "b")
+    with pytest.raises(GoneBack, match="entry 1 "):
+        await cluster.store.check_mark(mark)
+
+
+@on_a_cluster
+async def test_the_last_entry_shows_that_zookeeper_went_back(cluster: ServerAndStore) -> None:
+    store = cluster.store
+    await store.check_last(0)
+    await cluster.write(setting("1"))
+    await cluster.write(setting("2"))
+    assert len(await store.after(0)) + len(await store.after(1)) == 2
+    await store.check_last(2)
+    with pytest.raises(GoneBack, match="entry 3 "):
+        await store.check_last(3)
+    await write_again(cluster, 1, "of others")
+    await store.check_last(1)                   # only the last one is remembered
+    await write_again(cluster, 2, "b")
+    await store.check_last(2)                   # it was written again by the same controller
+    await write_again(cluster, 2, "of others")
+    with pytest.raises(GoneBack, match="entry 2 "):
+        await store.check_last(2)
+
+
+@on_a_cluster
+async def test_an_entry_that_a_snapshot_contains_may_be_deleted(cluster: ServerAndStore) -> None:
+    marks = []
+    for n in range(3):
+        await cluster.write(setting(str(n)))
+        marks.append(await cluster.store.mark(n + 1))
+    await cluster.coordination.multi([Delete(entry_path(n)) for n in (3, 2)])
+    image = replace(cluster.image, entry=2)
+    await cluster.store.write_snapshot(image, cluster.term.version)
+    for number, mark in enumerate(marks, 1):
+        assert mark is not None
+        if number == 3:
+            with pytest.raises(GoneBack):
+                await cluster.store.check_mark(mark)
+            with pytest.raises(GoneBack):
+                await cluster.store.check_last(number)
+        else:
+            await cluster.store.check_mark(mark)
+            await cluster.store.check_last(number)
 
 
 @given(histories())

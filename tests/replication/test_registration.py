@@ -41,6 +41,17 @@ def test_a_registration_says_what_it_was_made_of() -> None:
     assert decode(1, encode(replace(ONE, endpoints=(), rack=None))).endpoints == ()
 
 
+def test_the_text_of_a_registration_is_for_good() -> None:
+    """Brokers of other versions read it, and tools that know Apache Kafka's form."""
+    assert encode(ONE) == (
+        b'{"version":5,"host":"::1","port":9092,"jmx_port":-1,'
+        b'"endpoints":["PLAINTEXT://::1:9092","SSL://h:1"],"rack":"r","features":{},'
+        b'"ottla":{"incarnation":"i","directories":["d1","d2"],"stop":"crash","lost":[],'
+        b'"features":{"group.version":[0,1]}}}'
+    )
+    assert b'"host":"","port":-1,' in encode(replace(ONE, endpoints=()))
+
+
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":5}', b"\xff"])
 def test_a_registration_of_somebody_else_is_not_guessed(data: bytes) -> None:
     with pytest.raises(UnreadableRegistration, match="/brokers/ids/1"):

@@ -21,6 +21,7 @@ from ottla.replication.metadata import (
     PartitionState,
     TopicCreated,
 )
+from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
 from ottla.wire.records import Record, build_batch
 
@@ -139,15 +140,36 @@ def test_a_log_that_waits_for_room_is_opened_though_it_was_tried_with_the_image_
     storage.get_or_create("t", 0, b"1" * 16, LogConfig()).append_bytes(batch, 0)
     storage.close()
     storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
-    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    changed: list[Partition] = []
+    replicas = Replicas(
+        1, storage, lambda image, name: LogConfig(), True, roles_changed=changed.extend)
     disk.names = ("t-0",)
     list(replicas.follow(topics(), new, new.topics))
     assert replicas.offline == replicas.put_off == {("t", 0)}
+    before = replicas.partition("t", 0)
     disk.names = ()
     assert replicas.open_again(old) == 0
     assert replicas.open_again(new) == 1
     partition = replicas.partition("t", 0)
-    assert partition is not None and partition.led_here and not replicas.offline
+    assert partition is not None and partition.led_here
+    assert not replicas.offline and not replicas.put_off
+    assert changed == [before], "whoever fetches or waits has to leave the one without a log"
+
+
+def test_a_partition_that_waits_for_room_is_forgotten_once_it_moves_away(tmp_path: Path) -> None:
+    disk = UnrenamedDisk("t-0", error=ENOSPC)
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    written = storage.get_or_create("t", 0, b"1" * 16, LogConfig())
+    written.append_bytes(build_batch([Record(0, 1, None, b"of the old topic")]), 0)
+    storage.close()
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
+    old = topics(t=(b"2", 1))
+    list(replicas.follow(topics(), old, old.topics))
+    assert replicas.offline == replicas.put_off == {("t", 0)}
+    new = old.apply([PartitionChanged("t", 0, PartitionState(2, 1, (2,), (2,), 1))])
+    list(replicas.follow(old, new, new.topics))
+    assert not replicas.offline and not replicas.put_off
 
 
 def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkpoints(

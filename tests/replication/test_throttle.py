@@ -60,6 +60,24 @@ def test_over_a_minute_no_more_goes_through_than_the_rate_allows() -> None:
     assert 500_000 < sent < 650_000
 
 
+def test_bytes_count_for_eleven_seconds() -> None:
+    made, clock = throttle("*")
+    made.record("t", 0, 50_000)
+    clock.advance(10_999)
+    assert made.wait_for(partition(), 8) == 1
+    clock.advance(1)
+    assert made.wait_for(partition(), 8) == 0
+    assert not made.samples
+
+
+def test_bytes_that_nobody_waits_for_are_forgotten_as_well() -> None:
+    made, clock = throttle("*", UNLIMITED)
+    for _ in range(600):
+        made.record("t", 0, 1)
+        clock.advance(100)
+    assert len(made.samples) == 11 and sum(size for _, size in made.samples) == 110
+
+
 def test_without_a_rate_or_with_none_left_nothing_or_everything_waits() -> None:
     made, _ = throttle("*", UNLIMITED)
     made.record("t", 0, 1 << 40)

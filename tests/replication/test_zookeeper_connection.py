@@ -125,6 +125,14 @@ def test_the_session_timeout_is_the_one_that_the_server_grants() -> None:
     with_session(granted, granted_ms=40_000)
 
 
+def test_an_attempt_to_connect_takes_a_third_of_a_session() -> None:
+    """Two more fit into the session before it ends."""
+    async def connected(session: ZooKeeper) -> None:
+        assert session.handler.answer_seconds == pytest.approx(ANSWER_SECONDS)
+
+    with_session(connected)
+
+
 def test_connecting_makes_no_chroot_and_what_is_there_is_not_made_again() -> None:
     async def nothing(session: ZooKeeper) -> None:
         pass

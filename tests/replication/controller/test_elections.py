@@ -98,6 +98,16 @@ def test_the_stop_of_a_follower_moves_no_leader() -> None:
     assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (1, 2))
 
 
+def test_a_live_leader_keeps_its_partition_whoever_comes_and_goes() -> None:
+    world = World(THREE._replace(leader=2))
+    for isr, happens in (
+        ((1, 2), lambda: world.gone(3)), ((2,), lambda: world.gone(1)),
+        ((2,), lambda: world.back(1, "crash")), ((2,), lambda: world.back(3, "machine")),
+    ):  # fmt: skip
+        happens()
+        assert (world.state.leader, world.state.leader_epoch, world.state.isr) == (2, 5, isr)
+
+
 def test_a_stop_leaves_no_gone_leader_alone_in_sync() -> None:
     """What a gone broker led is repaired in several decisions if it is much; one may come before
     that in which another stops, the last that has everything."""

@@ -3,26 +3,20 @@ on from them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ottla.broker.settings.config import BrokerConfig
 from ottla.log.storage import run_record
 from ottla.log.storage.log_directory import META, StorageRefused
 from ottla.log.storage.member_marks import ASIDE
-from ottla.replication import entries
 from ottla.replication.cluster_store import (
     CLUSTER_ID,
     KAFKAS_TOPICS,
     NEWEST,
     ClusterRefused,
-    ClusterStore,
 )
 from ottla.replication.coordination import (
     Coordination,
@@ -30,9 +24,7 @@ from ottla.replication.coordination import (
     Create,
     Delete,
 )
-from ottla.replication.first_snapshot import FirstSnapshot, as_first_member
 from ottla.replication.metadata import (
-    BrokerImage,
     MetadataImage,
     PartitionState,
     TopicCreated,
@@ -43,7 +35,6 @@ from tests.broker import topics
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import RunningBroker, WireClient
 from tests.log.faulty_disk import FaultyDisk, PowerCut
-from tests.replication.histories import histories
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 from tests.tools.cli.creations import (
     ALONE,
@@ -193,28 +184,6 @@ def test_the_metadata_are_in_zookeeper_only_once_the_broker_cannot_start_alone()
     states = [(alone(disk) is not None, taken_over(server)) for disk, server in moments]
     assert list(dict.fromkeys(states)) == [(True, False), (False, False), (False, True)]
     assert not any(clustered(disk, server) for disk, server in moments)
-
-
-def test_a_session_in_the_same_place_is_refused_once_another_one_prepares() -> None:
-    async def race() -> None:
-        server = ZooKeeperServer()
-        sessions = [MemoryCoordination(server), MemoryCoordination(server)]
-        first, second = [FirstSnapshot(ClusterStore(each), "c") for each in sessions]
-        for each in sessions:
-            await each.start()
-        broker = BrokerImage(1, 0, (), None, "i", ("d",))
-        image = as_first_member(MetadataImage("c", 5), broker, "1")
-        await first.prepare(image)
-        await second.prepare(image)
-        with pytest.raises(CoordinationError):
-            await first.commit()
-        assert not taken_over(server)
-        await second.commit()
-        with pytest.raises(CoordinationError):
-            await second.commit()
-        assert (await ClusterStore(sessions[0]).load("c")).offset == 5
-
-    asyncio.run(race())
 
 
 def refused(disk: FaultyDisk, server: ZooKeeperServer, words: str) -> None:
@@ -371,40 +340,6 @@ def test_a_dry_run_changes_nothing() -> None:
     before = contents(disk)
     created(disk, MemoryCoordination(server), lambda: False, dry_run=True)
     assert contents(disk) == before and list(server.nodes) == ["/"]
-
-
-@given(histories(), st.sampled_from(["1", "3"]), st.integers(1, 4))
-def test_any_metadata_survive_the_snapshot(
-    history: list[object], min_isr: str, pieces: int
-) -> None:
-    """Whatever a broker has decided: the first reader has the image that was made of it."""
-    image = MetadataImage.empty("c").apply(history)  # type: ignore[arg-type]
-    image = replace(image, topics={
-        name: topic._replace(partitions=tuple(
-            state._replace(replicas=(NODE,)) for state in topic.partitions
-        )) for name, topic in image.topics.items()
-    })
-    broker = BrokerImage(NODE, 0, (), None, "i", ("d",))
-    member = as_first_member(image, broker, min_isr)
-    assert member.raised == 0 and member.config_of("broker", "")["min.insync.replicas"] == min_isr
-    for topic in image.topics.values():
-        for state, new in zip(
-            topic.partitions, member.topics[topic.name].partitions, strict=True
-        ):
-            assert new.leader_epoch == image.leader_epoch(topic, state) + 1
-
-    async def read() -> MetadataImage:
-        server = ZooKeeperServer()
-        session = MemoryCoordination(server)
-        await session.start()
-        first = FirstSnapshot(ClusterStore(session), "c")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(entries, "PIECE_SIZE_MAX", 1000 // pieces)
-            await first.prepare(member)
-        await first.commit()
-        return await ClusterStore(session).load("c")
-
-    assert asyncio.run(read()) == member
 
 
 def test_a_partition_of_others_is_refused() -> None:

@@ -4,8 +4,9 @@
 
 A mutant replaces an operator, a comparison or a constant, negates a condition, or removes a
 statement. Each is tried in a copy of the project, one after the other, with the tests of
-`tests/<folder>` until the first one fails. Asserts, marks, log lines and types are left as they
-are: no test has to notice those. With `--cython` compiled modules are mutated, too.
+`tests/<folder>` until the first one fails; files that import its module come first. Asserts,
+marks, log lines and types are left as they are: no test has to notice those. With `--cython`
+compiled modules are mutated, too.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ def try_one(copy: Path, path: str, site: Site, tests: str, seconds: float) -> Ou
         if path.endswith(".py"):
             compile(mutated(text, site), path, "exec")
         build(copy, [path])
-        word = "found" if fails(copy, tests, seconds) else "missed"
+        found = any(fails(copy, files, seconds) for files in nearest_first(copy, path, tests))
+        word = "found" if found else "missed"
     except (SyntaxError, subprocess.CalledProcessError):
         word = "invalid"
     finally:
@@ -169,18 +171,28 @@ def try_one(copy: Path, path: str, site: Site, tests: str, seconds: float) -> Ou
     return Outcome(word, time.monotonic() - began)
 
 
-def fails(copy: Path, tests: str, seconds: float) -> bool:
+def nearest_first(copy: Path, path: str, tests: str) -> list[list[str]]:
+    """The files of tests: those that import the module, which find most mutants, and the others."""
+    module = path.rpartition(".")[0].replace("/", ".")
+    near: list[str] = []
+    others: list[str] = []
+    for file in sorted((copy / tests).rglob("test_*.py")):
+        (near if module in file.read_text() else others).append(str(file.relative_to(copy)))
+    return [files for files in (near, others) if files]
+
+
+def fails(copy: Path, tests: list[str], seconds: float) -> bool:
     """Whether a test of the copy fails, or does not end in time."""
     try:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-             "--hypothesis-seed=0", tests],
+             "--hypothesis-seed=0", *tests],
             cwd=copy, capture_output=True, text=True, env=environment(copy), timeout=seconds,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return True
     if ran.returncode == NEVER:
-        raise RuntimeError(f"no tests in {tests}: {ran.stdout[-1000:]}")
+        raise RuntimeError(f"no tests in {' '.join(tests)}: {ran.stdout[-1000:]}")
     return ran.returncode != 0
 
 
@@ -208,7 +220,7 @@ def main() -> int:
         ignored = shutil.ignore_patterns(".git", ".venv", ".cache", "data", "__pycache__")
         shutil.copytree(options.root, copy, symlinks=True, ignore=ignored)
         began = time.monotonic()
-        if fails(copy, tests, 3600):
+        if fails(copy, [tests], 3600):
             parser.error(f"{tests} fails without a mutant")
         limit = 3 * (time.monotonic() - began) + 30
         found = tried = 0

@@ -112,12 +112,16 @@ def test_offsets_have_the_bytes_of_their_schema(
     assert encoded == version.to_bytes(2, "big") + message.encode(version)
 
 
-def test_an_offset_with_its_own_retention_is_of_version_1() -> None:
-    value = CommittedOffset(5, -1, "", 7, expire_ms=9)
+@pytest.mark.parametrize("expire_ms", [0, 1, 9])
+@pytest.mark.parametrize("topic_id", [bytes(16), b"i" * 16])
+def test_an_offset_with_its_own_retention_is_of_version_1(
+    expire_ms: int, topic_id: bytes
+) -> None:
+    value = CommittedOffset(5, -1, "", 7, expire_ms, topic_id)
     _, encoded = encode_record(Record(OffsetKey("g", "t", 7), value))
     assert encoded is not None and encoded[:2] == b"\0\1"
     record = decode_record(b"\0\1\0\1g\0\1t\0\0\0\7", encoded)
-    assert record == Record(OffsetKey("g", "t", 7), value)
+    assert record == Record(OffsetKey("g", "t", 7), value._replace(topic_id=bytes(16)))
 
 
 def test_keys_of_kafka_0_8_are_offsets_too() -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from ottla.groups.classic.messages import Join
 from ottla.groups.consumer.heartbeat import Heartbeat
-from ottla.groups.errors import NotCoordinator
+from ottla.groups.errors import NotCoordinator, RebalanceInProgress
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.record_codec import decode_record
 from ottla.groups.records import NO_PRODUCER, Marker, Producer
+from ottla.groups.result import Result
 from ottla.groups.routing import java_hash, partition_for
+from ottla.groups.shard import Shard
 from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
 from tests.groups.bench import Workbench
@@ -127,6 +129,28 @@ def test_in_a_cluster_a_final_refusal_waits_until_it_is_confirmed() -> None:
     assert answers[0].code is ErrorCode.GROUP_ID_NOT_FOUND
     bench.crash()
     assert not bench.shard().groups, "what confirms it changes nothing"
+
+
+def test_an_attempt_that_is_refused_for_good_is_answered_once_that_is_confirmed() -> None:
+    bench, answers = Workbench(replicated=True), []
+    bench.hold_commits = True
+    request = Commit("g", [OffsetToCommit("t", 0, 1, -1, "")], "m", generation=3)
+    bench.runtime.attempt("g", lambda s, r: s.commit(request, r), answers.append)
+    assert answers == []
+    bench.commit_all()
+    assert codes(answers) == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_an_attempt_that_is_refused_for_now_keeps_its_effects_and_is_not_answered_again() -> None:
+    bench, answers, effects = Workbench(replicated=True), [], []
+
+    def attempt(shard: Shard, result: Result) -> None:
+        result.reply(effects.append, "an effect")
+        raise RebalanceInProgress("join again")
+
+    with pytest.raises(RebalanceInProgress):
+        bench.runtime.attempt("g", attempt, answers.append)
+    assert (effects, answers) == (["an effect"], [])
 
 
 def test_a_coordinator_that_can_commit_nothing_refuses_nothing_for_good() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from ottla.groups.cluster_view import Topic
 from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
-from ottla.groups.offset_requests import Commit, OffsetToCommit
+from ottla.groups.offset_requests import Commit, OffsetToCommit, has_expired
+from ottla.groups.records import CommittedOffset
 from ottla.groups.sweeps import LOOKS_MAX
 from ottla.wire.errors import ErrorCode
 from tests.groups.bench import Workbench
@@ -60,6 +61,16 @@ def test_many_offsets_expire_in_slices_and_what_is_committed_in_between_stays(
     assert left(bench) == {MANY - 1}
     assert bench.shard().groups.keys() == {"g"}
     assert longest_append(bench) <= LOOKS_MAX + 1
+
+
+@pytest.mark.parametrize(("expire_ms", "wall_ms", "expired"), [
+    (-1, 999, False), (-1, 1000, True), (0, 0, True), (0, -1, False), (7, 6, False), (7, 7, True),
+])
+def test_an_offset_expires_at_its_own_time_or_after_the_retention(
+    expire_ms: int, wall_ms: int, expired: bool
+) -> None:
+    value = CommittedOffset(5, -1, "", 0, expire_ms=expire_ms)
+    assert has_expired(value, 0, wall_ms, retention_ms=1000) == expired
 
 
 def test_many_groups_are_forgotten_in_slices(bench: Workbench) -> None:

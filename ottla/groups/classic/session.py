@@ -20,7 +20,6 @@ from ottla.groups.errors import (
     IllegalGeneration,
     InconsistentProtocol,
     RebalanceInProgress,
-    UnknownMember,
 )
 from ottla.groups.records import GroupKey, Record
 from ottla.wire.errors import ErrorCode, ProtocolError
@@ -47,8 +46,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         raise InconsistentProtocol(
             f"{group.group_id} uses {group.protocol} of type {group.protocol_type}"
         )
-    if group.state is ClassicState.EMPTY:
-        raise UnknownMember(f"{group.group_id} has lost all of its members")
+    assert group.state is not ClassicState.EMPTY, "an empty group has no members"
     if group.state is ClassicState.PREPARING:
         raise RebalanceInProgress("members are joining; join again")
     group.pending_syncs.discard(member.member_id)

@@ -56,6 +56,8 @@ def test_words() -> None:
     assert [duration(ms) for ms in (0, 999, 3200, 45_000, 60_000, 321_000, 3_600_000, 10**9)] == [
         "0 ms", "999 ms", "3.2 s", "45 s", "1 min", "5 min 21 s", "1 h", "11 days"]
     assert counted(1, "member") == "1 member" and counted(1234, "member") == "1,234 members"
-    assert size(12) == "12 B" and size(3 << 20) == "3.0 MiB"
-    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert [size(n) for n in (12, 1023, 1024, 3 << 20, 1 << 40)] == [
+        "12 B", "1023 B", "1.0 KiB", "3.0 MiB", "1.0 TiB"]
+    assert [listed(["a", "b", "c", "d", "e", "f"][:n]) for n in (0, 1, 2, 3, 5, 6)] == [
+        "", "a", "a and b", "a, b and c", "a, b, c, d and e", "a, b, c, d, e and 1 other"]
     assert listed([str(at) for at in range(9)]) == "0, 1, 2, 3, 4 and 4 others"

@@ -194,6 +194,25 @@ def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkp
     assert storage.get_or_create("t", 1, b"1" * 16, LogConfig()).log_start_offset == 3
 
 
+def test_a_failed_directory_ends_the_part_of_its_partitions_alone(tmp_path: Path) -> None:
+    storage = Storage.open(
+        Disk(), Clock(), [str(tmp_path / "d0"), str(tmp_path / "d1")], node_id=1)
+    changed: list[Partition] = []
+    replicas = Replicas(
+        1, storage, lambda image, name: LogConfig(), True, roles_changed=changed.extend)
+    image = topics(t=(b"1", 4))
+    list(replicas.follow(topics(), image, image.topics))
+    failing = storage.homes["t", 0]
+    there = {key for key, home in storage.homes.items() if home is failing}
+    assert len(there) == 2
+    told: list[frozenset[tuple[str, int]]] = []
+    replicas.offline_changed = lambda: told.append(replicas.offline)
+    storage.fail(failing, "a disk died")
+    replicas.note_failures()
+    assert told == [there]
+    assert {(each.topic, each.index) for each in changed} == there
+
+
 class DiskWithoutRoom(Disk):
     """A disk that takes no small files while it is full."""
 

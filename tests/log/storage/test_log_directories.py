@@ -1,0 +1,206 @@
+"""Which log directories a broker accepts: all of its own, with its metadata where they were."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ottla.log.files.disk import Disk
+from ottla.log.storage import known_directories, member_marks
+from ottla.log.storage.known_directories import DIRECTORIES
+from ottla.log.storage.log_directory import StorageRefused
+from ottla.log.storage.member_marks import ASIDE
+from ottla.log.storage.storage import Storage
+from tests.fakes import FakeClock
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    return [tmp_path / name for name in "abc"]
+
+
+def opened(paths: list[Path], **options: object) -> Storage:
+    directories = [str(path) for path in paths]
+    return Storage.open(Disk(), FakeClock(), directories, **options)  # type: ignore[arg-type]
+
+
+def used(paths: list[Path], **options: object) -> list[str]:
+    """Start and stop a broker on them; returns their ids."""
+    storage = opened(paths, **options)
+    storage.close()
+    return [directory.directory_id for directory in storage.directories]
+
+
+def offline(storage: Storage) -> dict[str, str]:
+    return {each.path: str(each.offline) for each in storage.directories if each.offline}
+
+
+# Directories that are missing
+
+
+def test_each_directory_remembers_all(paths: list[Path]) -> None:
+    ids = used(paths)
+    lines = sorted(f"{each} {path}" for each, path in zip(ids, paths, strict=True))
+    for path in paths:
+        assert (path / DIRECTORIES).read_text().splitlines() == ["0", "3", *lines]
+
+
+def test_a_directory_that_is_left_out_is_offline(paths: list[Path]) -> None:
+    ids = used(paths)
+    storage = opened(paths[:2])
+    assert list(offline(storage)) == [str(paths[2])]
+    assert f"ottla.forget.directories={ids[2]}" in offline(storage)[str(paths[2])]
+    assert [each.directory_id for each in storage.directories] == ids
+
+
+def test_a_directory_that_is_empty_where_another_was_is_offline(paths: list[Path]) -> None:
+    ids = used(paths)
+    shutil.rmtree(paths[1])
+    paths[1].mkdir()
+    storage = opened(paths)
+    assert f"it is empty, but was the directory {ids[1]}" in offline(storage)[str(paths[1])]
+    assert [each.directory_id for each in storage.directories] == ids
+    assert not (paths[1] / DIRECTORIES).exists()
+
+
+def test_a_directory_that_moved_is_accepted_in_its_new_place(paths: list[Path]) -> None:
+    ids = used(paths)
+    paths[2] = paths[2].rename(paths[2].with_name("elsewhere"))
+    storage = opened(paths)
+    assert not offline(storage)
+    assert [each.directory_id for each in storage.directories] == ids
+    assert f"{ids[2]} {paths[2]}\n" in (paths[0] / DIRECTORIES).read_text()
+
+
+def test_another_directory_in_the_place_of_one_is_told_from_it(paths: list[Path]) -> None:
+    ids = used(paths)
+    shutil.rmtree(paths[2])
+    paths[1].rename(paths[2])
+    storage = opened([paths[0], paths[2]])
+    assert list(offline(storage)) == [f"{paths[2]} ({ids[2]})"]
+
+
+def test_a_directory_that_was_given_up_is_forgotten(paths: list[Path]) -> None:
+    ids = used(paths)
+    storage = opened(paths[:2], forgotten=[ids[2]])
+    assert not offline(storage) and len(storage.directories) == 2
+    storage.close()
+    assert ids[2] not in (paths[0] / DIRECTORIES).read_text()
+    assert not offline(opened(paths[:2]))
+
+
+def test_a_directory_that_was_given_up_is_refused_if_it_is_there(paths: list[Path]) -> None:
+    ids = used(paths)
+    with pytest.raises(StorageRefused, match=rf"{paths[1]} has the id {ids[1]}"):
+        opened(paths, forgotten=[ids[1]])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1\n1\nx /c\n", "0\n2\nx /c\n", "0\n1\nx\n", "0\nmany\nx /c\n"]
+)
+def test_a_damaged_list_is_made_anew_from_the_others(paths: list[Path], text: str) -> None:
+    used(paths)
+    (paths[0] / DIRECTORIES).write_text(text)
+    storage = opened(paths[:2])
+    assert known_directories.read(Disk(), storage.directories[0]) == (
+        known_directories.read(Disk(), storage.directories[1]))
+    assert list(offline(storage)) == [str(paths[2])]
+
+
+# Where the metadata are
+
+
+def test_a_standalone_broker_and_a_member_refuse_each_others_directories(
+    paths: list[Path],
+) -> None:
+    used(paths[:1])
+    used(paths[1:], clustered=True, cluster_id="c")
+    used(paths[:1])
+    used(paths[1:], clustered=True, cluster_id="c")
+    with pytest.raises(StorageRefused, match="a belongs to a standalone broker"):
+        opened(paths[:1], clustered=True, cluster_id="c")
+    with pytest.raises(StorageRefused, match="b belongs to a broker of a cluster, whose"):
+        opened(paths[1:])
+
+
+def test_while_directories_become_a_members_nobody_starts_on_them(paths: list[Path]) -> None:
+    used(paths)
+    names = [str(path) for path in paths]
+    directories = member_marks.open_stopped(Disk(), names)
+    assert member_marks.begun(directories) is None
+    member_marks.begin(directories, "zk:2181/o")
+    assert member_marks.begun(directories) == "zk:2181/o"
+    assert not member_marks.is_finished(directories)
+    member_marks.close_all(directories)
+    for clustered in (False, True):
+        with pytest.raises(StorageRefused, match="with --zookeeper zk:2181/o again"):
+            opened(paths, clustered=clustered)
+    directories = member_marks.open_stopped(Disk(), names)
+    member_marks.take_back(directories)
+    member_marks.close_all(directories)
+    used(paths)
+    directories = member_marks.open_stopped(Disk(), names)
+    member_marks.begin(directories[:1], "zk:2181/o")
+    assert member_marks.begun(directories) == "zk:2181/o", "it was interrupted after one"
+    member_marks.begin(directories, "zk:2181/o")
+    member_marks.finish(directories[:1])
+    assert member_marks.begun(directories) == "zk:2181/o"
+    member_marks.finish(directories)
+    with pytest.raises(StorageRefused, match="belongs to a broker of a cluster already"):
+        member_marks.begun(directories)
+    assert not member_marks.is_finished(directories), "by another way than this"
+    member_marks.close_all(directories)
+    assert not offline(opened(paths, clustered=True))
+
+
+def test_directories_of_different_brokers_do_not_become_one_members(paths: list[Path]) -> None:
+    used(paths)
+    directories = member_marks.open_stopped(Disk(), [str(path) for path in paths])
+    member_marks.begin(directories[:1], "one:2181")
+    member_marks.begin(directories[1:2], "two:2181")
+    with pytest.raises(StorageRefused, match="different brokers"):
+        member_marks.begun(directories)
+    member_marks.take_back(directories)
+    member_marks.begin(directories[:1], "one:2181")
+    member_marks.finish(directories[:1])
+    with pytest.raises(StorageRefused, match="different brokers"):
+        member_marks.begun(directories)
+
+
+@pytest.mark.parametrize("metadata", [("__ottla_metadata", 0), ("t", 0)])
+def test_the_former_metadata_log_is_put_aside_and_shows_that_all_was_done(
+    paths: list[Path], metadata: tuple[str, int]
+) -> None:
+    used(paths[:1])
+    log = paths[0] / f"{metadata[0]}-{metadata[1]}"
+    log.mkdir()
+    (log / "kept").touch()
+    names = [str(paths[0])]
+    directories = member_marks.open_stopped(Disk(), names)
+    member_marks.begin(directories, "zk:2181")
+    member_marks.put_aside(directories[0], metadata)
+    assert (paths[0] / ASIDE / "kept").exists() and not log.exists()
+    member_marks.finish(directories)
+    member_marks.close_all(directories)
+    directories = member_marks.open_stopped(Disk(), names)
+    assert member_marks.is_finished(directories)
+    member_marks.close_all(directories)
+
+
+def test_only_complete_directories_that_were_stopped_cleanly_are_taken(paths: list[Path]) -> None:
+    used(paths)
+    with pytest.raises(StorageRefused, match=rf"the log directory {paths[2]} .* is missing"):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths[:2]])
+    (paths[1] / ".kafka_cleanshutdown").unlink()
+    with pytest.raises(StorageRefused, match=rf"{paths[1]} was not stopped cleanly"):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths])
+    with pytest.raises(StorageRefused, match="no broker has run on it"):
+        member_marks.open_stopped(Disk(), [str(paths[0].with_name("new"))])
+    used(paths)
+    running = opened(paths)
+    with pytest.raises(StorageRefused, match="is in use by another process"):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths])
+    running.close()
+    member_marks.close_all(member_marks.open_stopped(Disk(), [str(path) for path in paths]))

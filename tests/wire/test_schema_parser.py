@@ -106,6 +106,7 @@ def test_a_first_line_that_is_wrong_is_named_with_its_file(
 def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
     schema = load_schema("records/offset_commit")
     assert (schema.kind, schema.key, schema.topic) == ("record", 1, "__consumer_offsets")
+    assert (schema.versions, schema.flexible_from) == (range(0), None)
     key, value = schema.sections["key"], schema.sections["value"]
     assert (key.versions, key.flexible_from) == (range(1), None)
     assert (value.versions, value.flexible_from) == (range(5), 4)
@@ -116,6 +117,8 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
     [
         ("    size     int32 ", "    size     text ", 10, "size can have no default"),
         ("uint16", "", 13, "needs a type"),
+        ("uint16", "=null", 13, "needs a type"),
+        ("uint16", "5+ =null", 13, "needs a type"),
         ("2+    =null", "0+", 6, "not within 1-5"),
         ("2+    =null", "4-3", 6, "not within"),
         ("?2+ =none", "!", 9, "'!' is not a valid mark"),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.simulation.mutants import ROOT
-from tests.token_mutants import choose, mutated, sites
+from tests.token_mutants import choose, mutated, nearest_first, sites
 
 
 def mutants_of(text: str, cython: bool = False) -> set[str]:
@@ -57,6 +57,18 @@ def test_the_same_seed_chooses_the_same_mutants() -> None:
     chosen = choose(ROOT, "groups", 40, 1, False)
     assert len({*chosen}) == 40
     assert chosen == choose(ROOT, "groups", 40, 1, False) != choose(ROOT, "groups", 40, 2, False)
+
+
+def test_files_that_import_the_mutant_s_module_come_first(tmp_path: Path) -> None:
+    imports = "from ottla.sums.total import total\n"
+    for name, text in (("a", ""), ("b", imports), ("c", "from ottla.sums import other\n")):
+        (tmp_path / "tests/sums" / name).mkdir(parents=True)
+        (tmp_path / f"tests/sums/{name}/test_{name}.py").write_text(text)
+        (tmp_path / f"tests/sums/{name}/helper.py").write_text(imports)
+    files = [f"tests/sums/{name}/test_{name}.py" for name in "abc"]
+    first, others = nearest_first(tmp_path, "ottla/sums/total.py", "tests/sums")
+    assert (first, others) == (files[1:2], [files[0], files[2]])
+    assert nearest_first(tmp_path, "ottla/sums/unused.py", "tests/sums") == [files]
 
 
 def test_a_run_reports_what_the_folder_s_own_tests_find_and_miss(tmp_path: Path) -> None:

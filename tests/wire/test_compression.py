@@ -12,7 +12,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.wire.compression import XERIAL_HEADER, Codec, compress, decompress
+from ottla.wire.compression import (
+    XERIAL_HEADER,
+    ZSTD_LEVELS_KEPT,
+    Codec,
+    compress,
+    decompress,
+)
 from ottla.wire.errors import CorruptMessage, InvalidRecord, ProtocolError, UnsupportedCompression
 
 CODECS = pytest.mark.parametrize("codec", list(Codec))
@@ -121,6 +127,23 @@ def test_levels_are_kafkas(codec, levels):
     for level in levels:
         assert decompress(codec, compress(codec, TEXT, level), CAP) == TEXT
     assert len(compress(codec, TEXT, levels[-2])) <= len(compress(codec, TEXT, levels[0]))
+
+
+def test_zstd_contexts_of_a_few_levels_are_kept_and_used_again(monkeypatch):
+    kept: dict[int, list[zstandard.ZstdCompressor]] = {}
+    monkeypatch.setattr("ottla.wire.compression._compressors", kept)
+    for level in range(1, 20):
+        compress(Codec.ZSTD, b"a", level)
+        assert level in kept and len(kept) <= ZSTD_LEVELS_KEPT
+    kept.clear()
+    levels = range(1, ZSTD_LEVELS_KEPT + 1)
+    for level in levels:
+        compress(Codec.ZSTD, b"a", level)
+    before = {level: list(contexts) for level, contexts in kept.items()}
+    assert [len(contexts) for contexts in before.values()] == [1] * ZSTD_LEVELS_KEPT
+    for level in levels:
+        compress(Codec.ZSTD, b"a", level)
+    assert kept == before
 
 
 def test_writers_of_java_may_put_gzip_members_and_frames_behind_each_other():

@@ -75,6 +75,43 @@ def test_flushes_in_any_order_promise_only_what_a_power_cut_leaves(seed: int) ->
         assert again.epochs.encode() == epochs
 
 
+class WholeSyncs(FaultyDisk):
+    """Counts the calls that sync a whole file system."""
+
+    whole = 0
+
+    def sync_file_system(self, path: str) -> None:
+        self.whole += 1
+        super().sync_file_system(path)
+
+
+@pytest.mark.parametrize(("count", "together", "whole"), [
+    (1, False, 0), (5, False, 0), (6, False, 1), (1, True, 1),
+])
+def test_one_call_syncs_many_logs_and_few_are_synced_one_by_one(
+    count: int, together: bool, whole: int
+) -> None:
+    disk = WholeSyncs()
+    storage = open_storage(disk)
+    logs = [storage.get_or_create("t", index, OLD, SMALL) for index in range(count)]
+    tasks = []
+    for log in logs:
+        log.append_bytes(batch(b"a"), 0)
+        task = log.begin_flush(together)
+        assert task is not None and task.syncs == (2 if together else 4), "files and names"
+        tasks.append(task)
+    before = disk.whole
+    run_all(disk, "/a", tasks)
+    assert disk.whole - before == whole
+    for log, task in zip(logs, tasks, strict=True):
+        log.end_flush(task)
+        assert log.recovery_point == 1
+    disk.cut_power()
+    again = open_storage(disk)
+    for index in range(count):
+        assert values_of(again.get_or_create("t", index, OLD, SMALL)) == [b"a"]
+
+
 def test_epochs_that_are_written_late_do_not_get_into_a_topic_made_anew() -> None:
     disk = FaultyDisk()
     storage = open_storage(disk)

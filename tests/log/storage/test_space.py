@@ -17,6 +17,21 @@ def disk() -> FaultyDisk:
     return disk
 
 
+def test_a_directory_that_was_not_measured_yet_has_space(disk: FaultyDisk) -> None:
+    space = Space(disk, "/data")
+    assert not space.full and not space.short
+
+
+def test_a_measurement_from_before_the_first_refusal_is_no_sign_that_nothing_can_be_written(
+    disk: FaultyDisk
+) -> None:
+    space = Space(disk, "/data")
+    room = space.measure()
+    assert room.plenty and room.writable
+    assert space.refused(OSError(ENOSPC, "full"))
+    assert space.note(room, 0.0) and not space.full
+
+
 @pytest.mark.parametrize("code", [ENOSPC, EDQUOT])
 def test_only_the_first_refusal_makes_a_directory_full(disk: FaultyDisk, code: int) -> None:
     space = Space(disk, "/data")

@@ -159,3 +159,15 @@ def test_the_compiler_may_be_a_command_of_several_words(compiler: str, fits: boo
         ["make", "needs", f"CC={compiler}"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == fits, done
     assert ("a C compiler is needed" in done.stdout) != fits
+
+
+def test_make_help_names_every_target_that_somebody_calls() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets is not None
+    steps = {"help", "needs", "has-java", "instrumented"}       # which other targets need
+    shown = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    missing = {*targets[1].split()} - steps - {*re.findall(r"make ([a-z-]+)", shown)}
+    assert not missing, f"add a row to the first table of CONTRIBUTING.md: {missing}"
+    assert "](" not in shown, "links are left out"

@@ -1,6 +1,7 @@
 """All logs of a broker: reopened after a stop, locked, identified, deleted in two steps."""
 
 import itertools
+from errno import EMFILE, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,36 @@ def test_a_failed_log_takes_its_directory_offline_and_no_other(tmp_path: Path) -
     storage.close()
     assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_loop_hears_once_that_a_directory_is_full(tmp_path: Path) -> None:
+    heard: list[str] = []
+    storage = open_storage(tmp_path, hooks=Hooks(on_full=lambda: heard.append("full")))
+    [directory] = storage.directories
+    storage.refuse(directory, OSError(EMFILE, "too many open files"))
+    assert heard == [] and not directory.space.full
+    storage.refuse(directory, OSError(ENOSPC, "no space"))
+    storage.refuse(directory, OSError(ENOSPC, "no space"))
+    assert heard == ["full"] and directory.space.full
+
+
+def test_no_log_is_created_where_every_directory_is_offline(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "a", tmp_path / "b")
+    storage.fail(storage.directories[0], "a disk died")
+    log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
+    assert log.directory.startswith(str(tmp_path / "b"))
+    storage.fail(storage.directories[1], "a disk died")
+    with pytest.raises(StorageFailed, match="every log directory is offline"):
+        storage.get_or_create("events", 1, TOPIC_ID, CONFIG)
+    with pytest.raises(StorageFailed, match="a disk died"):
+        log.append_bytes(batch(b"x"), 0)
+
+
+def test_a_directory_fails_once(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    storage = open_storage(
+        tmp_path, hooks=Hooks(on_failure=lambda *reason: told.append(reason)))
+    storage.fail(storage.directories[0], "a disk died")
+    storage.fail(storage.directories[0], "and again")
+    assert told == [(str(tmp_path), "a disk died")]
+    assert storage.directories[0].offline == f"log directory {tmp_path} is offline: a disk died"

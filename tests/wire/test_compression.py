@@ -233,6 +233,26 @@ def test_zstd_frames_of_any_shape_are_read():
             decompress(Codec.ZSTD, packed, len(TEXT) - 1)
 
 
+@pytest.mark.parametrize("dictionary", [0, 1, 2, 3])
+@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize("flag, size", [(0, 200), (1, 256), (1, 300), (2, 300), (3, 300)])
+def test_zstd_headers_of_any_size_are_read(dictionary, single, flag, size):
+    """The frame of one raw block, with a dictionary id of none to four bytes, which is 0."""
+    data = (bytes(range(100)) * 3)[:size]
+    announced = size - 256 if flag == 1 else size
+    header = bytes([flag << 6 | single << 5 | dictionary])
+    header += b"" if single else b"\0"
+    header += bytes((0, 1, 2, 4)[dictionary])
+    header += announced.to_bytes((int(single), 2, 4, 8)[flag], "little") if single or flag else b""
+    block = (size << 3 | 1).to_bytes(3, "little") + data
+    packed = b"\x28\xb5\x2f\xfd" + header + block
+    assert decompress(Codec.ZSTD, packed * 2, 2 * size) == data * 2
+    with pytest.raises(InvalidRecord):
+        decompress(Codec.ZSTD, packed, size - 1)
+    with pytest.raises(CorruptMessage):
+        decompress(Codec.ZSTD, packed[:-1], size)
+
+
 def test_a_zstd_frame_that_announces_more_than_its_blocks_hold_is_refused():
     packed = bytearray(zstd_frame(bytes(100_000)))
     assert packed[4] >> 6 == 2, "the content size takes four bytes"

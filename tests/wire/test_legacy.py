@@ -342,6 +342,14 @@ def test_lz4_of_v0_carries_the_wrong_header_checksum_and_v1_the_right_one():
         assert with_wrong_checksum(right) == (frame if magic == 0 else with_wrong_checksum(frame))
 
 
+def test_the_shortest_header_of_an_lz4_frame_has_seven_bytes():
+    frame = compress(Codec.LZ4, b"v")
+    assert with_right_checksum(frame[:7]) == frame[:7] != with_wrong_checksum(frame[:7])
+    for size in range(7):
+        with pytest.raises(CorruptMessage):
+            with_right_checksum(frame[:size])
+
+
 def test_lz4_of_v0_is_read_with_either_checksum():
     inner = message(0, b"k", b"v" * 50)
     for packed in (compress(Codec.LZ4, inner), with_wrong_checksum(compress(Codec.LZ4, inner))):

@@ -151,6 +151,12 @@ def test_nonsense_is_refused_with_file_and_line(old: str, new: str, line: int, r
     assert f"line {line}:" in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["", "\n# A comment.\n"])
+def test_a_file_without_lines_is_refused(text: str) -> None:
+    with pytest.raises(SchemaError, match=r"example\.txt, line 0: the file ends"):
+        parse_schema(text, "example.txt")
+
+
 def test_names_change_their_form_both_ways() -> None:
     for name in ("list_offsets", "add_partitions_to_txn", "sasl_handshake"):
         assert snake_case(camel_case(name)) == name

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.log.compaction.choice import cleanable
 from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog, decode, encode
 from ottla.log.files.disk import Disk, File
 from ottla.log.partition.config import LogConfig
@@ -12,8 +13,10 @@ from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import apply_retention
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
+from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, values_of
+from tests.log.compaction.table import COMPACT
 from tests.log.faulty_disk import FaultyDisk
 
 TOPIC_ID = bytes(range(16))
@@ -240,6 +243,23 @@ def test_retention_looks_at_a_log_when_something_in_it_is_old_enough(stopped: Pa
     clock.advance(CONFIG.retention_ms)
     assert apply_retention(log, 3)
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
+def test_compaction_looks_at_a_log_at_rest(tmp_path: Path) -> None:
+    storage = start(tmp_path)
+    log = storage.get_or_create("table", 0, TOPIC_ID, COMPACT)
+    records = [Record(timestamp=NOW_MS, key=b"k", value=b"%d" % n * 300) for n in range(4)]
+    for record in records:
+        log.append_bytes(build_batch([record]), 0)
+    log.flush()
+    assert len(log.segments) > 2
+    before = cleanable(log, 4, NOW_MS)
+    assert before is not None and before.due
+    storage.close()
+    log = start(tmp_path).get_or_create("table", 0, TOPIC_ID, COMPACT)
+    after = cleanable(log, 4, NOW_MS)
+    assert after is not None and after.due
+    assert (after.dirty_bytes, after.end_offset) == (before.dirty_bytes, before.end_offset)
 
 
 def test_a_deleted_log_at_rest_leaves_nothing(stopped: Path) -> None:

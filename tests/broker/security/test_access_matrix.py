@@ -57,7 +57,8 @@ def protected(broker: RunningBroker) -> tuple[str, int]:
 def test_every_api_answers_every_user_as_apache_kafka_does(broker: RunningBroker) -> None:
     answers = matrix(broker.address, protected(broker))
     left = unequal(recorded(), answers)
-    assert not left, f"{len(left)} answers differ:\n" + "\n".join(left[:50])
+    record = "of an API that is new here: python -m compat_tests.answers.matrix --record"
+    assert not left, f"{len(left)} answers differ ({record}):\n" + "\n".join(left[:50])
     assert len(answers) > 200 * len(USERS)
 
 

@@ -140,6 +140,7 @@ class Upkeep:
             self.say(f"{one.name} did not start, next attempt in {wait:g} s: {failed}")
         else:
             self._watch(one)
+            self.say(f"{one.name} was started again")
 
 
 def say(text: str) -> None:

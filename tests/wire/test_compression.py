@@ -176,6 +176,14 @@ def test_snappy_is_written_as_java_writes_it_and_read_raw_as_well():
     assert decompress(Codec.SNAPPY, snappy.compress(TEXT), CAP) == TEXT
 
 
+@pytest.mark.parametrize("size", range(1, len(XERIAL_HEADER)))
+def test_a_snappy_header_behind_a_block_may_not_be_cut(size):
+    packed = compress(Codec.SNAPPY, TEXT)
+    assert decompress(Codec.SNAPPY, packed + XERIAL_HEADER, CAP) == TEXT
+    with pytest.raises(CorruptMessage, match="snappy"):
+        decompress(Codec.SNAPPY, packed + XERIAL_HEADER[:size], CAP)
+
+
 def test_a_snappy_block_cannot_announce_more_than_it_can_hold():
     announcement = b"\xff\xff\xff\xff\x0f"
     framed = XERIAL_HEADER + (8).to_bytes(4, "big") + announcement + b"abc"

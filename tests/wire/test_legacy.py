@@ -363,6 +363,7 @@ def test_lz4_of_v0_is_read_with_either_checksum():
         (b"", 0x02CC5D05),
         (b"a", 0x550D7456),
         (b"abc", 0x32D153FF),
+        (b"abcd", 0xA3643705),
         (b"Nobody inspects the spammish repetition", 0xE2293B2F),
     ],
 )

@@ -165,7 +165,8 @@ def _out_of_sync(
         text += lag_in_words(left.fields)
     kind, reason = out_of_sync_reason(image, state, state, node)
     if kind in ("gone", "shutting_down", "directory_failed"):
-        text += "" if left is not None and left.fields["reason_kind"] == kind else f"; since then {reason}"
+        if left is None or left.fields["reason_kind"] != kind:
+            text += f"; since then {reason}"
         ending = "the replica is in sync again once " + {
             "gone": f"broker {node} is back and has caught up",
             "shutting_down": f"broker {node} has restarted and has caught up",

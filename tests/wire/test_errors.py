@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import kafka.errors as oracle
 
-from ottla.wire.errors import ErrorCode, name_of
+from ottla.wire.errors import MESSAGE_MAX, ErrorCode, ProtocolError, name_of
 
 RENAMED = {-1, 0, 6, 10, 17, 39}
 """Codes that kafka-python names in another way than Apache Kafka's newer versions."""
@@ -22,3 +22,24 @@ def test_error_codes_are_kafkas() -> None:
     assert len(known) > 120
     differing = {code for code in known if known[code].message != ErrorCode(code).name}
     assert differing == RENAMED
+
+
+def test_an_error_says_what_was_wrong_with_or_without_a_code() -> None:
+    plain, coded = ProtocolError("why"), ProtocolError("why", ErrorCode.NOT_CONTROLLER)
+    assert (str(plain), plain.message) == (str(coded), coded.message) == ("why", "why")
+    assert (plain.code, coded.code) == (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER)
+    assert (str(ProtocolError()), ProtocolError().message) == ("", "")
+    assert ProtocolError("x" * MESSAGE_MAX).message == "x" * MESSAGE_MAX
+    assert ProtocolError("x" * (MESSAGE_MAX + 1)).message == "x" * MESSAGE_MAX + "..."
+
+
+def test_an_error_that_is_kept_holds_no_frames() -> None:
+    try:
+        try:
+            raise ValueError("first")
+        except ValueError as cause:
+            raise ProtocolError("why") from cause
+    except ProtocolError as error:
+        kept = error.kept()
+    assert (kept.__traceback__, kept.__context__, kept.__cause__) == (None, None, None)
+    assert kept.message == "why"

@@ -205,7 +205,7 @@ def create(growing: Growing) -> None:
     growing.ottla(line)                     # again: nothing is left to do
     growing.first.start()
     assert growing.first.process is not None and growing.first.process.wait(60) == 1
-    assert "belongs to a broker of a cluster, whose metadata" in growing.first.printed()
+    assert "belongs to a broker of a cluster, which has its metadata" in growing.first.printed()
     growing.first.settings = growing.in_cluster
 
 

@@ -107,7 +107,7 @@ def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(secured: SecuredCl
 
 @pytest.mark.parametrize(
     ("what", "reason"),
-    [("password", "it refuses the login as broker by PLAIN"),
+    [("password", "it refused the login as broker by PLAIN"),
      ("certificate", "its certificate is not accepted: ")],
 )  # fmt: skip
 def test_a_broker_that_is_not_trusted_stays_outside_says_why_and_serves_on(
@@ -124,7 +124,7 @@ def test_a_broker_that_is_not_trusted_stays_outside_says_why_and_serves_on(
     )
     restart(broker, *wrong)
     pid = broker.process.pid if broker.process else 0
-    wait_until(lambda: "no connection to broker 1 at" in broker.printed(), "it says so")
+    wait_until(lambda: "cannot connect to broker 1 at" in broker.printed(), "it says so")
     wait_until(lambda: reason in broker.printed(), "it says why")
     assert in_sync(secured, what) == {1, 2}
     assert broker.process is not None and broker.process.poll() is None, "it runs on"

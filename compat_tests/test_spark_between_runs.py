@@ -1,4 +1,4 @@
-"""What pipelines promise when the world changes between two runs, or under one: topics made again,
+"""What pipelines promise when the world changes between or during runs: topics created again,
 partitions added, transactions aborted, names used twice, two writers, a kill at the worst place."""
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
     for name, run in runs.items():
         assert run(topic)[counts.get(name, "records")] == 10, name
     for run in runs.values():
-        with pytest.raises(PipelineError, match=f"is of topic {topic}, and this run has {other}"):
+        found = f"with topic {topic}, but this run has {other}"
+        with pytest.raises(PipelineError, match=found):
             run(other)
     produce(broker.bootstrap, topic, "none", numbered(10, 30))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -102,16 +103,16 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
     assert lost["partitions"]["0"]["unreadable_or_gone"] == 0
     for name, target in (("mirror", f"{topic}-copy"), ("dead_letter", f"{topic}-bad")):
         remake(broker, target, 1)           # empty, while the checkpoint says that all is there
-        with pytest.raises(PipelineError, match=f"{target} was deleted and made again after"):
+        with pytest.raises(PipelineError, match=f"{target} was deleted and created again after"):
             runs[name](topic)
     remake(broker, topic, 1)
     produce(broker.bootstrap, topic, "none", numbered(100, 200))     # more than there had been
     for run in runs.values():
         for gaps in (False, True):
-            with pytest.raises(PipelineError, match="was deleted and made again"):
+            with pytest.raises(PipelineError, match="was deleted and created again"):
                 run(topic, allow_gaps=gaps)
     verdict = si.verify(spark, tmp_path / "archive", broker.bootstrap)
-    assert not verdict["ok"] and "made again" in verdict["problems"][0]
+    assert not verdict["ok"] and "created again" in verdict["problems"][0]
     # A mirror that lost its checkpoint as well: its progress is of the earlier topic.
     with pytest.raises(PipelineError, match="from another source"):
         si.mirror(spark, broker.bootstrap, topic, broker.bootstrap, tmp_path / "new",
@@ -362,7 +363,7 @@ def test_a_replays_name_stands_for_one_archive_and_one_range(
     report = si.replay(spark, tmp_path / "one", at, to, since=1_010, name=f"{to}-rest")
     assert report["written"] == 10
     assert [line[3] for line in committed_lines(broker, to)] == [e.value for e in numbered(0, 20)]
-    # The topic that it wrote to was made again: nothing of the replay is there any more.
+    # The topic that it wrote to was created again: nothing of the replay is there any more.
     remake(broker, to, 1)
     assert si.replay(spark, tmp_path / "one", at, to, until=1_010)["written"] == 10
 

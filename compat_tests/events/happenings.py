@@ -127,7 +127,7 @@ def _caught_up(scene: Scene) -> bool:
 
 
 def recreated(scene: Scene) -> str:
-    """The topic that is read is deleted and made again, with more records than before."""
+    """The topic that is read is deleted and created again, with more records than before."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.delete(scene.topic)

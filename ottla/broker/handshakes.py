@@ -50,7 +50,7 @@ class Handshakes:
                 principal = tls.principal(transport.tls)
             except (LookupError, ValueError, StopIteration) as unknown:
                 transport.close()
-                error = ConnectionError(f"its certificate names nobody: {unknown}")
+                error = ConnectionError(f"no user can be derived from its certificate: {unknown}")
             else:
                 self.opened(handshake.sock, address, transport, principal)
                 return

@@ -234,7 +234,7 @@ class Listener:
             stalled = connection.stalled_since()
             if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
                 connection.refuse(
-                    TimeoutError(f"half a frame, and nothing more for {now - stalled:.0f} s")
+                    TimeoutError(f"an incomplete frame, and nothing more for {now - stalled:.0f} s")
                 )
             elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
                 connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))

@@ -107,7 +107,7 @@ class Server:
 
     def give_up_start(self) -> None:
         """A stop was requested: end the waits of the start that have no limit."""
-        self.ending.fail("it was asked to stop before it served")
+        self.ending.fail("it was stopped before it served requests")
 
     # The start
 

@@ -197,7 +197,7 @@ class ClusterClient:
             if len(self.brokers) < 2:
                 kind = NoBroker if isinstance(failed, Unreachable) else TimedOut
             raise kind(
-                f"broker {node_id} is advertised by {at} at an address that cannot be reached: "
+                f"{at} advertises broker {node_id} at an address that cannot be reached: "
                 f"{failed}"
             ) from failed
 

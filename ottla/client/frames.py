@@ -67,7 +67,7 @@ class Frames:
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != sent.correlation_id:
             raise BadResponse(
-                f"response {correlation_id} came where {sent.correlation_id} was expected"
+                f"response {correlation_id} arrived, {sent.correlation_id} was expected"
             )
         return memoryview(frame)[response_header_size(sent.key, sent.version, frame):]
 
@@ -108,7 +108,7 @@ def frame_size(data: bytes | bytearray | memoryview) -> int:
     (size,) = struct.unpack(">i", data)
     if not 4 <= size <= FRAME_SIZE_MAX:
         raise BadResponse(
-            "the server does not speak Kafka's protocol, or not in plaintext: its response begins "
+            "the server does not speak Kafka's protocol in plaintext: its response begins "
             f"with {bytes(data)!r}"
         )
     return int(size)

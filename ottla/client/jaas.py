@@ -67,7 +67,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
-            raise JaasError(f"character {at + 1} of the JAAS config begins nothing that ends")
+            raise JaasError(f"the quotation at character {at + 1} of the JAAS config does not end")
         at = match.end()
         kind = match.lastgroup or ""
         if kind == "blank":

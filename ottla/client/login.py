@@ -24,7 +24,7 @@ def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: s
     if shaken.error_code:
         offered = ", ".join(shaken.mechanisms) or "none"
         raise ClientError(
-            f"{where}: SASL mechanism {mechanism} is not offered there ({offered} are)"
+            f"{where}: the broker does not offer SASL mechanism {mechanism} (offered: {offered})"
         )
     token: bytes | None = login.first()
     while token is not None:

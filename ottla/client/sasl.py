@@ -74,7 +74,7 @@ class ScramClient(ClientMechanism):
         if self.verifier is not None:
             proved = LAST.fullmatch(token)
             if proved is None or not hmac.compare_digest(decoded(proved[1]), self.verifier):
-                raise ClientError("the broker does not know this user's password")
+                raise ClientError("the broker could not prove that it knows this user's password")
             return None
         match = FIRST.fullmatch(token)
         if match is None:
@@ -110,4 +110,4 @@ def client_mechanism(
         return PlainClient(user, password)
     if mechanism in HASHES:
         return ScramClient(mechanism, user, password, extensions or {})
-    raise ClientError(f"sasl.mechanism={mechanism} is not supported, PLAIN and SCRAM are")
+    raise ClientError(f"sasl.mechanism={mechanism} is not supported, only PLAIN and SCRAM are")

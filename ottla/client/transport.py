@@ -115,7 +115,9 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
         if chain:
             context.load_cert_chain(chain, key, properties.get("ssl.key.password"))
     except (OSError, ValueError) as error:
-        raise ClientError(f"the certificates of ssl.… do not load: {error} ({PEM_ONLY})") from error
+        raise ClientError(
+            f"the certificates of ssl.… cannot be loaded: {error} ({PEM_ONLY})"
+        ) from error
     return context
 
 

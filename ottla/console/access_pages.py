@@ -163,7 +163,7 @@ def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     cluster see them. Raises Refused."""
     if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                      "the audit log is for users who may ALTER the cluster")
+                      "the audit log requires the right to ALTER the cluster")
     logs = read_all(cluster, memory, "/api/v1/audit")
     rows = [
         {"id": f"{broker}/{one['number']}/{one['at_ms']}", "broker": broker, **one}

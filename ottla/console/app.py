@@ -118,7 +118,8 @@ def endpoint(
                 raise BadRequest("log in first", 401, "NOT_LOGGED_IN")
             if method != "GET" and not service.changes_allowed:
                 raise BadRequest(
-                    "this console is read-only, since the cluster has no authentication; start it "
+                    "this console is read-only, because the cluster has no authentication; start"
+                    " it "
                     "with --allow-changes to change that", 403, "READ_ONLY")
             found = await handler(ApiRequest(request, service, visitor))
         except ClientError as failed:
@@ -160,7 +161,7 @@ async def answer_path(path: str, asked: ApiRequest) -> Any:
     for pattern, entry in LIVE_PATHS:
         if (match := pattern.match(bare)) is not None:
             return await entry.handler(part_of(asked, query, match.groupdict()))
-    raise BadRequest(f"path {path[:200]!r}: there is no such path, or it is not live", 404)
+    raise BadRequest(f"path {path[:200]!r} does not exist, or has no live updates", 404)
 
 
 def part_of(asked: ApiRequest, query: str, names: dict[str, str]) -> ApiRequest:
@@ -179,7 +180,7 @@ async def download(asked: ApiRequest) -> Response:
         raise BadRequest("there is no such record", 404, "NOT_FOUND")
     (low, high), bootstrap = await asked.visitor.connections.run(one_record, topic, partition)
     if not low <= offset < high:
-        raise BadRequest(f"{topic}-{partition} has the offsets {low} to {high - 1}", 404)
+        raise BadRequest(f"{topic}-{partition} has offsets {low} to {high - 1} only", 404)
     message = await asyncio.get_running_loop().run_in_executor(
         asked.service.search_threads, read_one, dict(asked.visitor.properties), bootstrap, topic,
         partition, offset)
@@ -242,7 +243,7 @@ def session(service: Service) -> Callable[[Request], Awaitable[Response]]:
 async def logged_in(service: Service, request: Request) -> Response:
     """Open a session. Raises ClientError."""
     if not service.target.asks_login:
-        raise BadRequest("nobody logs in here: the cluster has no authentication")
+        raise BadRequest("no login is needed: the cluster has no authentication")
     asked = ApiRequest(request, service, None)  # type: ignore[arg-type]
     user = await asked.field("user", str)
     usual = service.target.properties.get("sasl.mechanism", "SCRAM-SHA-512")

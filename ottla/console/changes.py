@@ -120,7 +120,7 @@ async def produce(asked: ApiRequest) -> Row:
     encoding = await asked.field("encoding", str, "text")
     headers = await asked.field("headers", list, [])
     if len(headers) > HEADERS_MAX:
-        raise BadRequest(f"a record that is sent from here has at most {HEADERS_MAX} headers")
+        raise BadRequest(f"the console sends at most {HEADERS_MAX} headers with a record")
     pairs = []
     for one in headers:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
@@ -138,7 +138,7 @@ def data_of(text: Any, encoding: str) -> bytes | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise BadRequest("keys and values are strings or null")
+        raise BadRequest("key and value must be strings or null")
     try:
         if encoding not in ("text", "base64"):
             raise BadRequest(f"encoding={encoding}: expected text or base64")
@@ -146,7 +146,7 @@ def data_of(text: Any, encoding: str) -> bytes | None:
     except (UnicodeEncodeError, binascii.Error) as wrong:
         raise BadRequest(f"a key or a value is not {encoding}: {wrong}") from wrong
     if len(data) > VALUE_SIZE_MAX:
-        raise BadRequest(f"a record that is sent from here has at most {VALUE_SIZE_MAX} bytes")
+        raise BadRequest(f"the console sends records of at most {VALUE_SIZE_MAX} bytes")
     return data
 
 
@@ -203,7 +203,7 @@ def reset(
         if extra := sorted(named - {topic for topic, _ in committed}):
             places += sorted(topic_admin.leaders(cluster, extra))
         if not places:
-            raise BadRequest(f"group {group!r} has no offsets; name the topics")
+            raise BadRequest(f"group {group!r} has no committed offsets; name the topics")
         plan = planned(cluster, to, places, committed)
     if not dry_run:
         group_admin.commit(cluster, group, plan)
@@ -248,7 +248,7 @@ def forget_topic(cluster: ClusterClient, group: str, topic: str) -> int:
     """Delete the offsets; how many. Raises ClientError."""
     places = [place for place in group_admin.committed(cluster, group) if place[0] == topic]
     if not places:
-        raise BadRequest(f"group {group!r} has no offsets for topic {topic!r}", 404)
+        raise BadRequest(f"group {group!r} has no committed offsets for topic {topic!r}", 404)
     code, results = group_admin.delete_offsets(cluster, group, places)
     check(code, what=f"group {group!r}")
     for (_, index), error in results.items():
@@ -304,7 +304,7 @@ async def delete_acl(asked: ApiRequest) -> Row:
     await asked.confirmed(found[1].principal or "")
     removed = await asked.visitor.connections.run(rules.delete, [found])
     if not removed:
-        raise BadRequest("there is no such access rule", 404)
+        raise BadRequest("no such ACL exists", 404)
     return {"removed": len(removed)}
 
 

@@ -24,11 +24,11 @@ class Contact:
         """A request has failed, or, with None, was answered."""
         if isinstance(failed, NoBroker):
             if self.answered is not False:
-                say(f"{failed}; pages say so until one answers")
+                say(f"{failed}; pages show this error until a broker answers")
             self.answered = False
         elif failed is None:
             if self.answered is False:
-                say(f"a broker answers at {self.target.bootstrap} now")
+                say(f"connected to {self.target.bootstrap}")
             self.answered = True
 
     async def look(self) -> None:

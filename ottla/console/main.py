@@ -43,7 +43,7 @@ def console(options: Namespace) -> int:
     check_target(target)
     host, port = listen_address(options.listen or LISTEN)
     if bool(options.certificate) != bool(options.key):
-        raise WrongUsage("--certificate and --key belong together")
+        raise WrongUsage("--certificate and --key must be given together")
     check_readable(options.certificate, options.key)
     chosen = Options(
         host, port, options.allow_changes,

@@ -252,7 +252,7 @@ def wanted_of(asked: ApiRequest) -> Wanted:
     given = asked.query("partition")
     parts = given.split(",") if given else []
     if not all(one.isdecimal() and len(one) < 10 for one in parts) or len(parts) > 10_000:
-        raise BadRequest(f"partition={given}: expected numbers with commas")
+        raise BadRequest(f"partition={given}: expected numbers separated by commas")
     isolation = asked.query("isolation") or "read_uncommitted"
     if isolation not in ("read_uncommitted", "read_committed"):
         raise BadRequest(f"isolation={isolation}: expected read_uncommitted or read_committed")
@@ -280,7 +280,7 @@ async def records(asked: ApiRequest) -> Row:
     wanted = wanted_of(asked)
     visitor = asked.visitor
     if visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
-        raise BadRequest("too many searches are running, wait for one to end", 429, "BUSY")
+        raise BadRequest("too many searches are running; wait until one ends", 429, "BUSY")
     bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
     stop = threading.Event()
     visitor.searches += 1
@@ -295,7 +295,7 @@ async def records(asked: ApiRequest) -> Row:
             if done:
                 return running.result()
             if await asked.request.is_disconnected():
-                raise BadRequest("the client went away")
+                raise BadRequest("the client closed the connection")
     finally:
         stop.set()
 

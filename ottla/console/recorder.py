@@ -55,7 +55,7 @@ async def once(history: History, sessions: Sessions) -> None:
             await record_view(history, visitor)
         except ClientError as failed:
             sessions.contact.note(failed)
-            log.info("nothing is recorded for %s: %s", visitor.name or "the console", failed)
+            log.info("no history is recorded for %s: %s", visitor.name or "the console", failed)
         else:
             sessions.contact.note(None)
 

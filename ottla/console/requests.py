@@ -90,7 +90,7 @@ class ApiRequest:
         for name in given:
             if name not in known:
                 near = similar(name, known) or f"; there are {', '.join(known) or 'none'}"
-                raise BadRequest(f"there is no {what} {name[:200]!r} here{near}")
+                raise BadRequest(f"no {what} {name[:200]!r} exists here{near}")
 
     async def body(self) -> dict[str, Any]:
         """The JSON object that was sent. Raises BadRequest."""
@@ -110,7 +110,7 @@ class ApiRequest:
                 if len(data) > BODY_SIZE_MAX:
                     raise BadRequest(f"a request has at most {BODY_SIZE_MAX} bytes", 413)
         except ClientDisconnect:
-            raise BadRequest("the client went away") from None
+            raise BadRequest("the client closed the connection") from None
         try:
             found = json.loads(bytes(data) or b"{}")
         except (ValueError, RecursionError) as wrong:

@@ -71,7 +71,7 @@ class Schemas:
         try:
             return Decoded(number, kind, read(data[PREFIX:]))
         except Exception as wrong:          # whatever a library meets in foreign bytes
-            raise NotDecoded(f"it is not {kind} of schema {number}: {wrong}") from wrong
+            raise NotDecoded(f"the bytes are not {kind} of schema {number}: {wrong}") from wrong
 
     def _schema(self, number: int) -> tuple[str, Reader]:
         with self.lock:
@@ -107,20 +107,22 @@ class Schemas:
         if kind == "PROTOBUF":
             return "protobuf", protobuf_reader(compile_proto(text, f"{number}.proto"))
         if kind != "AVRO":
-            raise ClientError(f"it is {kind}, neither Avro nor Protobuf")
+            raise ClientError(f"the schema is {kind}, neither Avro nor Protobuf")
         return "avro", self._avro_reader(json.loads(text))
 
     def _avro_reader(self, parsed: Any) -> Reader:
         named: dict[str, Any] = {}
         schema = self.library.parse_schema(parsed, named)
         if endless(schema, named):
-            raise ClientError("it has an array of values without bytes, which may be endless")
+            raise ClientError(
+                "the schema has an array of zero-byte values, whose length is unbounded"
+            )
 
         def read(payload: bytes) -> Any:
             stream = io.BytesIO(payload)
             document = self.library.schemaless_reader(stream, schema, None)
             if stream.read(1):
-                raise ValueError("there are bytes behind it")
+                raise ValueError("bytes follow the value")
             return document
 
         return read

@@ -106,11 +106,11 @@ class Sessions:
         if mechanism not in MECHANISMS:
             raise LoginRefused(f"mechanism {mechanism!r}: expected {', '.join(MECHANISMS)}")
         if not user or not password:
-            raise LoginRefused("a user name and a password are needed")
+            raise LoginRefused("a user name and a password are required")
         self.expire()
         self._check_failures(user)
         if len(self.by_hash) >= SESSIONS_MAX:
-            raise LoginRefused("too many sessions are open, try again later", later=True)
+            raise LoginRefused("too many sessions are open; try again later", later=True)
         properties = self.target.properties_of(user, password, mechanism)
         visitor = Visitor(user, self.target, properties, self.threads)
         try:
@@ -157,7 +157,7 @@ class Sessions:
         while recent and self.clock() - recent[0] > FAILURE_SECONDS:
             recent.popleft()
         if len(recent) >= FAILURES_MAX:
-            raise LoginRefused("too many failed logins, try again in a minute", later=True)
+            raise LoginRefused("too many failed logins; try again in a minute", later=True)
 
     def _note_failure(self, user: str) -> None:
         if len(self.failures) >= FAILED_NAMES_MAX:

@@ -85,14 +85,14 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
     Raises MalformedMessage for bytes that are cut off.
     """
     if len(key) < 2:
-        raise MalformedMessage("a key of __consumer_offsets begins with two bytes for its type")
+        raise MalformedMessage("a key of __consumer_offsets is shorter than its two-byte type")
     kind = _NUMBERS.get(_I16.unpack_from(key)[0])
     if kind is None:
         return None
     if value is None:
         return Record(kind.decode_key(key[2:]), None)
     if len(value) < 2:
-        raise MalformedMessage("a value of __consumer_offsets begins with two bytes of version")
+        raise MalformedMessage("a value of __consumer_offsets is shorter than its two-byte version")
     version = _I16.unpack_from(value)[0]
     return Record(kind.decode_key(key[2:]), kind.decode_value(value[2:], version))
 

@@ -120,7 +120,7 @@ class Shard:
             settings.group_max_session_timeout_ms,
         )
         if not smallest <= request.session_timeout_ms <= largest:
-            raise InvalidSessionTimeout(f"session.timeout.ms may be {smallest} to {largest}")
+            raise InvalidSessionTimeout(f"session.timeout.ms must be from {smallest} to {largest}")
         self._served(request.group_id).join(request, answer, result, self.context)
 
     def sync(self, request: Sync, answer: Answer, result: Result) -> None:
@@ -218,7 +218,7 @@ class Shard:
         _need_group_id(group_id)
         group = self.group(group_id)
         if not group.is_empty and not group.tells_topics:
-            raise NonEmptyGroup("the topics that its members read are unknown")
+            raise NonEmptyGroup("the group has members whose subscriptions are unknown")
         codes = []
         for topic, partition in wanted:
             if group.subscribes_to(topic):

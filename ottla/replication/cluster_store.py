@@ -128,7 +128,7 @@ def id_of_cluster(data: bytes) -> str:
     except GARBAGE:
         cluster_id = None
     if not isinstance(cluster_id, str) or not cluster_id:
-        raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper has no id: {data[:100]!r}")
+        raise ClusterRefused(f"{CLUSTER_ID} in ZooKeeper contains no cluster id: {data[:100]!r}")
     return cluster_id
 
 
@@ -148,8 +148,8 @@ class ClusterStore:
         """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
             raise ClusterRefused(
-                "zookeeper.connect: this root has /brokers/topics, it is an Apache Kafka's. Add"
-                " a chroot of its own, such as /ottla"
+                "zookeeper.connect: this root has /brokers/topics: Apache Kafka uses it. Add a"
+                " chroot of its own, such as /ottla"
             )
         for path in LAYOUT:
             await make(self.coordination, path)
@@ -277,7 +277,7 @@ class ClusterStore:
                 return image
             if newest == tried:
                 raise UnreadableMetadata(
-                    f"of the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper pieces are missing"
+                    f"pieces of the snapshot {SNAPSHOTS}/{newest.entry} in ZooKeeper are missing"
                 )
             tried = newest
             paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
@@ -360,8 +360,8 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
         if entry.number != number + 1 or entry.header.offset != offset:
             raise UnreadableMetadata(
                 f"entry {entry.number} of the metadata log begins at record {entry.header.offset},"
-                f" after entry {number} there are {offset}: ZooKeeper was restored from a backup,"
-                " or changed by hand"
+                f" but entry {number} ends at record {offset}: ZooKeeper was restored from a"
+                " backup, or changed by hand"
             )
         records += entry.records
         offset, number = offset + len(entry.records), entry.number
@@ -380,5 +380,5 @@ def _applied(
         return image.apply(records)
     except GARBAGE as error:
         raise UnreadableMetadata(
-            f"{name} does not fit what precedes it: {error!r}: ZooKeeper was changed by hand"
+            f"{name} contradicts the entries before it: {error!r}: ZooKeeper was changed by hand"
         ) from error

@@ -73,7 +73,7 @@ def encode_entry(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
     if len(raw) > ENTRY_RAW_SIZE_MAX or len(packed) > ENTRY_SIZE_MAX:
         raise EntryTooLarge(
             f"The change takes {len(packed)} bytes in the cluster's metadata log, more than one"
-            f" entry may have ({ENTRY_SIZE_MAX}): ask for it in several requests."
+            f" entry may have ({ENTRY_SIZE_MAX}): split it into several requests."
         )
     return packed
 
@@ -120,7 +120,7 @@ def _read(
         )
     if header.records != len(lines):
         raise UnreadableMetadata(
-            f"{name} has {len(lines)} records and should have {header.records}"
+            f"{name} has {len(lines)} records instead of {header.records}"
         )
     try:
         return header, tuple(decode_record(line) for line in lines)

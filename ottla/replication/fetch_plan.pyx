@@ -224,7 +224,8 @@ cdef class FetchPlan:
     ) except -1:
         """Begin a reply. Raises MalformedReply if another reply is due."""
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
-            raise MalformedReply(f"a reply to request {correlation_id}, {self.replies + 1} is due")
+            raise MalformedReply(
+                f"a reply to request {correlation_id}, expected one to {self.replies + 1}")
         self.replies += 1
         assert self.replies <= self.requests, "nothing was asked for that this answers"
         if error == 0 and not self.session_id and session_id:

@@ -180,7 +180,7 @@ cdef class ReplyParser:
         cdef int16_t error
         if length < 16 or not receiver.replies_due():
             raise MalformedReply(
-                f"a reply of {length} bytes, {receiver.replies_due()} were due")
+                f"a reply of {length} bytes; {receiver.replies_due()} replies were due")
         began = cursor.at
         correlation_id = cursor.read_int32()
         cursor.skip_tags()

@@ -155,7 +155,7 @@ cdef class Fetcher(ReplyReceiver):
             follower_of(item).follow_leader(
                 item.partition, self.high_watermark, self.log_start)
         except (StorageFailed, CorruptMessage) as error:
-            return self.failed(item, "cut at its start", error)
+            return self.failed(item, "truncated at its start", error)
         if item.told_start != item.partition.told_start():
             self.plan.name_again(item)
         return 0
@@ -194,7 +194,7 @@ cdef class Fetcher(ReplyReceiver):
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
             log.warning(
-                "%r: restarted at offset %d, since it ended at %d and node %d has no older records",
+                "%r: restarted at offset %d: it ended at %d, and node %d has no older records",
                 partition, self.log_start, partition.log.log_end_offset, self.plan.source_id)
             reached("a follower began anew at its leader's log start")
             self.plan.name_again(item)

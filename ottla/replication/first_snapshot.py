@@ -80,7 +80,7 @@ def _without_leader(
     state = topic.partitions[index]
     if state.replicas != (node_id,):
         raise ValueError(
-            f"{topic.name}-{index} has the replicas {list(state.replicas)}, and not only broker"
+            f"{topic.name}-{index} has the replicas {list(state.replicas)} instead of only broker"
             f" {node_id}"
         )
     # In a cluster each state has its whole leader epoch; this one is new, as after every stop.
@@ -100,18 +100,18 @@ class FirstSnapshot:
         cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
-            raise ClusterRefused("it has /brokers/topics, it is an Apache Kafka's")
+            raise ClusterRefused("it has /brokers/topics: Apache Kafka uses it")
         try:
             data, _ = await self.coordination.get(CLUSTER_ID)
         except NoNode:
             if await self.coordination.exists(NEWEST) is not None or await self._has_entries():
                 raise ClusterRefused(
-                    f"it has metadata without {CLUSTER_ID}: it was changed by hand"
+                    f"it has metadata but no {CLUSTER_ID}: it was changed by hand"
                 ) from None
             return Root.EMPTY
         existing_id = id_of_cluster(data)
         if existing_id != self.cluster_id:
-            raise ClusterRefused(f"it has a cluster already, {existing_id}")
+            raise ClusterRefused(f"it already belongs to cluster {existing_id}")
         return Root.TAKEN_OVER
 
     async def _has_entries(self) -> bool:

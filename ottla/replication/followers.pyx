@@ -37,7 +37,7 @@ cdef class Followers:
         self.count = len(nodes)
         self.each = <Follower *>calloc(max(self.count, 1), sizeof(Follower))
         if self.each is NULL:
-            raise MemoryError("no room for a partition's followers")
+            raise MemoryError("out of memory for a partition's followers")
         self.lag_ms = lag_ms
         for at, node in enumerate(nodes):
             follower = &self.each[<int>at]

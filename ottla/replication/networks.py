@@ -38,7 +38,7 @@ def _ipv4(text: str) -> IPv4Network:
 def _ipv6(text: str) -> IPv6Network:
     address, _, length = text.partition("/")
     if LENGTH.fullmatch(length) is None:
-        raise ValueError(f"{length!r} is no prefix length")
+        raise ValueError(f"{length!r} is not a prefix length")
     if int(length) > 128:
         raise ValueError(f"the prefix length {int(length)} is above 128")
     if address.startswith("[") and address.endswith("]"):
@@ -48,7 +48,7 @@ def _ipv6(text: str) -> IPv6Network:
     except AddressValueError as error:
         raise ValueError(str(error)) from error
     if parsed.ipv4_mapped is not None:
-        raise ValueError(f"{address} is an address of IPv4: write {parsed.ipv4_mapped}/…")
+        raise ValueError(f"{address} is an IPv4 address: write {parsed.ipv4_mapped}/…")
     return IPv6Network((int(parsed), int(length)), strict=False)
 
 

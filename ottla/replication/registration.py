@@ -98,7 +98,7 @@ def decode(node_id: int, data: bytes) -> Registration:
     """Decode what `encode` wrote. Raises UnreadableRegistration."""
     try:
         if node_id > NODE_MAX:
-            raise ValueError(f"{node_id} is no node.id")
+            raise ValueError(f"{node_id} is not a node.id")
         body = json.loads(data)
         own = body["ottla"]
         endpoints = []
@@ -130,7 +130,7 @@ def _held(fields: Mapping[str, int] | None) -> Held | None:
         return None
     held = Held(**fields)
     if any(type(each) is not int or not 0 <= each <= NUMBER_MAX for each in held):
-        raise ValueError(f"{fields} is not what logs can have")
+        raise ValueError(f"{fields} is not a description of logs")
     return held
 
 

@@ -326,8 +326,8 @@ class Replicas:
         reached("a follower's damaged log was put aside")
         self.damaged.pop((partition.topic, partition.index), None)
         log.warning(
-            "%r: the damaged end of the log was put aside; broker %d sends it again from offset %d"
-            " on; these files are kept: %s", partition, partition.leader_id,
+            "%r: the damaged end of the log was moved aside and is fetched from broker %d again"
+            " from offset %d on; these files are kept: %s", partition, partition.leader_id,
             partition.log.log_end_offset, ", ".join(aside),
         )
 
@@ -338,8 +338,8 @@ class Replicas:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
             log.warning(
-                "%s-%d: the unreadable log was put aside; the leader sends it again; these files"
-                " are kept: %s", *key, ", ".join(aside),
+                "%s-%d: the unreadable log was moved aside and is fetched from the leader again;"
+                " these files are kept: %s", *key, ", ".join(aside),
             )
             self._open_again(key, image)
         self.offline_changed()

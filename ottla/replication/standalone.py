@@ -271,7 +271,7 @@ def read_stopped(directory: LogDirectory) -> MetadataImage:
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
         if at is None or at != expected:
             raise UnreadableMetadata(
-                f"{path} ends at record {at}, not at {expected} as it was left"
+                f"{path} ends at record {at}, expected {expected}"
             )
 
     try:

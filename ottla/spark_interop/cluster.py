@@ -224,7 +224,7 @@ class Cluster:
                 for name, entry in found.items()}  # fmt: skip
 
     def identity(self, topic: str) -> dict[str, str]:
-        """The topic, its id and its cluster, to which a checkpoint belongs: a topic made again
+        """The topic, its id and its cluster, to which a checkpoint belongs: a topic created again
         under the same name has another id."""
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 

@@ -160,7 +160,7 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     if given.name in ("raw", "text"):
         if len(columns) != 1:
             raise PipelineError(
-                f"the format {given.name} writes one column, and there are {', '.join(columns)}"
+                f"the format {given.name} writes one column, not {', '.join(columns)}"
             )
         kind = "binary" if given.name == "raw" else "string"
         return frame.withColumn(output, f.col(columns[0]).cast(kind).cast("binary"))

@@ -122,7 +122,9 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
         elif kind in ("ok", "fail", "info"):
             began = open_.pop(id_, None)
             if began is None:
-                raise HistoryError(f"operation {id_[1]} of process {id_[0]} ends, never invoked")
+                raise HistoryError(
+                    f"operation {id_[1]} of process {id_[0]} ends, but was never invoked"
+                )
             yield Operation(*id_, kind, name, began["t_ns"], t, began | event)
         else:
             raise HistoryError(f"the type {kind!r} is not one of invoke, ok, fail, info")
@@ -176,7 +178,9 @@ class ProcessRows:
                     self.session += 1
                 if found is None:
                     if op.kind == "ok":
-                        raise HistoryError(f"{where(op.id, key)}: the poll is ok and has no list")
+                        raise HistoryError(
+                            f"{where(op.id, key)}: the poll has type ok, but no list"
+                        )
                     continue
                 if found or event.get("final"):
                     yield "poll", key, self._poll(op, place, found)

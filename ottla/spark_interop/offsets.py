@@ -40,7 +40,7 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
     except KafkaException as error:
         raise PipelineError(
             f"the offsets of group {group} were not set: {error.args[0].str()}. Offsets of a group "
-            "with members cannot be set from outside: use a name that no consumer has"
+            "that has members cannot be set from outside: use a group without consumers"
         ) from error
     finally:
         consumer.close()
@@ -75,7 +75,7 @@ def starting_offsets_from_group(
     """
     found = group_offsets(where, group, topic)
     if not found:
-        raise PipelineError(f"the group {group} has committed no offset of {topic}")
+        raise PipelineError(f"group {group} has no committed offset for {topic}")
     other = {"earliest": -2, "latest": -1}[missing]
     partitions = Cluster.of(where).partitions(topic)
     return offsets_json(topic, {p: found.get(p, other) for p in partitions})
@@ -94,7 +94,7 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
         if line.startswith("{"):
             _merge(result, json.loads(line))
     if not result:
-        raise PipelineError(f"the query of {place} reads no Kafka topic")
+        raise PipelineError(f"the query with the checkpoint {place} does not read a Kafka topic")
     return result
 
 

@@ -106,7 +106,7 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
                 known = ", ".join(map(str, sorted(compiled)))
                 raise ValueError(
                     f"schema id {number} is unknown (known: {known}); a query that starts again "
-                    f"takes new schemas"
+                    f"reads new schemas"
                 )
         try:
             if framed:
@@ -170,7 +170,10 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     name, prefix = given.message, b""
     if given.known is not None:
         if name is not None:
-            raise PipelineError("with schemas the first message of the newest file is written")
+            raise PipelineError(
+                "with schemas, message cannot be chosen: the first one of the newest file is"
+                " written"
+            )
         prefix = struct.pack(">bIb", CONFLUENT_MAGIC, number, 0)
     message_class(compiled, name)  # an error now rather than in a task
 

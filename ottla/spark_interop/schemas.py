@@ -60,7 +60,7 @@ def _from_directory(directory: Path, subject: str, kind: str) -> Schemas:
         number = re.match(r"\d+", file.name)
         if number is None:
             raise PipelineError(
-                f"{file} is not named by its schema id: call it {file.parent}/1{ENDINGS[kind]}"
+                f"the file name {file} is not a schema id: expected {file.parent}/1{ENDINGS[kind]}"
             )
         texts[int(number[0])] = file.read_text()
     if not texts:
@@ -76,7 +76,7 @@ def _from_registry(address: str, subject: str, kind: str) -> Schemas:
         told = found.get("schemaType", "AVRO")
         if told != REGISTRY_TYPES[kind]:
             raise PipelineError(
-                f"version {version} of {subject} at {address} is {told}, the format is {kind}"
+                f"version {version} of {subject} at {address} is {told}, but the format is {kind}"
             )
         if found.get("references"):
             raise PipelineError(

@@ -89,8 +89,8 @@ def session(
         except Exception as error:
             raise SparkUnavailable(
                 f"Spark did not start: {error}. If the lines above say `unresolved dependency`, "
-                f"this machine does not reach Maven Central: copy the connector's jars from one "
-                f"that does ({jar_directory(None) / version / 'jars'}) and give that directory as "
+                f"this machine cannot reach Maven Central: copy the connector's jars from one "
+                f"that can ({jar_directory(None) / version / 'jars'}) and give that directory as "
                 f"jars=…"
             ) from error
     spark.sparkContext.setLogLevel(log_level)
@@ -227,8 +227,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
     if not any(name.endswith(wanted) for name in connectors):
         found = connectors[0].rpartition("-")[2].removesuffix(".jar")
         raise SparkUnavailable(
-            f"{home / connectors[0]} is the connector of Spark {found}, and pyspark is {version}. "
-            f"Pairs must be equal: pip install 'pyspark=={found}', or put {wanted} there"
+            f"{home / connectors[0]} is the connector of Spark {found}, but pyspark is {version}. "
+            f"They must be equal: pip install 'pyspark=={found}', or put {wanted} there"
         )
     return files
 

@@ -156,7 +156,9 @@ def write_topic(
     sink |= dict(options or {})
     if frame.isStreaming:
         if checkpoint is None:
-            raise PipelineError("a streaming frame needs checkpoint=, a directory of this query's")
+            raise PipelineError(
+                "a streaming frame needs checkpoint=, a directory for this query alone"
+            )
         writer = rows.writeStream.format("kafka").options(**sink)
         return writer.option("checkpointLocation", str(checkpoint)).start()
     rows.write.format("kafka").options(**sink).save()
@@ -179,7 +181,7 @@ def records_of(
     missing = [column for column in named.values() if column not in frame.columns]
     if missing:
         raise PipelineError(
-            f"column {', '.join(missing)} not found; there are {', '.join(frame.columns)}"
+            f"column {', '.join(missing)} not found; known are {', '.join(frame.columns)}"
         )
     apart = {column for column in (headers, partition) if column}
     values = [name for name in frame.columns if not name.startswith("_") and name not in apart]
@@ -187,7 +189,7 @@ def records_of(
         values.remove(str(key))
     if not values:
         raise PipelineError(
-            f"no column is left for the value; there are {', '.join(frame.columns)}"
+            f"no column is left for the value; known are {', '.join(frame.columns)}"
         )
     encoded = formats.encode(frame, given, values, "__value")
     columns = [f.col("__value").alias("value")]
@@ -209,10 +211,13 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
     from pyspark.sql import functions as f
 
     if mode not in MODES:
-        raise PipelineError(f"{mode!r} is not a mode; there are {', '.join(MODES)}")
+        raise PipelineError(f"{mode!r} is not a mode; known are {', '.join(MODES)}")
     clash = [name for name in _names(given) if name in OWN]
     if clash:
-        raise PipelineError(f"the schema has a column {clash[0]}, which is one of the topic's own")
+        raise PipelineError(
+            f"the schema has a column {clash[0]}, a name that is reserved for the record's own"
+            " fields"
+        )
     read = formats.decode(records, "value", given)
     decoded: Any = f.col(DECODED)
     if mode == "failfast":
@@ -246,7 +251,9 @@ def _names(given: Format) -> list[str]:
 
 def _source(bootstrap: str | Cluster, topic: str, isolation: str) -> dict[str, str]:
     if isolation not in ISOLATION_LEVELS:
-        raise PipelineError(f"{isolation!r} is no isolation level: {' or '.join(ISOLATION_LEVELS)}")
+        raise PipelineError(
+            f"{isolation!r} is not an isolation level: expected {' or '.join(ISOLATION_LEVELS)}"
+        )
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)  # the source waits long for a topic that does not exist
     return cluster.spark_options() | {

@@ -37,10 +37,10 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
-            raise PipelineError(f"{self.name!r} is no format; there are {', '.join(FORMATS)}")
+            raise PipelineError(f"{self.name!r} is not a format; known are {', '.join(FORMATS)}")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
             raise PipelineError(
-                f"the format {self.name} has no schema; leave schema and schemas out"
+                f"the format {self.name} has no schema: do not give schema or schemas"
             )
         if self.name == "json" and self.schema is None:
             raise PipelineError("the format json needs a schema, e.g. 'carrier STRING, delay INT'")

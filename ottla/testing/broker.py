@@ -317,7 +317,7 @@ class Broker:
             raise TypeError(no_duration(unnamed, others))
         passed = ms + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         if passed < 0:
-            raise ValueError("time never goes back")
+            raise ValueError("the broker's clock cannot go back")
         now_ms = int(self._running().ask("advance", ms=passed))
         self._passed_ms += passed
         return now_ms

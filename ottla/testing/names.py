@@ -53,7 +53,7 @@ def api_key_of(name: str | None) -> int | None:
         if plain(api.name) == plain(name):
             return key
     known = (api.name for api in APIS.values())
-    raise ValueError(f"{name!r} is no API of Kafka's protocol{similar(name, known)}")
+    raise ValueError(f"{name!r} is not an API of Kafka's protocol{similar(name, known)}")
 
 
 def error_of(error: ErrorCode | str | int) -> ErrorCode:
@@ -66,7 +66,7 @@ def error_of(error: ErrorCode | str | int) -> ErrorCode:
         if plain(code.name) == plain(error):
             return code
     known = (code.name for code in ErrorCode)
-    raise ValueError(f"{error!r} is no error of Kafka's protocol{similar(error, known)}")
+    raise ValueError(f"{error!r} is not an error of Kafka's protocol{similar(error, known)}")
 
 
 def no_argument(name: str) -> str:

@@ -131,8 +131,9 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
     free = status.f_bavail * status.f_frsize
     if free < needed:
         raise ImportRefused(
-            f"{target} has {free} bytes free, {needed} are needed; on one file system --link needs"
-            " next to nothing"
+            f"{target} has {free} bytes free, but {needed} are needed; on the same file system,"
+            " --link"
+" needs almost none"
         )
 
 
@@ -223,8 +224,8 @@ def keep_if_foreign(final: str, staged: str) -> None:
             ids.append(b"")
     if ids[0] != ids[1]:
         raise ImportRefused(
-            f"{final} is there and belongs to another topic; move it away: only you can know what"
-            " it is"
+            f"{final} already exists and belongs to another topic: find out what it is, and move it"
+            " away"
         )
 
 

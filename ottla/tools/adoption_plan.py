@@ -102,7 +102,7 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     """Makes the plan, and checks every log in it. Raises ImportRefused, OSError."""
     clusters = {source.check.properties["cluster.id"] for source in sources}
     if len(clusters) > 1:
-        raise ImportRefused(f"the directories are of different clusters: {', '.join(clusters)}")
+        raise ImportRefused(f"the directories belong to different clusters: {', '.join(clusters)}")
     plan = Plan(clusters.pop(), sources[0].node_id, all(source.clean for source in sources))
     image, known = find_image(sources, plan)
     plan.next_producer_id = image.next_producer_id
@@ -171,8 +171,8 @@ def adopt_topic(
         raise ImportRefused(f"topic {topic.name!r}: {error}") from error
     if sorted(topic.partitions) != list(range(len(topic.partitions))):
         raise ImportRefused(
-            f"of topic {topic.name} partitions {sorted(topic.partitions)} are known, and not those"
-            " between: give the directories of the other brokers too"
+            f"topic {topic.name} has only partitions {sorted(topic.partitions)} here, with gaps"
+            " between them: give the directories of the other brokers too"
         )
     for index, partition in topic.partitions.items():
         key = topic.name, index
@@ -212,7 +212,7 @@ def check_one(
     report.bytes_done = mine.bytes_done
     if mine.errors:
         raise ImportRefused(
-            f"{path} is damaged, see above. Bring it back from another replica, or move it away and"
+            f"{path} is damaged, see above. Restore it from another replica, or move it away and"
             " delete its topic"
         )
     offsets = source.check.offsets
@@ -244,7 +244,7 @@ def transactional_id_max(key: Partition, path: str) -> int:
                     highest = max(highest, *ids)
     except (MalformedMessage, ProtocolError) as error:
         raise ImportRefused(
-            f"{path} has a record that cannot be read, so that its producer ids are not known:"
+            f"{path} has a record that cannot be read, so its producer ids are unknown:"
             f" {error}"
         ) from error
     return highest

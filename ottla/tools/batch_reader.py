@@ -110,7 +110,7 @@ def read_batches(
             _, length, _, magic, _ = START.unpack(start + bytes(4))
             if length < LEGACY_OVERHEAD:
                 raise DamagedFile(
-                    f"{path} at {position}: a batch claims {length} bytes, fewer than "
+                    f"{path} at {position}: a batch declares {length} bytes, fewer than "
                     f"the minimum of {LEGACY_OVERHEAD}",
                     position,
                 )

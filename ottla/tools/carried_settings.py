@@ -61,7 +61,7 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
                 raise ImportRefused(
                     f"topic {topic}: {name}={value} cannot be carried over, and records would be"
                     f" lost without it: {error}. Change it in Kafka, or delete the topic there,"
-                    " and import then"
+                    " before the import"
                 ) from error
             notes.append(f"topic {topic}: {name}={value} is not carried over: {error}")
             continue

@@ -103,7 +103,10 @@ def run(given: list[str]) -> int:
     print(USAGE)
     for name, (_, what) in COMMANDS.items():
         print(f"  {name:<21} {what}")
-    print("`ottla COMMAND --help` has more. Kafka's own tool names work too: ottla kafka-topics …")
+    print(
+        "`ottla COMMAND --help` explains a command. Kafka's own tool names work too: ottla"
+        " kafka-topics …"
+    )
     return 0 if command else 2
 
 

@@ -40,7 +40,7 @@ def as_number(form: str, kind: str) -> Callable[[bytes], str]:
 
     def decode(data: bytes) -> str:
         if len(data) < size:
-            raise NotDecodable(f"{len(data)} bytes are not a {kind}, which has {size}")
+            raise NotDecodable(f"{len(data)} bytes are not a {kind} of {size} bytes")
         value = struct.unpack_from(form, data)[0]
         return java_double(value) if isinstance(value, float) else str(value)
 
@@ -67,7 +67,7 @@ def plain(name: str) -> Callable[[bytes], str]:
         return PLAIN[short]
     except KeyError:
         raise ValueError(
-            f"{name} is not known here: {', '.join(f'{each}Decoder' for each in PLAIN)} are"
+            f"{name} is unknown; known are {', '.join(f'{each}Decoder' for each in PLAIN)}"
         ) from None
 
 

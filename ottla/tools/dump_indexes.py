@@ -23,7 +23,9 @@ def base_offset_of(path: str) -> int:
     """The offset in a file's name. Raises ValueError."""
     base = os.path.basename(path).split(".")[0]
     if not base.isdecimal():
-        raise ValueError(f"{path} is not named as an index is: its first offset in 20 digits")
+        raise ValueError(
+            f"{path} is not the name of an index: expected its first offset in 20 digits"
+        )
     return int(base)
 
 

@@ -76,11 +76,15 @@ def first_line(path: str) -> str:
             return "KRaft bootstrap snapshot"
         found = SNAPSHOT_NAME.fullmatch(name)
         if found is None:
-            raise ValueError(f"{path} is not named as a snapshot is: offset-epoch.checkpoint")
+            raise ValueError(
+                f"{path} is not the name of a snapshot: expected offset-epoch.checkpoint"
+            )
         return f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}"
     base = name.split(".")[0]
     if not base.isdecimal():
-        raise ValueError(f"{path} is not named as a segment is: its first offset in 20 digits")
+        raise ValueError(
+            f"{path} is not the name of a segment: expected its first offset in 20 digits"
+        )
     return f"Log starting offset: {int(base)}"
 
 

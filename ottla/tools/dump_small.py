@@ -55,7 +55,7 @@ def dump_transactions(path: str) -> Iterator[str]:
             f"lastOffset: {last} lastStableOffset: {stable}"
         )
     if whole < len(data):
-        raise ValueError(f"{path}: {len(data) - whole} bytes at the end are not a whole entry")
+        raise ValueError(f"{path}: {len(data) - whole} bytes at the end are not a complete entry")
 
 
 def dump_snapshot(path: str) -> Iterator[str]:
@@ -72,7 +72,7 @@ def dump_snapshot(path: str) -> Iterator[str]:
             f"Computed crc: {crc32c_of(data[6:])}"
         )
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
-        raise ValueError(f"{path} announces {count} producers but has {len(data)} bytes")
+        raise ValueError(f"{path} has a count of {count} producers, but {len(data)} bytes")
     for fields in ENTRY.iter_unpack(data[HEADER.size :]):
         producer, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
         line = (
@@ -133,6 +133,6 @@ def dump_epochs(path: str) -> Iterator[str]:
         raise ValueError(f"{path} is not a leader epoch checkpoint of version 0")
     entries = [line.split() for line in lines[2:] if line]
     if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
-        raise ValueError(f"{path} announces {lines[1]} leader epochs, but has others")
+        raise ValueError(f"{path} does not have {lines[1]} valid leader epochs")
     for epoch, offset in entries:
         yield f"leaderEpoch: {epoch} startOffset: {offset}"

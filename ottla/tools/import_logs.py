@@ -95,7 +95,7 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)
     there = len(plan.topics) - len(topics)
-    print(f"adopted {what}" + (f"; {there} of the topics were there already" if there else ""))
+    print(f"adopted {what}" + (f"; {there} of the topics existed already" if there else ""))
     if not plan.clean:
         print("the source was not stopped cleanly: the first start recovers the logs")
     print(

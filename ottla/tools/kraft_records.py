@@ -63,10 +63,10 @@ def decode_kraft_record(data: bytes) -> tuple[Message, int]:
     version, at = read_varint(data, at)
     message_class = kraft_classes().get(kind)
     if message_class is None:
-        raise UnknownKraftRecord(f"type {kind} of a metadata record is not known here")
+        raise UnknownKraftRecord(f"the metadata record type {kind} is unknown")
     if version not in message_class.VERSIONS:
         raise UnknownKraftRecord(
-            f"version {version} of {message_class.__name__} is not known here"
+            f"version {version} of {message_class.__name__} is unknown"
         )
     return message_class.decode(memoryview(data)[at:], version), version
 

@@ -63,7 +63,7 @@ def run(options: Namespace) -> int:
                 partitions += verify_directory(path, options, report)
     except DirectoryLocked as error:
         print(
-            f"ottla log verify: {error}. Stop it, or say --online to look at sealed segments alone",
+            f"ottla log verify: {error}. Stop it, or check only closed segments with --online",
             file=sys.stderr,
         )
         return 2
@@ -73,7 +73,7 @@ def run(options: Namespace) -> int:
         print(f"ottla log verify: {reason_of(error)}", file=sys.stderr)
         return 2
     if partitions == 0 and (options.partition or report.errors == 0):
-        print("ottla log verify: there is no such partition", file=sys.stderr)
+        print("ottla log verify: no such partition exists", file=sys.stderr)
         return 2
     report.say(
         f"{counted(partitions, 'partition')}, {size_text(report.bytes_done)} read: "

@@ -115,14 +115,15 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
     """
     cdef Py_ssize_t batch_size = whole_batch(records, size)
     if batch_size == 0:
-        raise InvalidRecord(f"a partition's records hold {size} bytes, which are not a whole batch")
+        raise InvalidRecord(
+            f"a partition's records have {size} bytes, which are not a complete batch")
     if magic(records) != 2:
         raise InvalidRecord(
-            f"message format v{magic(records)} where only record batches (v2) may be")
+            f"message format v{magic(records)} where only record batches (v2) are allowed")
     if not zstd and batch_size >= HEADER_SIZE and attributes(records) & CODEC_MASK == ZSTD:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
     if batch_size < size and whole_batch(records + batch_size, size - batch_size) > 0:
-        raise InvalidRecord("a partition's records hold more than one batch")
+        raise InvalidRecord("a partition's records contain more than one batch")
     return batch_size
 
 
@@ -131,16 +132,18 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
     checksum."""
     cdef int64_t length
     if size < LOG_OVERHEAD:
-        raise InvalidRecord(f"a partition's records hold {size} bytes, too few for a batch")
+        raise InvalidRecord(f"a partition's records have {size} bytes, too few for a batch")
     length = load_int32(batch + LENGTH_AT)
     if length < LEGACY_OVERHEAD:
         raise CorruptMessage(f"batch length {length} is below any message's overhead")
     if size <= MAGIC_AT or length + LOG_OVERHEAD > size:
-        raise InvalidRecord(f"batch of {length + LOG_OVERHEAD} bytes, of which {size} were sent")
+        raise InvalidRecord(
+            f"batch of {length + LOG_OVERHEAD} bytes, of which only {size} were sent")
     if magic(batch) < 0 or magic(batch) > 2:
         raise CorruptMessage(f"unknown message format (magic) {magic(batch)}")
     if magic(batch) != 2:
-        raise InvalidRecord(f"message format v{magic(batch)} where only record batches (v2) may be")
+        raise InvalidRecord(
+            f"message format v{magic(batch)} where only record batches (v2) are allowed")
     if length + LOG_OVERHEAD < size:
         raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
     if size < HEADER_SIZE:
@@ -494,7 +497,8 @@ def batches(data):
     while view.shape[0] - position >= LOG_OVERHEAD:
         size = <Py_ssize_t>load_int32(&view[position] + LENGTH_AT) + LOG_OVERHEAD
         if size < HEADER_SIZE:
-            raise CorruptMessage(f"the batch at position {position} claims a size of {size} bytes")
+            raise CorruptMessage(
+                f"the batch at position {position} declares a size of {size} bytes")
         if size > view.shape[0] - position:
             return
         yield BatchView(whole[position : position + size])

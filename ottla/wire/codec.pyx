@@ -83,7 +83,7 @@ cdef class Cursor:
         cdef Py_ssize_t size
         size = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int16()
         if size > STRING_MAX:
-            raise MalformedMessage(f"string of {size} bytes, {STRING_MAX} are allowed")
+            raise MalformedMessage(f"string of {size} bytes, at most {STRING_MAX} are allowed")
         return self.checked_length(size)
 
     cdef Py_ssize_t read_bytes_length(self, bint compact) except -2:
@@ -93,7 +93,7 @@ cdef class Cursor:
 
     cdef Py_ssize_t checked_length(self, Py_ssize_t size) except -2:
         if size < -1 or size > self.end - self.at:
-            raise MalformedMessage(f"length {size}, {self.end - self.at} bytes are left")
+            raise MalformedMessage(f"length {size}, but {self.end - self.at} bytes remain")
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
@@ -102,15 +102,15 @@ cdef class Cursor:
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
             left = self.end - self.at
-            raise MalformedMessage(f"array of {count} elements, {left} bytes are left")
+            raise MalformedMessage(f"array of {count} elements, but {left} bytes remain")
         if count > ARRAY_ELEMENTS_MAX:
             raise MalformedMessage(
-                f"array of {count} elements, {ARRAY_ELEMENTS_MAX} are allowed at most")
+                f"array of {count} elements, at most {ARRAY_ELEMENTS_MAX} are allowed")
         if self.elements_max:
             self.elements += max(count, 0)
             if self.elements > self.elements_max:
                 raise MalformedMessage(
-                    f"arrays of {self.elements} elements, {self.elements_max} are allowed: "
+                    f"arrays of {self.elements} elements, at most {self.elements_max} are allowed: "
                         "the request names more topics or partitions than exist")
         return count
 
@@ -147,7 +147,7 @@ cdef class Cursor:
         cdef uint32_t count = self.read_unsigned_varint()
         if count > TAGGED_FIELDS_MAX:
             raise MalformedMessage(
-                f"{count} tagged fields, {TAGGED_FIELDS_MAX} are allowed at most")
+                f"{count} tagged fields, at most {TAGGED_FIELDS_MAX} are allowed")
         return count
 
     cdef int skip_tags(self) except -1:
@@ -178,7 +178,7 @@ cdef class Writer:
         assert 0 <= self.size <= self.room and size >= 0, "a buffer holds what was written"
         grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
-            raise MemoryError(f"no {room} bytes for a reply")
+            raise MemoryError(f"out of memory: {room} bytes for a reply")
         self.data, self.room = grown, room
         return 0
 

@@ -226,7 +226,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         position += 4
         if not 0 < size <= len(view) - position:
             raise CorruptMessage(
-                f"snappy block of {size} bytes, {max(len(view) - position, 0)} are left"
+                f"snappy block of {size} bytes, but {max(len(view) - position, 0)} remain"
             )
         yield view[position : position + size]
         position += size
@@ -243,7 +243,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
         raise CorruptMessage("snappy block does not begin with its length")
     # The library allocates the announced size, so it has to be plausible first.
     if announced > SNAPPY_RATIO_MAX * len(block):
-        raise CorruptMessage(f"snappy block of {len(block)} bytes announces {announced}")
+        raise CorruptMessage(f"snappy block of {len(block)} bytes declares {announced} bytes")
     _check_size(announced, size_max)
     try:
         return bytes(_package("snappy").decompress(block))
@@ -296,7 +296,9 @@ def _decompress_frames(context: Any, view: memoryview, size_max: int) -> bytes:
     size = 0
     for frame, announced, bound in _zstd_frames(view):
         if announced is not None and announced > bound:
-            raise CorruptMessage(f"zstd frame announces {announced} bytes, it can hold {bound}")
+            raise CorruptMessage(
+                f"zstd frame declares {announced} bytes, but can hold only {bound}"
+            )
         _check_size(size + (announced or 0), size_max)
         room = min(bound, size_max - size + 1)
         try:

@@ -67,7 +67,7 @@ cdef const uint8_t *read_bytes(
     size[0] = load_int32(at)
     data[0] = at + 4
     if size[0] < -1 or size[0] > end - at - 4:
-        raise InvalidRecord(f"a key or value of {size[0]} bytes, {end - at - 4} are left")
+        raise InvalidRecord(f"a key or value of {size[0]} bytes, but {end - at - 4} remain")
     return at + 4 + max(size[0], 0)
 
 
@@ -137,7 +137,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
         packed = with_right_checksum(packed)
     view = plain = decompress(codec, packed, size_max)
     if not plain:
-        raise InvalidRecord("a compressed message with nothing inside")
+        raise InvalidRecord("a compressed message without content")
     at = &view[0]
     end = at + view.shape[0]
     while at < end:

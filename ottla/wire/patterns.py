@@ -48,7 +48,7 @@ def compiled(pattern: str, captures: bool = False) -> Pattern:
         reason = error.args[0].decode("utf-8", "replace") if error.args else "not understood"
         raise InvalidPattern(f"{pattern!r} is not valid for RE2: {reason}") from error
     except UnicodeEncodeError as error:
-        raise InvalidPattern(f"{pattern!r} is no text") from error
+        raise InvalidPattern(f"{pattern!r} is not text") from error
     if program.programsize > PROGRAM_SIZE_MAX:
         raise InvalidPattern(
             f"{pattern!r} is too large for RE2: {program.programsize} instructions, at most"

@@ -72,7 +72,7 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
         raise CorruptMessage(f"{size} bytes are not a record batch")
     wanted = header.total_size(at)
     if wanted != size:
-        raise CorruptMessage(f"a batch claims {wanted} bytes, there are {size}")
+        raise CorruptMessage(f"a batch declares {wanted} bytes, but there are {size}")
     if header.magic(at) != 2:
         raise CorruptMessage(f"message format v{header.magic(at)}, expected a record batch (v2)")
     header.check_crc(at, size)

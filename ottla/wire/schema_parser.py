@@ -183,9 +183,9 @@ def parse_first_line(line: str) -> Schema:
     listeners = tuple(values.get("listeners", []))
     served_by, roles = "".join(values.get("served", [])), frozenset(values.get("roles", []))
     if unknown := roles - ROLES.keys():
-        raise ValueError(f"roles {sorted(unknown)} are none of {list(ROLES)}")
+        raise ValueError(f"roles {sorted(unknown)} are not among {list(ROLES)}")
     if not served_by and (roles or "served" in values):
-        raise ValueError(f"{name} has to say which file of the broker serves it")
+        raise ValueError(f"{name} must name the file of the broker that serves it")
     return Schema(
         name, kind, key, versions, flexible_from, listeners, topic, served_by, roles
     )
@@ -244,7 +244,9 @@ def parse_schema(text: str, file_name: str) -> Schema:
                 section.shared[name] = parse_fields(lines, 2, section.versions)
             check_types(section)
         if lines.depth >= 0:
-            raise ValueError(f"{lines.take()[0]!r} where the file has to end, or indented too far")
+            raise ValueError(
+                f"{lines.take()[0]!r} after the end of the message, or indented too far"
+            )
     except (ValueError, KeyError, IndexError) as error:
         raise SchemaError(f"{file_name}, line {lines.number}: {error}") from error
     return schema

@@ -229,7 +229,7 @@ cdef int write_value(Writer writer, int code, Op *op, object value, bint compact
         room(writer, 1)[0] = <uint8_t>checked(value, -128, 127)
     elif code == UUID:
         if not isinstance(value, bytes) or PyBytes_GET_SIZE(value) != 16:
-            raise UnencodableMessage(f"a uuid is 16 bytes, not {value!r}")
+            raise UnencodableMessage(f"a uuid must be 16 bytes, not {value!r}")
         memcpy(room(writer, 16), PyBytes_AS_STRING(value), 16)
     elif code == BYTES:
         if value is None and not op.nullable:
@@ -278,7 +278,7 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
 cdef list array_list(object value):
     """A tuple or other iterable as a list; str and bytes are rejected, though iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview, dict)):
-        raise UnencodableMessage(f"an array is a list, not {type(value).__name__}")
+        raise UnencodableMessage(f"an array must be a list, not {type(value).__name__}")
     return list(value)
 
 

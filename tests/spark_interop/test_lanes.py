@@ -132,7 +132,7 @@ def test_topics_that_were_made_again_have_no_progress_and_one_of_two_is_refused(
     write(to, row(1), row(2, aside=True))
     broker.delete_topic(to.topic)
     broker.create_topic(to.topic)
-    with pytest.raises(PipelineError, match=f"another {to.topic}, which was deleted and made"):
+    with pytest.raises(PipelineError, match=f"another {to.topic}, which was deleted and created"):
         transactional.begin(to)
     broker.delete_topic(str(to.aside))
     broker.create_topic(str(to.aside))
@@ -157,9 +157,9 @@ def test_nothing_is_committed_once_a_topic_was_made_again(
     first.abandon()
     broker.create_topic(changed)
     if which == "target":       # between two batches
-        with pytest.raises(PipelineError, match="was deleted and made again while"):
+        with pytest.raises(PipelineError, match="was deleted and created again while"):
             transactional.begin(known)
-    with pytest.raises(PipelineError, match=f"topic {source} was deleted and made again"):
+    with pytest.raises(PipelineError, match=f"topic {source} was deleted and created again"):
         Origin(to.cluster, source, "an earlier id").check()
     assert committed(to, to.topic) == []
 
@@ -176,7 +176,7 @@ def test_a_topic_takes_records_as_large_as_it_says_and_names_what_is_too_large(
     too_large = lane(to)
     too_large.add(row(3, os.urandom(3_100_000)))
     with pytest.raises(PipelineError, match=(
-        rf"^{topic} does not take a record of 31\d+ bytes .* raise max\.message\.bytes of {topic}$"
+        rf"^{topic} refuses a record of 31\d+ bytes .* raise max\.message\.bytes of {topic}$"
     )):  # fmt: skip
         too_large.finish()
 

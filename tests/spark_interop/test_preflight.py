@@ -69,27 +69,30 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
 
 @pytest.mark.parametrize(("words", "said"), [
     ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
-    ("archive --topic six --path {file}/a", "{file} is no directory"),
+    ("archive --topic six --path {file}/a", "{file} is not a directory"),
     ("archive --topic six --path /proc/x", "nothing can be created in /proc: "),
     ("mirror --topic six --to made --checkpoint /proc/x", "nothing can be created in /proc: "),
     ("slice --topic six --output /proc/x", "nothing can be created in /proc: "),
-    ("archive --topic one --path {archive}", "{archive} is of topic six, and this run has one"),
-    ("latest --topic six --path {archive}", "{archive} is of kind archive, and this run has"),
-    ("latest --topic six --path {full}", "{full} is not empty and no latest: name another path"),
-    ("compact --path {new}", "{new} is no archive: it has no _ottla/table.json"),
-    ("replay --path {new} --topic six", "{new} is no archive: it has no _ottla/table.json"),
+    ("archive --topic one --path {archive}",
+     "{archive} was written with topic six, but this run has one"),
+    ("latest --topic six --path {archive}", "{archive} was written with kind archive"),
+    ("latest --topic six --path {full}",
+     "{full} is not empty, and not a table of `latest`: name another path"),
+    ("compact --path {new}", "{new} is not a table of `archive`: it has no _ottla/table.json"),
+    ("replay --path {new} --topic six",
+     "{new} is not a table of `archive`: it has no _ottla/table.json"),
     ("replay --path {archive} --topic sx", "topic sx not found at {at}; did you mean six?"),
-    ("replay --path {archive} --topic one", "one has 1 partition, and records of partition 5"),
+    ("replay --path {archive} --topic one", "one has 1 partition, but records keep their"),
     ("replay --path {archive} --topic six --since June", "'June' is not a time"),
     ("dead-letter --topic six --to one --dead-letters d --checkpoint {new}", "one has 1"),
     ("dead-letter --topic six --to a/b --dead-letters d --checkpoint {new}", "topic a/b was not"),
     ("mirror --topic six --to one --checkpoint {new}", "one has 1 partition"),
     ("slice --topic six --output {file}", "{file} already exists"),
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
-    ("slice --topic six --format avro --schemas {new}", "schemas: {new} is no directory"),
+    ("slice --topic six --format avro --schemas {new}", "schemas: {new} is not a directory"),
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*)", "the format json"),
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
-     "updates go to a topic"),
+     "updates need a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
     ("archive --topic six --path {new} --by dat", "'dat' is not valid for by: use hour or date"),
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
@@ -138,13 +141,13 @@ def test_rights_are_asked_for_before_a_jvm_starts(
                 assert made.results[0].error_code == 0
         words = ("--bootstrap", at, "--topic")
         said = refusal(capfd, "latest", *words, "seen-only", "--path", tmp_path / "a")
-        assert said.startswith("no right to read topic seen-only at"), said
+        assert said.startswith("not authorized to read topic seen-only at"), said
         assert said.endswith("allow the operation Read on it")
         said = refusal(capfd, "latest", *words, "hidden", "--path", tmp_path / "a")
         assert said.startswith("topic hidden at") and "TOPIC_AUTHORIZATION_FAILED" in said
         said = refusal(capfd, "dead-letter", *words, "free", "--to", "seen-only", "--dead-letters",
                        "d", "--checkpoint", tmp_path / "c")  # fmt: skip
-        assert said.startswith("no right to write topic seen-only at")
+        assert said.startswith("not authorized to write topic seen-only at")
 
 
 def test_security_properties_that_cannot_be_are_one_sentence(
@@ -190,7 +193,7 @@ def test_a_check_where_pyspark_is_not_installed_says_so(
     file = file_of(broker, tmp_path, f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"')
     assert command.main(["pipeline", "run", str(file), "--check"]) == 0
     told = capfd.readouterr()
-    assert told.out == f"{file}: 1 step, nothing to say against them\n"
+    assert told.out == f"{file}: 1 step, no errors found\n"
     assert told.err.startswith("ottla pipeline: pyspark is not installed: `make spark`")
 
 

@@ -22,7 +22,7 @@ from ottla.wire.errors import ErrorCode
     ],
 )
 def test_a_mistyped_error_is_answered_by_similar_ones(written: str, meant: str) -> None:
-    with pytest.raises(ValueError, match=f"{written}' is no error .* did you mean .*{meant}"):
+    with pytest.raises(ValueError, match=f"{written}' is not an error .* did you mean .*{meant}"):
         error_of(written)
 
 

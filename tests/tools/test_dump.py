@@ -215,7 +215,7 @@ def test_kraft_records_are_shown_as_json(tmp_path: Path, capsys: Capture) -> Non
     assert dumped(capsys, *flags, "--files", path)[2:] == [
         '| payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":'
         '"_____________________w"}}',
-        "| payload: Error at 1, skipping. type 127 of a metadata record is not known here",
+        "| payload: Error at 1, skipping. the metadata record type 127 is unknown",
     ]
 
 
@@ -230,6 +230,6 @@ def test_numbers_are_read_as_numbers(tmp_path: Path, capsys: Capture) -> None:
     lines = dumped(capsys, *flags, "--value-decoder-class", "LongDecoder", "--files", path)
     assert lines[2].endswith("key: 7 payload: 5")
     assert run("dump", "--value-decoder-class", "no.such.Thing", "--files", path) == 2
-    assert "no.such.Thing is not known here" in capsys.readouterr().err
+    assert "no.such.Thing is unknown" in capsys.readouterr().err
     assert run("dump", "--key-decoder-class", "LongDecoder", "--files", path) == 1
     assert "4 bytes are not a long, which has 8" in capsys.readouterr().err

@@ -133,7 +133,7 @@ def test_a_second_run_changes_nothing(source: Path, target: Path, capsys: Captur
         assert log is not None
         log.append_bytes(some(b"since"), 6)
     assert imported(source, target, "--move") == 0
-    assert "2 of the topics were there already" in capsys.readouterr().out
+    assert "2 of the topics existed already" in capsys.readouterr().out
     assert (source / "t-1").exists(), "it may have been written to since"
     with Opened(target) as opened:
         assert opened.clean

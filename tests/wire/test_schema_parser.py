@@ -76,8 +76,8 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
     ("line", "reason"),
     [
         ("  served groups   roles admired\n", "roles \\['admired'\\] are none of"),
-        ("  roles audited\n", "has to say which file"),
-        ("  served versions\n", "has to say which file"),      # a word of the language
+        ("  roles audited\n", "must name the file"),
+        ("  served versions\n", "must name the file"),      # a word of the language
     ],
 )
 def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:

@@ -25,7 +25,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     if context.version >= 3:
         for name in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_NAME.fullmatch(name):
-                raise InvalidRequest("the client's software name or version is not legible")
+                raise InvalidRequest("the client's software name or version has invalid characters")
         context.client.introduce(request.client_software_name, request.client_software_version)
     if context.version >= 5:
         _check_expected_node(request, context)

@@ -99,7 +99,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     """Submit the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
     if context.version >= 5 and None in (request.protocol_type, request.protocol_name):
-        raise InconsistentProtocol("from version 5 on a SyncGroup names the protocol")
+        raise InconsistentProtocol("SyncGroup 5 and later require a protocol type and name")
     sync = Sync(
         request.group_id,
         request.generation_id,

@@ -55,7 +55,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     try:
         header, size = RequestHeader.decode(request.request_data)
         if header.api_key not in FORWARDED | FORWARDED_AFTER_CHECK:
-            raise InvalidRequest(f"API key {header.api_key} is not one that brokers forward")
+            raise InvalidRequest(f"brokers do not forward requests with API key {header.api_key}")
         principal = decode_principal(request.request_principal or b"")
         host = decode_address(request.client_host_address)
     except ValueError as error:
@@ -67,7 +67,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
     try:
         response: Any = await serve_inside(inside, request.request_data[size:])
     except MalformedMessage as error:
-        raise InvalidRequest(f"what the envelope holds is not served: {error}") from error
+        raise InvalidRequest(f"the request in the envelope is not supported: {error}") from error
     slices = Slices()
     if await names_code(response, ErrorCode.NOT_CONTROLLER, slices):
         # This broker is no longer the controller: the forwarding broker asks the next one.

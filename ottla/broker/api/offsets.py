@@ -139,7 +139,7 @@ def _require_known_end(
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
         raise ProtocolError(
-            f"{partition!r} has a new leader, which does not know yet what is committed",
+            f"{partition!r} has a new leader, which does not know its high watermark yet",
             ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE,
         )
 

@@ -33,7 +33,7 @@ async def init_producer_id(
     """Assign a producer id; without a transactional id always a new one with epoch 0 (KIP-360)."""
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
-            raise InvalidRequest("producer id and producer epoch come together")
+            raise InvalidRequest("producer id and producer epoch must be set together")
         if request.transactional_id is None:
             producer_id = await context.broker.producer_ids.take()
             return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -36,7 +36,7 @@ async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
     if not path.exists():
         return
     if metadata.image.offset > 0:
-        log.warning("%s is ignored, the cluster has started without it: remove it", path)
+        log.warning("%s is ignored, since the cluster has metadata already: remove this file", path)
         return
     try:
         records = [decode_record(line) for line in path.read_bytes().splitlines()]

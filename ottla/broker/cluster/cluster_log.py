@@ -121,7 +121,7 @@ class ClusterLog(Metadata):
                 await self.store.append(write.number, write.data, term.version)
             except ConnectionLost as error:
                 reached("a controller does not know whether its write was done")
-                log.warning("entry %d: it is not known whether it was written", write.number)
+                log.warning("it is not known whether metadata entry %d was written", write.number)
                 unknown = OutcomeUnknown()
                 self.pending[write.batch] = write.number, unknown
                 self.deposed()
@@ -129,9 +129,12 @@ class ClusterLog(Metadata):
             except CoordinationError as error:
                 if isinstance(error, CoordinationRefused):
                     reached("a deposed controller's write was refused")
-                    log.warning("entry %d: another broker is the controller", write.number)
+                    log.warning(
+                        "metadata entry %d was not written: another broker is the controller",
+                        write.number,
+                    )
                 else:
-                    log.warning("entry %d could not be written: %s", write.number, error)
+                    log.warning("metadata entry %d could not be written: %s", write.number, error)
                 self.deposed()
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch

@@ -61,8 +61,8 @@ async def _joined(
     known, ensemble = known_cluster(disk, directories), config.zookeeper_connect
     if known is not None and await store.coordination.exists(CLUSTER_ID) is None:
         raise StorageRefused(
-            f"{known[0]} belongs to the cluster {known[1]}, and ZooKeeper at {ensemble} is empty:"
-            " is it another one, or has it lost its data? Nothing was changed"
+            f"{known[0]} belongs to the cluster {known[1]}, but ZooKeeper at {ensemble} is empty:"
+            " is it the wrong ZooKeeper, or has it lost its data? Nothing was changed"
         )
     await store.prepare()
     cluster_id = await store.cluster_id(disk.new_id())

@@ -19,5 +19,5 @@ async def lasting(work: Callable[[], Awaitable[None]]) -> None:
         try:
             return await work()
         except Exception:
-            log.exception("%r failed and is started again", work)
+            log.exception("%r failed and is restarted", work)
         await asyncio.sleep(AGAIN_SECONDS)

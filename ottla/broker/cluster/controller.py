@@ -315,7 +315,7 @@ class Controller:
             log.info(
                 "broker %d is registered, with epoch %d; %s",
                 node_id, broker.epoch,
-                f"logs that it has lost: {len(found.lost)}" if found.lost
+                f"lost logs: {len(found.lost)}" if found.lost
                 else f"its last run ended as {found.stop!r}",
             )
             self.returned.add(node_id)

@@ -109,7 +109,7 @@ class DirectoryReports:
                 return
             replicas.repair(partition)
         except StorageFailed as error:
-            log.error("%r stays damaged: %s", partition, error)
+            log.error("%r could not be repaired: %s", partition, error)
             return
         self.fetchers.repaired(partition)
 
@@ -194,7 +194,7 @@ class DirectoryReports:
     async def _ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         for directory in request.directories:
             log.info(
-                "%s %s in log directories that take writes",
+                "%s %s in log directories that accept writes",
                 counted(
                     sum(len(topic.partitions) for topic in directory.topics),
                     "replica is", "replicas are",

@@ -72,4 +72,4 @@ def _recorded(batch: BatchView) -> Iterator[int]:
             if known is not None and (value := known.value) is not None:
                 yield from (value.producer_id, value.previous_producer_id, value.next_producer_id)
     except (MalformedMessage, ProtocolError) as error:
-        log.error("a record of %s is not readable: %s", TRANSACTIONS_TOPIC, error)
+        log.error("a record of %s cannot be read: %s", TRANSACTIONS_TOPIC, error)

@@ -96,12 +96,12 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH):
         log.warning(
-            "the last run ended as %r: no replica here is trusted to have everything until it has"
+            "the last run ended as %r: no replica here is trusted to be complete until it has"
             " caught up with others", stop,
         )
     if lost:
         log.warning(
             "logs that are missing, damaged or outdated: %d; these replicas are not"
-            " trusted to have everything until they have caught up with others", len(lost),
+            " trusted to be complete until they have caught up with others", len(lost),
         )
     return LastRun(stop, lost, tuple(sorted(away)))

@@ -30,7 +30,7 @@ async def tell_leaderless(image: Callable[[], MetadataImage]) -> None:
             others = len(partitions) - NAMED_MAX
             more = f" and {counted(others, 'other')}" if others > 0 else ""
             log.warning(
-                "%s no leader until a replica that has everything is back: %s%s",
+                "%s no leader until a replica with all committed records returns: %s%s",
                 counted(len(partitions), "partition has", "partitions have"),
                 ", ".join(partitions[:NAMED_MAX]), more,
             )

@@ -110,7 +110,7 @@ class ProducerIds:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     raise                                   # there are no more
                 # The controller's disk refuses, or it is no longer the controller.
-                raise NoProducerIds(f"no producer ids were taken: {error}") from error
+                raise NoProducerIds(f"no producer ids were allocated: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 
         registered = self.metadata.image.brokers.get(self.node_id)
@@ -125,6 +125,6 @@ class ProducerIds:
         if answer.error_code != 0:
             # For example a stale broker epoch, until this broker is registered again.
             raise NoProducerIds(
-                f"the controller gives no producer ids: {ErrorCode(answer.error_code).name}"
+                f"the controller did not allocate producer ids: {ErrorCode(answer.error_code).name}"
             )
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)

@@ -159,7 +159,7 @@ class Registrar:
         elif self._is_removed(old, new):
             self.was_seen = True
             reached("a live broker was declared gone")
-            log.warning("the cluster has removed broker %d: it registers again", self.node_id)
+            log.warning("broker %d is no longer registered: it registers again", self.node_id)
             self._register_again(replace=True)
 
     def _is_removed(self, old: MetadataImage, new: MetadataImage) -> bool:

@@ -123,7 +123,7 @@ class LogCoordinator(Generic[S]):
     def _partition(self, index: int) -> Partition:
         partition = self.replicas.partition(self.topic, index)
         if partition is None:
-            raise NotLeaderOrFollower(f"{self.topic}-{index} is not here")
+            raise NotLeaderOrFollower(f"{self.topic}-{index} has no replica on this broker")
         return partition
 
     def _led_in(self, index: int, leader_epoch: int | None) -> Partition:
@@ -132,7 +132,7 @@ class LogCoordinator(Generic[S]):
         partition.require_leader()
         if partition.topic_id != self._topic_id:
             reached("a coordinator met a topic that was made again")
-            raise NotLeaderOrFollower(f"{self.topic} was made again")
+            raise NotLeaderOrFollower(f"{self.topic} was created again")
         if partition.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
                 f"{self.topic}-{index} is led in epoch {partition.leader_epoch} now, not in"
@@ -198,7 +198,7 @@ class LogCoordinator(Generic[S]):
                 if str(error) != told:
                     told = str(error)
                     log.error(
-                        "%s-%d could not be read and is tried again every %g s: %s",
+                        "%s-%d could not be read; the next attempts follow every %g s: %s",
                         self.topic, index, RELOAD_SECONDS, error,
                         exc_info=not isinstance(error, (ProtocolError, OSError)),
                     )
@@ -219,7 +219,7 @@ class LogCoordinator(Generic[S]):
                         break   # Kafka's compaction may remove the end of the segment before
                     raise CorruptMessage(
                         f"{partition!r} has nothing at offset {offset}, and should end at"
-                        f" {plog.log_end_offset}: its file was cut"
+                        f" {plog.log_end_offset}: its file was truncated"
                     )
                 for batch in batches_of(data):
                     for _ in self.replay_steps(batch, shard):
@@ -297,4 +297,4 @@ def batches_of(data: bytes) -> Iterator[BatchView]:
         yield batch
         loaded = True
     if not loaded:
-        raise CorruptMessage(f"{len(data)} bytes of a log do not begin with a whole batch")
+        raise CorruptMessage(f"{len(data)} bytes of a log do not begin with a complete batch")

@@ -23,8 +23,8 @@ def later_marker(
         return None
     reached("a batch met the marker of a later coordinator")
     return ProtocolError(
-        f"{partition!r} knows coordinator epoch {state.coordinator_epoch}, and has not heard of"
-        " that coordinator; send it again", ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"{partition!r} has a marker of the later coordinator epoch {state.coordinator_epoch};"
+        " send the batch again", ErrorCode.NOT_ENOUGH_REPLICAS,
     )
 
 
@@ -40,6 +40,6 @@ def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
     ):
         reached("a late marker met the next transaction")
         raise InvalidProducerEpoch(
-            f"the marker of an earlier transaction: {partition!r} has one with its epoch"
-            f" {marker.epoch} open"
+            f"the marker belongs to an earlier transaction: {partition!r} has a later one open"
+            f" with the same epoch {marker.epoch}"
         )

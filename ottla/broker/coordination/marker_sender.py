@@ -89,7 +89,7 @@ class MarkerSender:
                 written(outcome)
             except Exception:
                 # The other callers must still get an outcome.
-                log.exception("the work after a marker for %s-%d failed", *where)
+                log.exception("an error after a marker for %s-%d was written", *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""

@@ -102,7 +102,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
             known = self.metadata.image.topics.get(topic)
             if known is None or not 0 <= index < len(known.partitions):
                 raise UnknownTopicOrPartition(f"partition {topic}-{index} not found")
-            raise NotLeaderOrFollower(f"{topic}-{index} is not here")
+            raise NotLeaderOrFollower(f"{topic}-{index} has no replica on this broker")
         batch = wire_records.build_marker(
             ControlType.COMMIT if marker.commits else ControlType.ABORT,
             producer_id=marker.producer_id,

@@ -150,7 +150,7 @@ class TransactionVerifier:
         ):
             reached("a transaction changed while a partition asked about it")
             raise ProtocolError(
-                f"the transaction was changed while {partition!r} asked about it; send it again",
+                f"the transaction changed while {partition!r} verified it; send the batch again",
                 ErrorCode.NOT_ENOUGH_REPLICAS,
             )
 

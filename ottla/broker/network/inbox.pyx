@@ -71,7 +71,7 @@ cdef class Inbox:
             wanted = max(2 * self.room, SIZE)
             grown = <uint8_t *>realloc(self.data, wanted)
             if grown is NULL:
-                raise MemoryError(f"no {wanted} bytes to receive into")
+                raise MemoryError(f"out of memory: {wanted} bytes to receive into")
             self.data, self.room = grown, wanted
         size[0] = self.room - self.filled
         return self.data + self.filled

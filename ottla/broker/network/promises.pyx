@@ -162,7 +162,8 @@ cdef class TaskReply(LateReply):
             error = task.exception()
             self.deliver(task.result() if error is None else error)
         elif self.observer is not None:
-            self.observer(ConnectionAbortedError("the broker stopped before its end"))
+            self.observer(ConnectionAbortedError(
+                "the broker stopped before the request was complete"))
 
     cdef int abandon(self) except -1:
         """A request with an observer runs to its end, since the audit logs what it has done."""

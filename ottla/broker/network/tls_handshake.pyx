@@ -51,15 +51,15 @@ cdef class TlsHandshake(Pollable):
             return 0
         if not data:
             raise ConnectionError(
-                f"the {'client' if self.tls.server_side else 'other broker'} has gone in the middle"
-                " of the TLS handshake")
+                f"the {'client' if self.tls.server_side else 'other broker'} closed the"
+                " connection during the TLS handshake")
         if self.received == 0 and self.tls.server_side and data[0] != RECORD_HANDSHAKE:
             raise NotTls(
                 "it does not speak TLS on a port for TLS (is its security.protocol PLAINTEXT or"
                 " SASL_PLAINTEXT?)")
         self.received += len(data)
         if self.received > HANDSHAKE_SIZE_MAX:
-            raise ConnectionError(f"a TLS handshake of more than {HANDSHAKE_SIZE_MAX} bytes")
+            raise ConnectionError(f"the TLS handshake exceeds {HANDSHAKE_SIZE_MAX} bytes")
         self.incoming.write(data)
         return self.step()
 

@@ -115,7 +115,7 @@ class Forwarding:
             # The controller refused this broker, not its client: as in Apache Kafka.
             code = ErrorCode(answer.error_code)
             raise ProtocolError(
-                f"the controller refuses what this broker forwards: {code.name}",
+                f"the controller refused a request forwarded by this broker: {code.name}",
                 code if code is ErrorCode.UNSUPPORTED_VERSION else ErrorCode.UNKNOWN_SERVER_ERROR,
             )
         await self.caught_up()

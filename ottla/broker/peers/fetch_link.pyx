@@ -126,7 +126,7 @@ cdef class FetchLink(PeerLink):
         if size > self.room:
             grown = <uint8_t *>realloc(self.buffer, size)
             if grown is NULL:
-                raise MemoryError(f"no {size} bytes to receive into")
+                raise MemoryError(f"out of memory: {size} bytes to receive into")
             self.buffer, self.room = grown, size
         elif self.filled == self.room:
             raise MalformedMessage(f"the reply's reader leaves {self.filled} bytes")

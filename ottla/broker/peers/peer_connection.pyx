@@ -113,10 +113,10 @@ cdef class PeerConnection(PeerLink):
         cdef uint8_t *frame = self.inbox.take(&size)
         reply.at, reply.end = frame, frame + size
         if not self.waiting:
-            raise MalformedMessage("a reply came to no request")
+            raise MalformedMessage("a reply without a request")
         correlation_id, api, version, future = self.waiting[0]
         if reply.read_int32() != correlation_id:
-            raise MalformedMessage(f"a reply came out of order, before that to {api.name}")
+            raise MalformedMessage(f"a reply out of order: the reply to {api.name} was due")
         if api.key != API_VERSIONS and is_flexible(api.key, version):
             reply.skip_tags()
         if future.done():                       # the caller has cancelled it

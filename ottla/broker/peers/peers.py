@@ -226,7 +226,7 @@ class Peers:
         now = self.loop.time()
         if text != before or now - noted_at >= NOTED_AGAIN_SECONDS:
             self.noted[node_id] = text, now
-            log.warning("no connection to %s", text)
+            log.warning("cannot connect to %s", text)
 
     async def _greet(self, connection: PeerConnection, node_id: int) -> None:
         """Raise PeerUnavailable unless the intended broker has answered (KIP-1242)."""
@@ -234,7 +234,8 @@ class Peers:
         if answer.error_code != 0:
             code = ErrorCode(answer.error_code).name
             raise PeerUnavailable(
-                f"{connection.name} is another broker or of another cluster ({code})", sent=False
+                f"{connection.name} is another broker or belongs to another cluster ({code})",
+                    sent=False,
             )
 
     def _broke(self, line: Line, error: Exception) -> None:

@@ -193,7 +193,7 @@ class ReplicaFetchers:
             source.connecting = None
         if source.link is not None:
             link, source.link = source.link, None
-            link.close(ConnectionError("no partitions are fetched from there any longer"))
+            link.close(ConnectionError("no partitions are fetched from that broker any longer"))
 
     # Links
 

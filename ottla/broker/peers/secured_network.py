@@ -120,20 +120,20 @@ class SecuredNetwork:
                 connection, SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION
             )
             if answer.error_code:
-                raise NotLoggedIn(f"it refuses the login {as_whom}: {answer.error_message}")
+                raise NotLoggedIn(f"it refused the login {as_whom}: {answer.error_message}")
             lifetime_ms = answer.session_lifetime_ms
             received = bytes(answer.auth_bytes)
             try:
                 token = await self.workers.run(partial(exchange.answer, received))
             except (ClientError, ValueError, KeyError) as error:
-                raise NotLoggedIn(f"the login {as_whom} fails: {error}") from error
+                raise NotLoggedIn(f"the login {as_whom} failed: {error}") from error
         return lifetime_ms
 
     async def _ask(self, connection: PeerConnection, request: Any, version: int) -> Any:
         try:
             return await connection.ask(request, version)
         except PeerUnavailable as error:
-            raise NotLoggedIn(f"{error} (is the other broker's listener of the same protocol?)"
+            raise NotLoggedIn(f"{error} (does the other broker's listener use the same protocol?)"
                               ) from error
 
 

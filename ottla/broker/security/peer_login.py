@@ -43,14 +43,15 @@ def peer_login(
         )
     if mechanism not in modules:
         raise SettingsError(
-            name, f"{mechanism} has to be one of sasl.enabled.mechanisms of listener {listener}"
+            name, f"{mechanism} must be in sasl.enabled.mechanisms of listener {listener}"
         )
     jaas = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     module = modules[mechanism]
     options = {} if module is None else module.options
     if not options.get("username") or "password" not in options:
         raise SettingsError(
-            jaas, "needs username=\"…\" and password=\"…\", with which this broker logs in to the"
+            jaas,
+            "needs username=\"…\" and password=\"…\": with them this broker logs in to the"
             " others"
         )
     login = PeerLogin(mechanism, options["username"], options["password"])

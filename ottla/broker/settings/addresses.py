@@ -59,12 +59,12 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
             raise SettingsError(setting, f"{text!r} is not of the form NAME://host:port")
         name, bracketed, plain, port = match.groups()
         if not 0 <= int(port) <= 65535:
-            raise SettingsError(setting, f"{text!r}: a port is from 0 to 65535")
+            raise SettingsError(setting, f"{text!r}: a port is a number from 0 to 65535")
         addresses.append(Address(name.upper(), bracketed or plain or "", int(port)))
     counts = Counter(address.name for address in addresses)
     twice = min((name for name, count in counts.items() if count > 1), default=None)
     if twice is not None:
-        raise SettingsError(setting, f"{twice} names two listeners")
+        raise SettingsError(setting, f"two listeners have the name {twice}")
     return addresses
 
 
@@ -94,7 +94,7 @@ def check_zookeeper(text: str) -> None:
     if "," in chroot or not {".", ".."}.isdisjoint(chroot.split("/")):
         raise SettingsError(
             "zookeeper.connect",
-            f"{'/' + chroot!r} is no chroot: there is one, after the last server, as in"
+            f"{'/' + chroot!r} is not a chroot: write one, after the last server, as in"
             " host:port,host:port/chroot",
         )
 
@@ -132,7 +132,7 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
         if address.host and is_everywhere(address.host):
             raise SettingsError(
                 "advertised.listeners",
-                f"{address.host} is no address that a client can reach; name the host",
+                f"clients cannot reach {address.host}; name the host",
             )
 
 

@@ -124,7 +124,7 @@ def _check_broker(
         if update == "read-only":
             raise InvalidRequest(f"Cannot update these configs dynamically: [{key}]")
         if update == "per-broker" and not name:
-            raise InvalidRequest(f"{key} is a broker's own: it cannot be set for all brokers")
+            raise InvalidRequest(f"{key} differs between brokers: it cannot be set for all of them")
         if key in configs:
             limit = ListenerLimits.declared.get(bare) if key != bare else None
             _check_broker_value(bare, configs[key], limit or known[bare].setting)
@@ -158,7 +158,9 @@ def _check_topic_default(name: str, text: str) -> None:
     try:
         check_topic_configs(defaults(({name: text},)))
     except InvalidConfig as error:
-        raise InvalidRequest(f"{name} stands for a setting of topics: {error.message}") from error
+        raise InvalidRequest(
+            f"{name} is the default of a topic setting: {error.message}"
+        ) from error
 
 
 def without_effect(names: Iterable[str]) -> str | None:
@@ -202,8 +204,8 @@ def _check_group(
     idle = sorted(changed & values.keys() - GROUP_SETTINGS)
     if idle:
         raise InvalidConfig(
-            f"{', '.join(idle)}: without effect in Ottla, which does not serve share and streams"
-            f" groups and assigns at once; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
+            f"{', '.join(idle)}: without effect in Ottla, which has no share or streams groups and"
+            f" assigns without delay; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
         )
     broker = kafka_settings("broker")
     for name, value in values.items():

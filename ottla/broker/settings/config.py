@@ -155,7 +155,7 @@ class BrokerConfig(BrokerSettings):
         """Broker and node are one: the two settings have one value, as in Kafka."""
         if self.broker_id < 0:
             if self.zookeeper_connect and "node.id" not in self.static:
-                raise SettingsError("node.id", "has to be set where zookeeper.connect is")
+                raise SettingsError("node.id", "has to be set together with zookeeper.connect")
             self.broker_id = self.node_id
         elif "node.id" not in self.static:
             self.node_id = self.broker_id
@@ -197,8 +197,8 @@ class BrokerConfig(BrokerSettings):
         if unknown and len(unknown) == len(self.static):
             raise SettingsError(
                 shown(next(iter(self.static))),
-                "neither this nor another name of the properties is a setting that Kafka or Ottla"
-                " know: is it the right file?",
+                "Kafka and Ottla know neither this setting nor any other in the file: is it the"
+                " right file?",
             )
         self.warnings += unknown
         if unused:
@@ -256,7 +256,7 @@ class BrokerConfig(BrokerSettings):
             if "security.inter.broker.protocol" in self.static:
                 raise SettingsError(
                     "security.inter.broker.protocol",
-                    "cannot be set beside inter.broker.listener.name, whose protocol counts",
+                    "cannot be set together with inter.broker.listener.name",
                 )
         elif "security.inter.broker.protocol" in self.static and not any(
             self.protocols[each.name] == self.security_inter_broker_protocol for each in listeners
@@ -430,7 +430,7 @@ def _addresses(host: str, names: bool) -> tuple[str, ...]:
         raise SettingsError(
             "max.connections.per.ip.overrides",
             f"{host!r} does not resolve to an address" if names else
-            f"{host!r} is not an address; names of hosts can be in server.properties only",
+            f"{host!r} is not an address; host names are allowed in server.properties only",
         ) from error
     return tuple({canonical_host(str(info[4][0])): None for info in infos})
 

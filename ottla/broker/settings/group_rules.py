@@ -47,7 +47,7 @@ def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
     if unknown or not assignors or len(set(assignors)) < len(assignors):
         problem = f"{unknown[0]!r} is unknown" if unknown else "must name one, each once"
         raise SettingsError(
-            "group.consumer.assignors", f"{problem}; there are {', '.join(ASSIGNORS)}"
+            "group.consumer.assignors", f"{problem}; known are {', '.join(ASSIGNORS)}"
         )
     return assignors
 
@@ -56,7 +56,7 @@ def _check_protocols(settings: BrokerSettings) -> list[str]:
     name = "group.coordinator.rebalance.protocols"
     protocols = settings.group_coordinator_rebalance_protocols
     if "classic" not in protocols:
-        raise SettingsError(name, "must have classic among them: it cannot be switched off")
+        raise SettingsError(name, "must contain classic: it cannot be switched off")
     if protocols == settings.declared[name].default:
         return []
     absent = [protocol for protocol in protocols if protocol in NOT_SERVED]

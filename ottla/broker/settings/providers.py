@@ -43,7 +43,7 @@ def resolve(
     def one(match: re.Match[str]) -> str:
         provider, path, key = match.groups()
         if provider is None:
-            raise Unresolved(f"{match[0]} names no provider: it is ${{env:NAME}} or the like")
+            raise Unresolved(f"{match[0]} names no provider: expected a form such as ${{env:NAME}}")
         if provider not in kinds:
             raise Unresolved(f"{match[0]}: config.providers does not name {provider!r}")
         prefix = f"config.providers.{provider}.param."
@@ -78,7 +78,7 @@ def _kinds(texts: Mapping[str, str]) -> dict[str, str]:
         kind = next((k for k, short in KINDS.items() if of_class == PACKAGE + short), None)
         if kind is None:
             classes = ", ".join(PACKAGE + short for short in KINDS.values())
-            raise SettingsError(setting, f"{of_class!r} is not available; there are {classes}")
+            raise SettingsError(setting, f"{of_class!r} is not available; available are {classes}")
         kinds[name] = kind
     return kinds
 
@@ -88,7 +88,7 @@ def _from_environment(
 ) -> str:
     pattern = parameters.get(ALLOWED_NAMES)
     if pattern and not compiled(pattern).fullmatch(key):
-        raise Unresolved(f"the variable {key} is not of {ALLOWED_NAMES} {pattern!r}")
+        raise Unresolved(f"the variable {key} does not match {ALLOWED_NAMES} {pattern!r}")
     if key not in environment:
         raise Unresolved(f"the variable {key} is not set")
     return environment[key]
@@ -99,7 +99,7 @@ def _from_file(
 ) -> str:
     values = parse_properties(_allowed(Path(path), parameters).read_bytes())
     if key not in values:
-        raise Unresolved(f"{path} has no {key}")
+        raise Unresolved(f"{path} has no property {key}")
     return values[key]
 
 

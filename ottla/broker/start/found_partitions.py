@@ -51,7 +51,8 @@ class FoundPartitions:
                 if homes := self.storage.placement.vanished(key, topic_id):
                     self.vanished[key] = homes
                     log.error(
-                        "%s has no directory in %s, where it had records", self.missing[-1],
+                        "%s had records in %s, where its directory is missing now",
+                        self.missing[-1],
                         homes[0].path,
                     )
 
@@ -82,7 +83,7 @@ class FoundPartitions:
             wanted = {key for key, _, _ in self.replicas.wanted(image)} if unclaimed else set()
             strays = put_strays_aside(self.storage, wanted)
         except OSError as error:
-            log.error("a partition that belongs to no topic could not be put aside: %s", error)
+            log.error("a partition that belongs to no topic could not be renamed: %s", error)
             return
         if strays:
             kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
@@ -124,17 +125,18 @@ class FoundPartitions:
         for directory in self.storage.directories:
             if directory.offline is not None:
                 raise StorageRefused(
-                    f"{directory.offline}. This broker goes on with a restored ZooKeeper, and that"
-                    " directory's logs may have leader epochs and producer ids which must not be"
-                    " given again. Repair it, or if it is lost for good, take it out of log.dirs"
+                    f"{directory.offline}. ZooKeeper was restored from a backup, and that"
+                    " directory's logs may have later leader epochs and producer ids, which must"
+                    " not be issued again. Repair it, or if it is lost for good, remove it from"
+                    " log.dirs"
                 )
         try:
             # The headers of all batches are read, which takes minutes with terabytes of data.
             return await workers.run(partial(held_by_logs, self.storage.disk, [*self.replicas]))
         except OSError as error:
             raise StorageRefused(
-                f"the producer ids in the logs could not be read: {error}. Without them they would"
-                " be given again"
+                f"the producer ids in the logs could not be read: {error}. They might be issued"
+                " again"
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
@@ -158,4 +160,6 @@ class FoundPartitions:
             try:
                 forget_cuts(partition.log)
             except OSError as error:
-                log.error("the note about the cut of %r could not be removed: %s", partition, error)
+                log.error(
+                    "the note that %r was truncated could not be removed: %s", partition, error
+                )

@@ -57,7 +57,7 @@ def refuse_logs_without_metadata(storage: Storage, image: MetadataImage) -> None
     if unknown and image.offset == 0:
         topic, index = unknown[0]
         raise StorageRefused(
-            f"log.dirs holds {counted(len(unknown), 'partition')} ({topic}-{index} among them) but"
-            " no metadata of them. Is a log directory missing or not mounted? To begin anew,"
-            " move them away."
+            f"log.dirs has {counted(len(unknown), 'partition')} ({topic}-{index} among them)"
+            " without metadata. Is a log directory missing or not mounted? To begin with an"
+            " empty broker, move these partitions away."
         )

@@ -164,7 +164,7 @@ def check_push(
         )
     if subscription_id != instance.wanted.subscription_id:
         raise ProtocolError(
-            f"The client's subscription is {instance.wanted.subscription_id} by now.",
+            f"The client's subscription is now {instance.wanted.subscription_id}.",
             ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
         )
     if not 0 <= codec <= 4:

@@ -196,7 +196,7 @@ def _fields(message: memoryview) -> Iterator[Field]:
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
-            raise BadPayload(f"wire type {kind} of field {number} is none of protobuf's")
+            raise BadPayload(f"wire type {kind} of field {number} does not exist in protobuf")
         if size > end - position:
             raise BadPayload(f"field {number} needs {size} bytes, {end - position} are left")
         piece = message[position : position + size]

@@ -94,7 +94,7 @@ cdef class SyncThread:
             failed = pthread_create(&self.thread, NULL, run, &self.work)
             pthread_sigmask(SIG_SETMASK, &before, NULL)
             if failed:
-                raise OSError(failed, f"no thread to flush with: {os.strerror(failed)}")
+                raise OSError(failed, f"the flush thread cannot be started: {os.strerror(failed)}")
             self.started = True
         self.files = files
         with nogil:

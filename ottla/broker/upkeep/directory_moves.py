@@ -136,7 +136,9 @@ class Moving:
             move.check()
             tries = tries + 1 if copy.vanished else 0
             if tries == TRIES_MAX:
-                raise MoveFailed(f"{move.name} is not moved: its files vanish while it is copied")
+                raise MoveFailed(
+                    f"{move.name} is not moved: its files disappeared while they were copied"
+                )
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         await self.loop.run_in_executor(self.thread, work)

@@ -64,8 +64,8 @@ class Scrubber:
         if offset != EVERYWHERE:
             segments = [each for each in segments if each.base_offset <= offset][-1:]
         log.warning(
-            "%r: %s could not be read, here or by a follower; the bytes are checked",
-            partition, "a part" if offset == EVERYWHERE else f"offset {offset}",
+            "%r: this broker or a follower could not read %s; the log is checked",
+            partition, "a part of it" if offset == EVERYWHERE else f"offset {offset}",
         )
         scrub = self._scrub(CHECK_BYTES_PER_SECOND)
         for segment in segments:

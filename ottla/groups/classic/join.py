@@ -98,7 +98,7 @@ def _join_again(
         # leader however may join to have partitions reassigned after a topic has changed.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.EMPTY:
-        raise UnknownMember(f"{group.group_id} has lost all of its members")
+        raise UnknownMember(f"{group.group_id} has no members left")
     else:
         note_joined_again(group, member, request, result)
         _update(group, member, request, answer, result)

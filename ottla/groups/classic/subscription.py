@@ -42,7 +42,9 @@ class _Reader:
 
     def take(self, length: int) -> bytes:
         if length < 0 or length > len(self.data) - self.at:
-            raise ValueError(f"{length} bytes are announced, {len(self.data) - self.at} are left")
+            raise ValueError(
+                f"a length of {length} bytes, but only {len(self.data) - self.at} remain"
+            )
         self.at += length
         return self.data[self.at - length : self.at]
 
@@ -52,7 +54,7 @@ class _Reader:
     def count(self, smallest: int) -> int:
         count = self.number(">i")
         if count * smallest > len(self.data) - self.at:
-            raise ValueError(f"{count} elements are announced in {len(self.data) - self.at} bytes")
+            raise ValueError(f"a count of {count} elements in {len(self.data) - self.at} bytes")
         return max(count, 0)
 
     def nullable_bytes(self) -> bytes | None:

@@ -104,7 +104,7 @@ def _check_protocols(group: ConsumerGroup, request: Join) -> None:
         if member.value.classic is not None and member.member_id != request.member_id:
             names &= {name for name, _ in member.value.classic.protocols}
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
-        raise InconsistentProtocol(f"{request.group_id} and the member have no common protocol")
+        raise InconsistentProtocol(f"the member supports no protocol of {request.group_id}")
 
 
 def _value(

@@ -36,7 +36,9 @@ def check_commit(
             raise IllegalGeneration(f"the generation is {member.epoch}, not {request.generation}")
         return member
     if not request.transactional and request.version < 9:
-        raise UnsupportedVersion("a KIP-848 member commits with OffsetCommit version 9 or newer")
+        raise UnsupportedVersion(
+            "members of KIP-848 groups must use OffsetCommit version 9 or later"
+        )
     if request.generation > member.epoch:
         raise _stale(request, f"the member epoch is {member.epoch}, not {request.generation}")
     if request.generation < member.epoch:
@@ -55,7 +57,7 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
             raise _stale(
                 request,
                 f"the member epoch is {member.epoch}, not {request.generation}, and"
-                f" {commit.topic}-{commit.partition} was not the member's then",
+                f" {commit.topic}-{commit.partition} was not assigned to it in that epoch",
             )
 
 

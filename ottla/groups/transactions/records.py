@@ -135,14 +135,16 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
     Raises MalformedMessage for bytes that are cut off or of an unknown version.
     """
     if len(key) < 2:
-        raise MalformedMessage("a key of __transaction_state begins with two bytes of version")
+        raise MalformedMessage("a key of __transaction_state is shorter than its two-byte version")
     if key[:2] != _KEY_VERSION:
         return None
     transactional_id = TransactionLogKey.decode(key[2:], 0).transactional_id
     if value is None:
         return TransactionRecord(transactional_id, None)
     if len(value) < 2:
-        raise MalformedMessage("a value of __transaction_state begins with two bytes of version")
+        raise MalformedMessage(
+            "a value of __transaction_state is shorter than its two-byte version"
+        )
     version = _I16.unpack_from(value)[0]
     if version not in (0, 1):
         raise MalformedMessage(f"a value of __transaction_state has version {version}, not 0 or 1")

@@ -106,7 +106,9 @@ class TransactionShard:
         transactional_id = request.transactional_id
         largest = self.settings.transaction_max_timeout_ms
         if not 0 < request.timeout_ms <= largest:
-            raise InvalidTransactionTimeout(f"a transaction may be open for 1 to {largest} ms")
+            raise InvalidTransactionTimeout(
+                f"the transaction timeout must be from 1 to {largest} ms"
+            )
         value = self.transactions.get(transactional_id)
         try:
             value = transitions.initialised(

@@ -114,7 +114,7 @@ def check_owner(value: TransactionValue | None, producer: Producer) -> Transacti
         reached("a fenced producer asked for its transaction")
         raise ProducerFenced(f"epoch {producer.epoch} is not the current epoch {value.epoch}")
     if value.epoch == EPOCH_MAX:
-        raise ProducerFenced(f"epoch {EPOCH_MAX} belongs to no client")
+        raise ProducerFenced(f"epoch {EPOCH_MAX} is reserved for the coordinator")
     return value
 
 
@@ -207,7 +207,7 @@ def _ended_with_epoch(
         value = check_owner(value, producer)
     if value.is_ending:
         if not repeats:
-            raise ProducerFenced(f"epoch {producer.epoch} is not that of the transaction")
+            raise ProducerFenced(f"epoch {producer.epoch} is not the transaction's")
         reached("EndTxn was repeated while the transaction ends")
         if value.commits == commit:
             raise ConcurrentTransactions("the transaction is already ending")

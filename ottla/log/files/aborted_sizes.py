@@ -44,7 +44,7 @@ def decode(data: bytes) -> dict[Partition, dict[int, int]]:
         topic, partition, base_offset, size = line.split(" ")
         sizes.setdefault((topic, int(partition)), {})[int(base_offset)] = int(size)
     if len(lines) - 1 != int(count):
-        raise ValueError(f"{count} index sizes are announced, {len(lines) - 1} found")
+        raise ValueError(f"expected {count} index sizes, found {len(lines) - 1}")
     return sizes
 
 

@@ -68,7 +68,8 @@ cdef class BatchScan:
                 self.buffer + kept, wanted, self.position + kept)
         assert self.buffered <= self.room
         if self.buffered < size:
-            raise EOFError(f"{self.file.path} was cut below {self.end} bytes while it was read")
+            raise EOFError(
+                f"{self.file.path} was truncated below {self.end} bytes while it was read")
         return self.buffer
 
     cdef const uint8_t *next(self) except? NULL:

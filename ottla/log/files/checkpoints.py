@@ -60,7 +60,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int]:
     count = int(lines[1])
     entries = [line.split(" ") for line in lines[2 : 2 + count]]
     if len(entries) != count or any(len(entry) != 3 for entry in entries):
-        raise ValueError(f"an offset checkpoint announces {count} entries, but has others")
+        raise ValueError(f"an offset checkpoint does not have {count} valid entries")
     return {(topic, int(partition)): int(offset) for topic, partition, offset in entries}
 
 

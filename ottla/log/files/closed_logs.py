@@ -74,7 +74,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
             raise ValueError(f"{line!r} is not an entry for a closed log")
         closed[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
     if len(closed) != int(lines[1]):
-        raise ValueError(f"{lines[1]} closed logs are announced, {len(closed)} found")
+        raise ValueError(f"expected {lines[1]} closed logs, found {len(closed)}")
     return closed
 
 

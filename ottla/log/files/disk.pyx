@@ -134,7 +134,7 @@ cdef class File:
                     continue
                 raise OSError(errno, os.strerror(errno), self.path)
             if done == 0:
-                raise OSError(errors.ENOSPC, "the disk takes no more bytes", self.path)
+                raise OSError(errors.ENOSPC, "the disk accepts no more bytes", self.path)
             data += done
             size -= done
             position += done

@@ -89,5 +89,5 @@ class LeaderEpochs:
         pairs = [line.split() for line in lines[2 : 2 + count]]
         entries = [(int(epoch), int(offset)) for epoch, offset in pairs]
         if len(entries) != count:
-            raise ValueError(f"{count} leader epochs are announced, {len(entries)} found")
+            raise ValueError(f"expected {count} leader epochs, found {len(entries)}")
         return cls(entries)

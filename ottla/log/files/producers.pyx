@@ -138,7 +138,7 @@ cdef class Producers:
                     reached("a batch was repeated whose offset is not known any more")
                     raise DuplicateSequence(
                         f"producer {state.producer_id} sent sequences up to {last} before; "
-                        "their offset is not known any more")
+                        "the offset is no longer known")
                 reached("a batch came out of order")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} sent sequence {first} after "

@@ -44,5 +44,5 @@ def decode(data: bytes) -> dict[str, bytes | None]:
         raise ValueError(f"version {version!r} of topic ids is unknown, expected 0")
     pairs = [line.split(" ") for line in lines[:-1]]
     if len(pairs) != int(count):
-        raise ValueError(f"{count} topic ids are announced, {len(pairs)} found")
+        raise ValueError(f"expected {count} topic ids, found {len(pairs)}")
     return {topic: id_of(text) for topic, text in pairs}

@@ -47,9 +47,10 @@ cdef Py_ssize_t checked_batches(
         if jumped is not NULL and belies(batch, jumped, due, epoch):
             if jumped == data:
                 raise CorruptMessage(
-                    f"a batch from {fields.base_offset(jumped)} of leader epoch "
-                    f"{fields.leader_epoch(jumped)}, and one from {fields.base_offset(batch)} of "
-                    f"{fields.leader_epoch(batch)} after it")
+                    f"the batch at offset {fields.base_offset(jumped)} with leader epoch "
+                    f"{fields.leader_epoch(jumped)} precedes the one at"
+                    f" {fields.base_offset(batch)} "
+                    f"with {fields.leader_epoch(batch)}")
             return jumped - data
         batch_size = fields.total_size(batch)
         if batch_size > size - at and batch_size >= fields.HEADER_SIZE:

@@ -95,7 +95,7 @@ cdef class LogHealth:
         try:
             self.end_before(disk, damage)
         except OSError as failed:
-            self.fail_with(f"{damage}; that could not be noted", failed)
+            self.fail_with(f"{damage}; this could not be recorded", failed)
         raise StorageFailed(self.offline) from error
 
     def end_before(self, disk, damage):
@@ -113,5 +113,5 @@ cdef class LogHealth:
                 f"{damage.position} {damage.reason}\n".encode())
         except OSError as error:
             if self.on_failure is not None and not is_passing(error):
-                self.on_failure(f"{damage}; that could not be noted: {error}")
+                self.on_failure(f"{damage}; this could not be recorded: {error}")
             raise

@@ -209,7 +209,7 @@ cdef class IndexRebuild:
             return
         self.end()
         raise previous.error or CorruptMessage(
-            f"{self.path}: its indexes do not fit it, although they were rebuilt")
+            f"{self.path}: its indexes do not match it, although they were rebuilt")
 
     def finish(self):
         """Do the whole rebuild at once. Raises OSError, CorruptMessage."""

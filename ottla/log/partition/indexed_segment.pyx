@@ -248,7 +248,8 @@ cdef class IndexedSegment(Openable):
                 or fields.max_timestamp(header) != timestamp
                 or fields.last_offset(header) != offset):
             raise IndexDamaged(
-                f"{self.times.path}: no batch ends with offset {offset} and has {timestamp} ms")
+                f"{self.times.path}: no batch ends with offset {offset} and has timestamp"
+                f" {timestamp}")
         return position
 
     # Rebuild

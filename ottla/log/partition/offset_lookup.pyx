@@ -101,7 +101,7 @@ cdef class OffsetLookup:
         cdef Py_ssize_t held = 0, at = 0, reads = 0
         cdef int64_t batch, previous = -1, began = position
         if expected != UNLED and not 0 <= position <= size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{index.path} points to {position}, after the log's end")
+            raise IndexDamaged(f"{index.path} points to {position}, behind the end of the log")
         while position + fields.HEADER_SIZE <= size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, size - position), position)

@@ -69,7 +69,8 @@ cdef class PartitionLog(AppendableLog):
             return
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(
-                f"{self.directory} begins at {self.log_start_offset}, it cannot be cut to {offset}")
+                f"{self.directory} begins at {self.log_start_offset}, it cannot be truncated to"
+                f" {offset}")
         self.cut(offset)
 
     cdef int cut(self, int64_t offset) except -1:

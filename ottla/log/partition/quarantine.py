@@ -40,7 +40,7 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
         return base, _rename(log.disk, log.directory, base)
     except OSError as error:
         raise StorageFailed(
-            f"{log.directory}: its damage could not be put aside: {error}") from error
+            f"{log.directory}: its damaged part could not be moved aside: {error}") from error
 
 
 def put_all_aside(disk: Disk, directory: str) -> list[str]:

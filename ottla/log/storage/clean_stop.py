@@ -77,7 +77,7 @@ def _has_vanished(log: PartitionLog) -> bool:
     if not log.segment_count or log.disk.exists(log.directory):
         return False
     logger.error(
-        "%s has vanished while the broker ran; it had the offsets %d to %d", log.directory,
+        "%s disappeared while the broker ran; it had offsets %d to %d", log.directory,
         log.log_start_offset, log.log_end_offset - 1,
     )
     return True

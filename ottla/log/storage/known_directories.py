@@ -80,7 +80,7 @@ def missing(
             continue
         reason = FileNotFoundError(
             f"it is missing. Mount it and list it in log.dirs. If it is lost for good, set"
-            f" ottla.forget.directories={each}: its partitions are lost and begin empty"
+            f" ottla.forget.directories={each}: its partitions then begin empty"
         )
         label = f"{path} ({each})" if path in used else path
         absent = LogDirectory.unusable(disk, label, reason)

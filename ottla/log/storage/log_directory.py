@@ -309,19 +309,19 @@ def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
     """Raise StorageRefused if a directory's metadata are elsewhere than this broker's."""
     if UNFINISHED in known:
         raise StorageRefused(
-            f"{path} is being made the directory of a cluster's broker, which was interrupted. Run"
-            f" `ottla cluster create` with --zookeeper {known[UNFINISHED]} again: it goes on."
+            f"`ottla cluster create` was interrupted while it converted {path}. Run it with"
+            f" --zookeeper {known[UNFINISHED]} again: it continues."
         )
     if not known or (known.get(MODE) == IN_ZOOKEEPER) == clustered:
         return
     if clustered:
         raise StorageRefused(
-            f"{path} belongs to a standalone broker, which kept its own metadata, and"
-            " zookeeper.connect makes this one a member of a cluster. `ottla cluster create --from`"
-            " makes the standalone broker the first one of a cluster; otherwise set log.dirs to"
-            " another directory, or remove zookeeper.connect."
+            f"{path} belongs to a standalone broker, which kept its own metadata, but with"
+            " zookeeper.connect a broker joins a cluster. `ottla cluster create --from` makes the"
+            " standalone broker the first one of a cluster; otherwise set log.dirs to another"
+            " directory, or remove zookeeper.connect."
         )
     raise StorageRefused(
-        f"{path} belongs to a broker of a cluster, whose metadata are in ZooKeeper: set"
+        f"{path} belongs to a broker of a cluster, which has its metadata in ZooKeeper: set"
         " zookeeper.connect, or log.dirs to another directory."
     )

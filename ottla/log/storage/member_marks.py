@@ -53,8 +53,8 @@ def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
         for directory in opened:
             if not directory.clean:
                 raise StorageRefused(
-                    f"the broker on {directory.path} was not stopped cleanly: start it once as it"
-                    " is, which recovers its logs, and stop it (SIGTERM)"
+                    f"the broker on {directory.path} was not stopped cleanly: start it once without"
+                    " changes, which recovers its logs, and stop it (SIGTERM)"
                 )
     except BaseException:
         close_all(opened)
@@ -108,7 +108,7 @@ def begun(directories: Sequence[LogDirectory]) -> str | None:
     unfinished = {each[UNFINISHED] for each in known if UNFINISHED in each}
     if len(unfinished) > 1 or (any(members) and not unfinished):
         raise StorageRefused(
-            "the log directories are of different brokers: "
+            "the log directories belong to different brokers: "
             + ", ".join(directory.path for directory in directories)
         )
     return next(iter(unfinished), None)

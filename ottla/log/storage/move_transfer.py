@@ -149,7 +149,7 @@ class Move:
             self.listed = segments
         if segments is not self.listed:
             reached("a log was cut while it moved to another directory")
-            raise LogCut(f"{self.name} was cut: its move to {self.target.path} begins anew")
+            raise LogCut(f"{self.name} was truncated: its move to {self.target.path} starts again")
 
     def begin(self) -> None:
         """Makes the copy's directory and the files outside segments, in any thread. Raises

@@ -82,7 +82,7 @@ class Placement:
         for home in self.vanished(key, topic_id):
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(
-                f"{home.file(f'{key[0]}-{key[1]}')} is gone, which had the offsets {start} to"
+                f"{home.file(f'{key[0]}-{key[1]}')} is missing; it had the offsets {start} to"
                 f" {end - 1} ({counted(end - start, 'record')} at most):"
                 f" {key[0]}-{key[1]} is offline. Put the directory back and restart, or delete the"
                 " topic."

@@ -219,7 +219,7 @@ class Storage:
         if key in self.deletions.in_place:
             raise OSError(
                 ENOSPC,
-                "a deleted topic's files are to be removed first",
+                "the files of a deleted topic have to be removed first",
                 self.deletions.in_place[key],
             )
         if key in self.rivals:
@@ -293,7 +293,7 @@ class Storage:
         try:
             aside = put_all_aside(self.disk, home.file(f"{key[0]}-{key[1]}"))
         except OSError as error:
-            raise StorageFailed(f"{key[0]}-{key[1]} could not be put aside: {error}") from error
+            raise StorageFailed(f"{key[0]}-{key[1]} could not be moved aside: {error}") from error
         for known in home.checkpointed():
             known.pop(key, None)
         return aside

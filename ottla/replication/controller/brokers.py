@@ -101,8 +101,8 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     if node_id == serving_id or broker.incarnation:
         # In a cluster the image has only the brokers with a session with ZooKeeper.
         raise InvalidRequest(
-            f"Broker {node_id} is running, and would register again: ask another broker once it"
-            " has stopped"
+            f"Broker {node_id} is running, and would register again: stop it first, and send this"
+            " request to another broker"
         )
     return Decision([BrokerGone(node_id)], False)
 
@@ -157,8 +157,8 @@ def broker_registered(
     if known is not None:
         if known.epoch >= broker.epoch:
             raise StaleBrokerEpoch(
-                f"broker {broker.node_id} registers under epoch {broker.epoch}, it has"
-                f" {known.epoch} already"
+                f"broker {broker.node_id} registers under epoch {broker.epoch}, but already has"
+                f" epoch {known.epoch}"
             )
         assert known.incarnation == broker.incarnation, "the former process has to be removed first"
     doubts = by_topic(list(_distrusted(image, broker, stop, lost, adopts)))

@@ -116,7 +116,8 @@ def _begun(
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
         raise InvalidReplicationFactor(
-            f"The replication factor is changed from {len(original)} to {len(target)}"
+            f"The reassignment would change the replication factor from {len(original)} to"
+            f" {len(target)}"
         )
     adding = tuple(node for node in target if node not in original)
     removing = tuple(node for node in original if node not in target)

@@ -39,7 +39,7 @@ cdef class Buffer:
             room = max(2 * self.room, self.size + count, 4096)
             grown = <uint8_t *>realloc(self.data, room)
             if grown is NULL:
-                raise MemoryError(f"{room} bytes for a column")
+                raise MemoryError(f"out of memory: {room} bytes for a column")
             self.data, self.room = grown, room
         self.size += count
         return self.data + self.size - count
@@ -142,7 +142,7 @@ cdef class Columns:
         cdef Py_ssize_t before = self.rows
         cdef int codec = header.attributes(batch) & header.CODEC_MASK
         if data.shape[0] < header.HEADER_SIZE or header.total_size(batch) != data.shape[0]:
-            raise CorruptMessage(f"{data.shape[0]} bytes are not one batch")
+            raise CorruptMessage(f"{data.shape[0]} bytes are not exactly one batch")
         header.check_crc(batch, data.shape[0])
         if not header.record_count(batch):
             return 0

@@ -87,7 +87,7 @@ def read_in_place(
     unknown = [name for name in columns or () if name not in FIELDS]
     if unknown:
         raise PipelineError(
-            f"column {', '.join(unknown)} not found; there are {', '.join(FIELDS)}"
+            f"column {', '.join(unknown)} not found; known are {', '.join(FIELDS)}"
         )
     cluster = Cluster.reached(bootstrap)
     given = {
@@ -160,7 +160,7 @@ class InPlaceReader(DataSourceReader):
         unknown = sorted(low.keys() - {name.lower() for name in OPTIONS})
         if unknown:
             raise PipelineError(
-                f'format("ottla") has no option {", ".join(unknown)}; there are '
+                f'format("ottla") has no option {", ".join(unknown)}; known are '
                 f"{', '.join(sorted(OPTIONS))}"
             )
         self.fail_on_loss = _flag(low, "failOnDataLoss", True)
@@ -214,8 +214,9 @@ class InPlaceReader(DataSourceReader):
         there = segments.topic_id(directory)
         if there is not None and there != self._topic_id:
             raise PipelineError(
-                f"{directory} is of topic id {there}, and {self.topic} at {self.cluster.bootstrap} "
-                f"has {self._topic_id}: files of another cluster, or of a topic that was deleted"
+                f"{directory} belongs to topic id {there}, but {self.topic} at"
+                f" {self.cluster.bootstrap} has {self._topic_id}: these are files of another"
+                " cluster, or of a topic that was deleted"
             )
 
     def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -225,12 +226,14 @@ class InPlaceReader(DataSourceReader):
         ends = self._resolve("ending", first, last)
         lost = {p: o for p, o in starts.items() if o < first[p]}
         if lost and self.fail_on_loss:
-            raise DataLost(f"offsets before {first} are gone, asked for were {lost}")
+            raise DataLost(
+                f"offsets before {first} no longer exist, but the query asked for {lost}"
+            )
         for offsets in (starts, ends) if self.fail_on_loss else ():
             self._check_end(offsets, last)
         back = {p: (o, ends[p]) for p, o in starts.items() if o > ends[p] and ends[p] < last[p]}
         if back:
-            raise PipelineError(f"the range starts after its end, by partition: {back}")
+            raise PipelineError(f"the range starts after its end in these partitions: {back}")
         return (
             {p: max(o, first[p]) for p, o in starts.items()},
             {p: min(o, last[p]) for p, o in ends.items()},
@@ -245,7 +248,7 @@ class InPlaceReader(DataSourceReader):
         beyond = {p: o for p, o in offsets.items() if o > log_ends[p]}
         if beyond:
             raise DataLost(
-                f"{self.topic} ends at {log_ends}, and asked for were {beyond}: was the topic "
+                f"{self.topic} ends at {log_ends}, but the query asked for {beyond}: was the topic "
                 "deleted and created again? failOnDataLoss=false reads what there is"
             )
 
@@ -268,8 +271,8 @@ class InPlaceReader(DataSourceReader):
         unknown = named.keys() - set(map(str, default))
         if unknown:
             raise PipelineError(
-                f"{which}Offsets names partition {', '.join(sorted(unknown))}, and {self.topic} "
-                f"has the partitions {sorted(default)}"
+                f"{which}Offsets names partition {', '.join(sorted(unknown))}, but {self.topic} "
+                f"has only {sorted(default)}"
             )
         offsets = dict(default)
         for name, given in named.items():
@@ -289,7 +292,7 @@ class InPlaceReader(DataSourceReader):
             others = sorted(given.keys() - {self.topic})
             if others:
                 raise PipelineError(
-                    f"{which}Offsets names {', '.join(others)}, and the topic is {self.topic}"
+                    f"{which}Offsets names {', '.join(others)}, but the topic is {self.topic}"
                 )
             given = given[self.topic]
         if not isinstance(given, dict):
@@ -400,7 +403,9 @@ class InPlaceReader(DataSourceReader):
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
                 if not messages:
                     if time.monotonic() > deadline:
-                        raise PipelineError(f"no record of {self.topic} within {WIRE_SECONDS} s")
+                        raise PipelineError(
+                            f"no record of {self.topic} was received within {WIRE_SECONDS} s"
+                        )
                     continue
                 deadline = time.monotonic() + WIRE_SECONDS
                 good = [m for m in messages if m.error() is None and m.offset() < end]
@@ -441,5 +446,5 @@ def _flag(options: dict[str, str], name: str, default: bool) -> bool:
     """An option that is true or false; the names in `options` are in lower case."""
     text = options.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
-        raise PipelineError(f"{name} is {text!r}, and may be true or false")
+        raise PipelineError(f"{name} must be true or false, not {text!r}")
     return text == "true"

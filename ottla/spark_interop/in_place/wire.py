@@ -65,7 +65,10 @@ def committed_batches(
             elif answer.last_stable_offset >= end:
                 return                      # compaction removed the rest
             elif time.monotonic() > deadline:
-                raise PipelineError(f"{where}: no record from {start} within {QUIET_SECONDS} s")
+                raise PipelineError(
+                    f"{where}: no record from offset {start} on was received within"
+                    f" {QUIET_SECONDS} s"
+                )
 
 
 def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int) -> Answer:

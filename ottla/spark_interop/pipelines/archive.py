@@ -166,7 +166,9 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
                 found[column.path_in_schema] += [column.statistics.min, column.statistics.max]
     [partition, *others] = set(found["partition"])
     if others:
-        raise PipelineError(f"{files.at(name)} mixes partitions: a source option split tasks so")
+        raise PipelineError(
+            f"{files.at(name)} mixes partitions: remove the source option that splits tasks"
+        )
     return {str(partition): [min(found["offset"]), max(found["offset"]), footer.num_rows]}
 
 
@@ -249,7 +251,7 @@ def _compact(
         found = table.totals({old: target.live[old] for old in chosen[folder]})
         rows, said = files.rows(name, size), sum(count for _, _, count in found.values())
         if rows != said:
-            raise PipelineError(f"{files.at(name)} has {rows} records of {said}")
+            raise PipelineError(f"{files.at(name)} has {rows} records, expected {said}")
         return found
 
     added = target.adopt(stage, f"c{target.next_commit:08}", merged)

@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
         if is_file and options.check:
-            print(f"{options.file}: {counted(len(todo), 'step')}, nothing to say against them")
+            print(f"{options.file}: {counted(len(todo), 'step')}, no errors found")
             try:
                 spark_version()
             except SparkUnavailable as error:       # a file may be checked where it does not run
@@ -188,10 +188,10 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
     begun = time.monotonic()
     here = files_of(jar_directory(options.jars), spark_version())
     first = "" if here else ", once its Kafka connector is downloaded, which is kept"
-    print(f"Spark starts: up to half a minute on two idle cores{first}", file=sys.stderr)
+    print(f"starting Spark: up to half a minute on two idle cores{first}", file=sys.stderr)
     spark = _session(options)
     seconds = time.monotonic() - begun
-    print(f"Spark has started after {seconds:.0f} s: {step.name}", file=sys.stderr)
+    print(f"Spark started after {seconds:.0f} s: {step.name}", file=sys.stderr)
     return spark
 
 

@@ -62,7 +62,8 @@ def dead_letter(
     wrong.
     Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote. Raises as
     `archive` does, and PipelineError where the name or the checkpoint is of other topics, and
-    where a topic to write was made again or would delete what is written (`allow_gaps` allows it).
+    where a topic to write was created again, or would delete what is written (`allow_gaps` allows
+    it).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)

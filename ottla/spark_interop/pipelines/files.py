@@ -95,7 +95,7 @@ class Files:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PipelineError(
-                    f"another pipeline writes to {self.root}: wait for its end, or stop it"
+                    f"another pipeline writes to {self.root}: wait until it ends, or stop it"
                 ) from None
             yield
 

@@ -115,7 +115,7 @@ def _check_interval(name: str, text: str) -> None:
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     if unknown or not re.search(r"\d", text):
         raise PipelineError(
-            f"{text!r} is not valid for {name}: write a number and a unit, as '10 minutes' or"
+            f"{text!r} is not valid for {name}: write a number and a unit, such as '10 minutes' or"
             " '1 day'"
         )
 
@@ -125,7 +125,7 @@ def _check_files(given: Mapping[str, Any]) -> None:
     if isinstance(schema, str) and schema.endswith(SCHEMA_FILES) and not Path(schema).is_file():
         raise PipelineError(f"the schema {schema} cannot be read: no such file")
     if schemas is not None and "://" not in str(schemas) and not Path(schemas).is_dir():
-        raise PipelineError(f"schemas: {schemas} is no directory")
+        raise PipelineError(f"schemas: {schemas} is not a directory")
     output = given.get("output")
     if output not in (None, "-"):
         if Path(output).exists():
@@ -148,7 +148,7 @@ def _check_right(cluster: Cluster, topic: str, wanted: str) -> None:
     rights = cluster.rights(topic)
     if rights and wanted not in rights:
         raise PipelineError(
-            f"no right to {wanted.lower()} topic {topic} at {cluster.bootstrap}: allow the "
+            f"not authorized to {wanted.lower()} topic {topic} at {cluster.bootstrap}: allow the "
             f"operation {wanted.capitalize()} on it"
         )
 
@@ -210,7 +210,7 @@ def _check_writable(place: Path, made: bool = True) -> None:
     if not there.exists():
         raise PipelineError(f"{there} does not exist")
     if not there.is_dir():
-        raise PipelineError(f"{there} is no directory")
+        raise PipelineError(f"{there} is not a directory")
     try:        # os.access allows root everything, also where no file can be, as in /proc
         os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
     except OSError as error:
@@ -232,13 +232,15 @@ def _check_own_table(place: Path, kind: str, topic: str) -> None:
     about = _about(place)
     if about is None:
         if any(there.is_file() for there in place.rglob("*")):
-            raise PipelineError(f"{place} is not empty and no {kind}: name another path")
+            raise PipelineError(
+                f"{place} is not empty, and not a table of `{kind}`: name another path"
+            )
         return
     for name, wanted in (("kind", kind), ("topic", topic)):
         if about.get(name) != wanted:
             raise PipelineError(
-                f"{place} is of {name} {about.get(name)}, and this run has {wanted}: name another "
-                "path"
+                f"{place} was written with {name} {about.get(name)}, but this run has {wanted}: "
+                "name another path"
             )
 
 
@@ -248,7 +250,7 @@ def _check_table(path: str, kind: str, made: Made) -> None:
         return
     about = _about(place)
     if about is None:
-        raise PipelineError(f"{place} is no {kind}: it has no {META}")
+        raise PipelineError(f"{place} is not a table of `{kind}`: it has no {META}")
     if about.get("kind") != kind:
         raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
 

@@ -54,8 +54,8 @@ def prepare(cluster: Cluster) -> str:
     if len(cluster.partitions(TOPIC)) < PARTITIONS or policy != "compact":
         raise PipelineError(
             f"{TOPIC} at {cluster.bootstrap} keeps the progress of pipelines: it needs "
-            f"{PARTITIONS} partitions and cleanup.policy=compact. Delete it before the first run "
-            "of a pipeline, which makes it"
+            f"{PARTITIONS} partitions and cleanup.policy=compact. Delete it: the first run of a "
+            "pipeline creates it"
         )
     there = cluster.topic_id(TOPIC)
     _fit.add(there)

@@ -181,7 +181,7 @@ def run(
     except Exception as error:
         query.stop()
         if watch is not None and "lost" in str(error):
-            watch()     # says why, if the topic was made again
+            watch()     # says why, if the topic was created again
         raise explained(error) from error
     finally:
         if seen < 0:

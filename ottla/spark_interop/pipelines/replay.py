@@ -62,9 +62,9 @@ def replay(
     gone or damaged; what was written before stays, and a run after the repair goes on.
     """
     if timestamps not in ("original", "now"):
-        raise PipelineError(f"timestamps is original or now, not {timestamps!r}")
+        raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
     if rate is not None and rate <= 0:
-        raise PipelineError("the rate is records a second, more than 0")
+        raise PipelineError("the rate must be a number of records per second above 0")
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     archived = Table.open(Files(spark, path), "archive").about
     into = transactional.Destination(

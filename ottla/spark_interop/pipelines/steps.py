@@ -185,7 +185,7 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             continue
         if value is not None and (not isinstance(value, kind) or (kind is int and value is True)):
-            raise PipelineError(f"{where}: {key} is a {known[key].kind}, not {value!r}")
+            raise PipelineError(f"{where}: {key} must be a {known[key].kind}, not {value!r}")
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
         raise PipelineError(f"{where}: {step.name} needs {', '.join(missing)}")

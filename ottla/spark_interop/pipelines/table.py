@@ -70,13 +70,13 @@ class Table:
     def open(cls, files: Files, kind: str) -> Table:
         """The table at a path, read-only; PipelineError if there is none of that kind."""
         if not files.exists(META):
-            raise PipelineError(f"{files.root} is no {kind}: it has no {META}")
+            raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
         about = json.loads(files.read(META))
         if about["kind"] != kind:
             raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")
         if about["layout"] > LAYOUT:
             raise PipelineError(
-                f"{files.root} has layout {about['layout']}, this version knows {LAYOUT}: "
+                f"{files.root} has layout {about['layout']}, but this version only reads {LAYOUT}: "
                 "install a newer ottla"
             )
         for name in files.list(NOTES):
@@ -105,7 +105,9 @@ class Table:
         """
         if not files.exists(META):
             if files.list():
-                raise PipelineError(f"{files.root} is not empty and no {kind}: name another path")
+                raise PipelineError(
+                    f"{files.root} is not empty, and not a table of `{kind}`: name another path"
+                )
             more = {"kind": kind, "layout": LAYOUT, "id": uuid.uuid4().hex}
             files.write(META, json.dumps(more | about, indent=1))
         with files.lock(LOCK):
@@ -178,13 +180,15 @@ class Table:
     ) -> None:
         """Adds files to the table and removes others, in one step; then deletes those.
 
-        PipelineError if the topic of a batch was made again meanwhile.
+        PipelineError if the topic of a batch was created again meanwhile.
         """
         if batches and self.origin is not None:
             self.origin.check()
         name = f"{COMMITS}/{self.next_commit:08}.json"
         if self.files.exists(name):
-            raise PipelineError(f"another process writes to {self.files.root}: stop one of the two")
+            raise PipelineError(
+                f"another process also writes to {self.files.root}: stop one of the two"
+            )
         commit = {
             "add": {k: {"bytes": e.bytes, "ranges": e.ranges} for k, e in add.items()},
             "remove": remove,
@@ -219,7 +223,7 @@ class Table:
         problems = self.check_files()
         if problems:
             raise DataLost(
-                f"{len(problems)} of {len(self.live)} files are not what was written: "
+                f"{len(problems)} of {len(self.live)} files differ from what was written: "
                 + "; ".join(problems[:8])
             )
         if not self.live:
@@ -254,10 +258,11 @@ def check_targets(files: Files, known: dict[str, Any], to: transactional.Destina
         return
     for name, now in target_ids(to).items():
         if known[TARGETS].get(name) != now:
-            what = "was deleted" if now is None else "was deleted and made again"
+            what = "was deleted" if now is None else "was deleted and created again"
             raise PipelineError(
-                f"topic {name} {what} after this pipeline had written to it, and {files.root} says "
-                "that its records are there: name another path and another name to write them again"
+                f"topic {name} {what} after this pipeline had written to it, but {files.root}"
+                " lists its records as written: to write them again, name another path and"
+                " pipeline name"
             )
 
 
@@ -270,12 +275,13 @@ def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> N
         if key in known and known[key] != value:
             if key == "topic_id":
                 raise PipelineError(
-                    f"{files.root} is of an earlier topic of the name {wanted['topic']}, which was "
-                    "deleted and made again: its offsets mean other records now; name another path"
+                    f"{files.root} belongs to an earlier topic named {wanted['topic']}, which was"
+                    " deleted and created again: the same offsets are other records now; name"
+                    " another path"
                 )
             label = LABELS.get(key, key)
             raise PipelineError(
-                f"{files.root} is of {label} {known[key]}, and this run has {value}: "
+                f"{files.root} was written with {label} {known[key]}, but this run has {value}: "
                 "its checkpoint does not match; name another path"
             )
 

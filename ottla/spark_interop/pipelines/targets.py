@@ -64,13 +64,13 @@ def prepare(
     settings = {name: setting.value for name, setting in cluster.settings(topic).items()}
     if settings["message.timestamp.type"] == "LogAppendTime":
         raise PipelineError(
-            f"{topic} has message.timestamp.type=LogAppendTime, and records keep their timestamps: "
-            "set it to CreateTime, or name another topic"
+            f"{topic} has message.timestamp.type=LogAppendTime, but records must keep their"
+            " timestamps: set it to CreateTime, or name another topic"
         )
     if _deletes(settings, has_older):
         raise PipelineError(
-            f"{topic} keeps records for {settings['retention.ms']} ms, and older ones are to be "
-            f"written: it would delete them at once. Set retention.ms of {topic} to a longer time "
+            f"{topic} keeps records for {settings['retention.ms']} ms, and this run writes older "
+            f"ones, which would be deleted at once. Set retention.ms of {topic} to a longer time "
             "or to -1, or name another topic"
         )
 
@@ -80,8 +80,8 @@ def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
     there = len(cluster.partitions(topic))
     if there < needed:
         raise PipelineError(
-            f"{topic} has {counted(there, 'partition')}, and records of partition {needed - 1} are "
-            f"to be written: partitions are kept, so it needs at least {needed}"
+            f"{topic} has {counted(there, 'partition')}, but records keep their partition, and"
+            f" this run writes to partition {needed - 1}: it needs at least {needed}"
         )
 
 

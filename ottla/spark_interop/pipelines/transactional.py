@@ -6,7 +6,7 @@ transaction as the rows. A task that runs again, in this driver or the next, fen
 reads that position and skips what is written. Readers with isolation.level=read_committed see every
 row once; others see aborted rows too.
 
-Before each commit a lane asks for the ids of the topics. Rows of a source that was made again, or
+Before each commit a lane asks for the ids of the topics. Rows of a source created again, or
 for a destination that was, are not committed.
 """
 
@@ -123,7 +123,7 @@ def positions(to: Destination) -> dict[int, int]:
 
 def begin(to: Destination) -> Begun:
     """Reads the progress. PipelineError if it is of another source, or only one of two topics is
-    the one that was written to; none where the topics were made again."""
+    the one that was written to; none where the topics were created again."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -163,8 +163,8 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
-            f"`{to.writer}` has written to another {again[0]}, which was deleted and made again or "
-            "has another name now: give this pipeline a name of its own and new topics"
+            f"`{to.writer}` has written to another {again[0]}, which was deleted and created again "
+            "or has another name now: give this pipeline a name of its own and new topics"
         )
     return None if again else entry.position
 
@@ -181,7 +181,7 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     Returns {lane: {"written" (aside or not), "aside", "skipped", "transactions", "restamped"
     (records with times up to 1970-01-01, which librdkafka cannot send and sends with the present
     time), "position"}}. Raises PipelineError where a lane is no partition of the destination, the
-    name was used for another source, a topic was made again, or the brokers refuse.
+    name was used for another source, a topic was created again, or the brokers refuse.
     """
     begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes
@@ -253,7 +253,7 @@ class Lane:
         if number not in begun.lanes:
             raise PipelineError(
                 f"partition {number} does not exist in {to.topic}, which has {len(begun.lanes)} "
-                "partitions: make it with as many as the source has"
+                "partitions: create it with as many as the source has"
             )
         self.number, self._to, self._topics = number, to, begun.topics
         self._queued_bytes_max = max(QUEUED_BYTES_MAX, 2 * begun.record_bytes_max)
@@ -364,7 +364,7 @@ class Lane:
 
     def _too_large(self, topic: str, size: int) -> str:
         return (
-            f"{topic} does not take a record of {size} bytes from partition {self.number} at "
+            f"{topic} refuses a record of {size} bytes from partition {self.number} at "
             f"position {self._position} or before: raise max.message.bytes of {topic}"
         )
 
@@ -394,7 +394,7 @@ class Lane:
             raise PipelineError(self._failed[0] + more)
         if left:
             raise PipelineError(
-                f"{self._to.topic} at {self._to.cluster.bootstrap} did not take "
+                f"{self._to.topic} at {self._to.cluster.bootstrap} did not acknowledge "
                 f"{counted(left, 'record')} within {PATIENCE_SECONDS} s: run the same command again"
             )
 
@@ -462,10 +462,10 @@ def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
         if not changed:
             return
         if time.monotonic() > deadline:
-            what = "deleted" if now[changed[0]] is None else "deleted and made again"
+            what = "deleted" if now[changed[0]] is None else "deleted and created again"
             raise PipelineError(
                 f"topic {changed[0]} was {what} while this pipeline ran: nothing more was "
-                "committed. Offsets of the new topic mean other records: begin again with a new "
+                "committed. Offsets of the new topic are other records: start again with a new "
                 "name and path"
             )
         time.sleep(0.2)

@@ -146,8 +146,8 @@ def _check_final(target: Table, final: bool) -> None:
     ends = {str(p): end for p, end in origin.cluster.ends(origin.topic).items()}
     if not final or ends != read_offsets(target.files, CHECKPOINT):
         raise PipelineError(
-            f"the windows at {target.files.root} are final, and take no records that came later: "
-            "name another path to aggregate the topic anew"
+            f"the windows at {target.files.root} are final, and ignore records that arrive later: "
+            "name another path to aggregate the topic again"
         )
 
 
@@ -173,9 +173,9 @@ def check_options(
 ) -> None:
     """PipelineError for options that do not go together."""
     if updates and to is None:
-        raise PipelineError("updates go to a topic: give to=; in Parquet windows are final")
+        raise PipelineError("updates need a topic: give to=; windows in Parquet are final")
     if final and every is not None:
-        raise PipelineError("final windows end with the topic: leave every out")
+        raise PipelineError("final windows end with the topic: do not give every")
     if to == topic:
         raise PipelineError(f"{topic} would be written to while it is read: name another topic")
 
@@ -239,7 +239,7 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
     if not begun and transactional.positions(replace(into, source="")):  # of any path's windows
         raise PipelineError(
-            f"{into.topic} has windows of `{into.writer}`, and {target.files.root} has no "
+            f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
             "checkpoint of it: restore that directory, or give the pipeline another name and topic"
         )
 

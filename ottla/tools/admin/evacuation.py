@@ -24,7 +24,8 @@ def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dic
         path = max(left, key=lambda each: (left[each], -counts[each]))
         if size > left[path]:
             raise ClientError(
-                f"{sum(sizes.values())} bytes have to move, more than fit elsewhere:"
+                f"{sum(sizes.values())} bytes have to move, more than the other directories have"
+                " free:"
                 f" {', '.join(f'{size or 0} are free in {path}' for path, size in free.items())}"
             )
         left[path] -= size

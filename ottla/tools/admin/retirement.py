@@ -38,7 +38,7 @@ def moved_off(
             if not free:
                 raise ClientError(
                     f"{place[0]}:{place[1]} has {counted(len(before), 'replica')},"
-                    " too many for the brokers that stay:"
+                    " too many for the remaining brokers:"
                     f" {','.join(map(str, sorted(staying))) or 'none'}"
                 )
             kept = [each for each in after if each not in leaving]

@@ -53,7 +53,7 @@ def accept(options: Namespace) -> None:
         if len(clusters) > 1:
             raise ClientError(
                 f"these directories belong to different clusters, {' and '.join(clusters)}: name"
-                " those of one"
+                " the directories of one cluster"
             )
         show(options, ("directory", "broker", "entry"), (
             {
@@ -95,8 +95,8 @@ def owner_of(path: Path) -> tuple[str, str]:
     directory of a cluster's member."""
     if not (path / META).exists():
         raise ClientError(
-            f"{path} has no {META}: it is not a log directory that a broker has used. Name those"
-            " of the cluster's brokers"
+            f"{path} has no {META}: it is not a log directory of a broker. Name those of the"
+            " cluster's brokers"
         )
     try:
         known = decode_properties((path / META).read_bytes())

@@ -92,7 +92,7 @@ def delete(options: Namespace) -> None:
         found = acls.describe(cluster, pattern, rule)
         count = sum(map(len, found.values()))
         if not count:
-            raise ClientError(f"{options.principal} has no such rules")
+            raise ClientError(f"{options.principal} has no such ACLs")
         rules = f"{counted(count, 'rule')} of {options.principal}"
         confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:

@@ -35,7 +35,7 @@ def check(options: Namespace) -> int:
         alive = topics.brokers(controller)
         if leaving is not None and leaving not in alive:
             running = ", ".join(map(str, sorted(alive)))
-            raise ClientError(f"broker {leaving} does not run; these do: {running}")
+            raise ClientError(f"broker {leaving} is not running; running brokers: {running}")
         found = [topic for topic in topics.describe(cluster, asked=controller) if not topic.error]
         minimum = {}
         if leaving is not None:
@@ -175,7 +175,7 @@ def active_controller(cluster: ClusterClient) -> Connection:
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
         cluster.controller_id = part.leader_id  # who was asked has heard of another one
-    raise ClientError("the brokers do not agree yet on which one is the controller")
+    raise ClientError("the brokers do not agree on the controller yet")
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:

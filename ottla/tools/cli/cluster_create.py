@@ -57,7 +57,7 @@ REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadat
 def create(options: Namespace) -> None:
     """`ottla cluster create`."""
     if options.source is None:
-        raise WrongUsage("--from is needed: server.properties, or a log directory")
+        raise WrongUsage("--from is required: server.properties, or a log directory")
     disk, source = Disk(), Path(options.source)
     overrides = []
     if source.is_dir():
@@ -68,7 +68,7 @@ def create(options: Namespace) -> None:
         config = BrokerConfig.load(path, overrides)
         address = options.zookeeper or config.zookeeper_connect
         if not address:
-            raise WrongUsage("--zookeeper is needed: host:port/chroot")
+            raise WrongUsage("--zookeeper is required: host:port/chroot")
         directories = member_marks.open_stopped(
             disk, [str(each) for each in config.log_directories()]
         )
@@ -85,8 +85,8 @@ def create(options: Namespace) -> None:
         raise ClientError(str(error)) from error
     if creation.is_finished:
         print(
-            f"broker {node_id} is the first one of cluster {creation.cluster_id} already: nothing"
-            " is left to do", file=sys.stderr)
+            f"nothing to do: broker {node_id} already is the first one of cluster"
+            f" {creation.cluster_id}", file=sys.stderr)
     else:
         done(options, f"made broker {node_id} the first one of cluster {creation.cluster_id}")
     if not options.dry_run:
@@ -148,8 +148,8 @@ class Creation:
         """What ZooKeeper is to have; None once it has it."""
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
-                f"this was begun with --zookeeper {self.begun}, which may have the metadata"
-                " already: go on with that one"
+                f"an earlier run used --zookeeper {self.begun}, which may have the metadata"
+                " already: use that one"
             )
 
     async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
@@ -175,8 +175,8 @@ class Creation:
             mark = await store.mark(FIRST) or Mark(FIRST, 0)
         except (ConnectionLost, NotConnected) as error:
             raise ConnectionLost(
-                f"{error}. It is not known whether ZooKeeper has the metadata: run this again, it"
-                " goes on"
+                f"{error}. It is not known whether ZooKeeper has the metadata: run this command"
+                " again to continue"
             ) from error
         run = run_record.RunRecord(NO_RUN, self.disk.boot_id(), "true", clean=True)
         for directory in self.directories:
@@ -207,8 +207,8 @@ class Creation:
         if root is Root.TAKEN_OVER:
             if self.begun is None:
                 raise ClusterRefused(
-                    f"{where} has the cluster {self.cluster_id}, to which this broker belongs, and"
-                    " its log directories do not know of it: are they a copy from before? Nothing"
+                    f"{where} has the cluster {self.cluster_id}, to which this broker belongs, but"
+                    " its log directories are not marked as such: are they an old copy? Nothing"
                     " was changed"
                 )
             self.image = None
@@ -221,8 +221,8 @@ class Creation:
             )
         if member_marks.ASIDE in home.names:
             raise StorageRefused(
-                f"{home.path} has {TOPIC}-0 and {member_marks.ASIDE}, which is to be its name: move"
-                " that one away"
+                f"{home.path} has both {TOPIC}-0 and {member_marks.ASIDE}, to which it would be"
+                " renamed: move the latter away"
             )
         self.image = self._as_member(read_stopped(home))
 
@@ -259,7 +259,7 @@ class Creation:
             await self._look(first)
             if self.image is not None:
                 raise ClusterRefused(
-                    f"ZooKeeper at {self.begun} was changed meanwhile by others: run this again"
+                    f"another program changed ZooKeeper at {self.begun} meanwhile: run this again"
                 ) from error
 
     def plan(self) -> list[str]:

@@ -160,8 +160,8 @@ def stop_broker(options: Namespace) -> None:
         directory / f"broker-{options.broker}"
     ):
         raise ClientError(
-            f"broker {options.broker} is stopped already; ottla cluster restart-broker"
-            f" {options.broker} starts it again"
+            f"broker {options.broker} has already been stopped; ottla cluster restart-broker"
+f" {options.broker} starts it again"
         )
     pid = process_of(directory, options.broker)
     if not options.dry_run:
@@ -178,7 +178,7 @@ def restart_broker(options: Namespace) -> None:
     pid = 0 if mark.exists() else process_of(directory, options.broker)
     if not holder_of(directory):
         raise ClientError(
-            f"`ottla cluster start` does not run for {directory}: nothing would start broker"
+            f"`ottla cluster start` is not running for {directory}: nothing would start broker"
             f" {options.broker} again"
         )
     if options.dry_run:
@@ -192,8 +192,8 @@ def restart_broker(options: Namespace) -> None:
     while READY not in log.read_bytes()[before:].decode(errors="replace"):
         if time.monotonic() > deadline:
             raise ClientError(
-                f"broker {options.broker} does not serve {STOP_SECONDS:g} s after it was asked to"
-                f" start again: does `ottla cluster start` run? {log} has the reason"
+                f"broker {options.broker} does not serve requests {STOP_SECONDS:g} s after it was"
+                f" told to restart: is `ottla cluster start` running? See {log}"
             )
         time.sleep(POLL_SECONDS)
     done(options, f"restarted broker {options.broker}")
@@ -206,7 +206,7 @@ def process_of(directory: Path, broker: int) -> int:
     if not pid:
         there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
         if str(broker) in there:
-            raise ClientError(f"broker {broker} does not run: does `ottla cluster start` run?")
+            raise ClientError(f"broker {broker} is not running: is `ottla cluster start` running?")
         known = f"; it has the brokers {', '.join(there)}" if there else ""
         raise ClientError(f"{directory} has no broker {broker}{known}")
     return pid

@@ -33,7 +33,9 @@ def entity_of(text: str) -> tuple[int, str]:
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
         known = ", ".join(f"{one}/NAME" for one in KINDS)
-        raise WrongUsage(f"{text!r}: expected one of {known}; broker/default is all brokers")
+        raise WrongUsage(
+            f"{text!r}: expected one of {known}; broker/default stands for all brokers"
+        )
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not name.isdecimal():

@@ -86,7 +86,8 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
         return found
     if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
         raise WrongUsage(
-            "with --group the offset is stored, beginning or end (where none is stored)"
+            "with --group, --offset must be stored, beginning or end (used where no offset is"
+            " stored)"
         )
     if found.group:
         say_where_it_goes_on(cluster, found, text)
@@ -119,8 +120,8 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
         for topic, index in groups.committed(cluster, group)
     ):
         print(
-            f"group {group} goes on at the offsets that it has committed, and --offset {text} is"
-            f" for partitions without one; to read again: ottla group reset {group} --to {text}"
+            f"group {group} continues at its committed offsets, and --offset {text} applies to"
+            f" partitions without one; to read again: ottla group reset {group} --to {text}"
             " --yes", file=sys.stderr)
 
 

@@ -51,10 +51,10 @@ def _broker(cluster: ClusterClient, wanted: int | None) -> int:
     if wanted is None and len(cluster.brokers) == 1:
         return next(iter(cluster.brokers))
     if wanted is None:
-        raise ClientError("--broker is needed: there are several")
+        raise ClientError("--broker is required: the cluster has several brokers")
     if wanted not in cluster.brokers:
         known = ", ".join(map(str, sorted(cluster.brokers)))
-        raise ClientError(f"broker {wanted} does not run; these do: {known}")
+        raise ClientError(f"broker {wanted} is not running; running brokers: {known}")
     return wanted
 
 
@@ -77,7 +77,7 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
         if path != leaving and not each.error_code and not each.is_cordoned
     }
     if not found:
-        raise ClientError(f"{leaving} is the only log directory that takes partitions")
+        raise ClientError(f"{leaving} is the only log directory that accepts partitions")
     return found
 
 
@@ -122,5 +122,5 @@ def _request(
         if code or tries[topic, index] > TRIES_MAX:
             why = name_of(code) if code else f"given up {TRIES_MAX} times; its log says why"
             raise ClientError(
-                f"broker {broker} does not move {topic}:{index} to {plan[topic, index]}: {why}"
+                f"broker {broker} refused to move {topic}:{index} to {plan[topic, index]}: {why}"
             )

@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 def whole(text: str) -> int:
     """A number from 0 on."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
     return int(text)
 
 
@@ -83,7 +83,7 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     out = sys.stdout if asked or not given else sys.stderr
     if given and not asked:
         print(
-            f"ottla {noun}: {given[0]!r} is not a command; known are: "
+            f"ottla {noun}: {given[0]!r} is not a command; known commands: "
             + ", ".join(words.partition(" ")[2] for words in verbs),
             file=sys.stderr,
         )

@@ -130,7 +130,9 @@ def chosen(
     """The partitions selected by --topic, or all with an offset."""
     if not options.topic:
         if not committed:
-            raise ClientError(f"group {options.group} has no offsets: name topics with --topic")
+            raise ClientError(
+                f"group {options.group} has no committed offsets: name topics with --topic"
+            )
         return sorted(committed)
     places: list[Place] = []
     for text in options.topic:
@@ -164,14 +166,14 @@ def planned(
     if not sign:
         return resets.clamp(cluster, dict.fromkeys(places, int(to)))
     if missing := [place for place in places if place not in committed]:
-        raise ClientError(f"{missing[0][0]}:{missing[0][1]} has no offset that could be shifted")
+        raise ClientError(f"{missing[0][0]}:{missing[0][1]} has no committed offset to shift")
     by = int(to)
     return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
 
 
 def reset(options: Namespace) -> None:
     if not options.to:
-        raise WrongUsage("--to is needed: beginning, end, N, +N, -N or @TIME")
+        raise WrongUsage("--to is required: beginning, end, N, +N, -N or @TIME")
     with connect(options) as cluster:
         committed = groups.committed(cluster, options.group)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
@@ -179,7 +181,7 @@ def reset(options: Namespace) -> None:
         if left:
             named = ", ".join(f"{topic}:{index}" for topic, index in left)
             print(
-                f"left out, since {options.group} has committed no offset there: {named};"
+                f"skipped, since {options.group} has no committed offset there: {named};"
                 " --topic resets them too", file=sys.stderr)
         if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)

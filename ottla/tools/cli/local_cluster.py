@@ -217,7 +217,7 @@ def give_http(cluster: LocalCluster) -> None:
     for broker in cluster.brokers.values():
         address = f"127.0.0.1:{free_port()}"
         broker.settings.append(f"{HTTP}={address}")
-        say(f"{broker.name} will have its metrics on http://{address}/metrics")
+        say(f"{broker.name} serves its metrics on http://{address}/metrics")
 
 
 def check_free(cluster: LocalCluster) -> None:
@@ -226,20 +226,20 @@ def check_free(cluster: LocalCluster) -> None:
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(
-            f"this cluster runs already: Ctrl-C in its terminal, or kill {pid}, ends all of it"
+            f"this cluster is already running: Ctrl-C in its terminal, or kill {pid}, stops it"
         )
     left = [str(pid) for home in sorted(directory.glob("broker-*/")) if (pid := holder_of(home))]
     if left:
         if cluster.zookeeper is not None and (pid_of_zookeeper := cluster.zookeeper.left_behind):
             left.append(pid_of_zookeeper)
         raise ClientError(
-            f"brokers of {directory} still run, which an `ottla cluster start` that was killed has"
-            f" left. End them first: kill {' '.join(left)}"
+            f"brokers of {directory} still run, because their `ottla cluster start` was killed."
+            f" Stop them first: kill {' '.join(left)}"
         )
     taken = [broker for broker in cluster.brokers.values() if is_taken("127.0.0.1", broker.port)]
     if taken:
         raise ClientError(
-            f"another program listens on port {taken[0].port}, which {taken[0].name} would have:"
+            f"another program listens on port {taken[0].port}, which {taken[0].name} needs:"
             " name another first port with --port (make cluster PORT=…)"
         )
 
@@ -260,7 +260,7 @@ def start(options: Namespace) -> int:
     for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C
         signal.signal(ends, signal.default_int_handler)
     if cluster.zookeeper is not None:
-        say(f"ZooKeeper starts on {cluster.zookeeper.connect}{CHROOT}")
+        say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
     cluster.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends: `holder_of` finds it by that

@@ -47,7 +47,7 @@ def mirror_between(
     reading = options.source or of_source.get("bootstrap.servers", "")
     writing = options.to or of_target.get("bootstrap.servers", "")
     if not reading or not writing:
-        raise WrongUsage("--from and --to are needed: the two clusters")
+        raise WrongUsage("--from and --to are required: the two clusters")
     with connected(reading, of_source) as source, connected(writing, of_target) as target:
         run = Mirror(options, source, target)
         run.of_source, run.of_target = of_source, of_target
@@ -70,7 +70,7 @@ def pattern_of(text: str, flag: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as wrong:
-        raise WrongUsage(f"{flag} {text!r} is no regular expression: {wrong}") from wrong
+        raise WrongUsage(f"{flag} {text!r} is not a regular expression: {wrong}") from wrong
 
 
 class Copied:
@@ -94,7 +94,9 @@ class Copied:
                 f"a record was not acknowledged: {reason_with_code(self.failure)}"
             )
         if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run sees that it is there
-            raise ClientError("a record is in the target already, which does not say where")
+            raise ClientError(
+                "a record is already in the target, whose answer does not give its offset"
+            )
         return self.offset
 
 
@@ -148,7 +150,7 @@ class Mirror:
         back = self.copied_back()
         for name in sorted(filter(self.fits, back.keys() - self.left_out)):
             told = f"group {back[name]} of the source says that it is a copy of the target's"
-            print(f"ottla mirror: {name} is left out: {told}", file=sys.stderr)
+            print(f"ottla mirror: {name} is skipped: {told}", file=sys.stderr)
         self.left_out |= back.keys()
         found = self.source.metadata().topics
         self.ids = {topic.name: show_uuid(topic.topic_id) for topic in found if any(topic.topic_id)}
@@ -236,8 +238,8 @@ class Mirror:
                 found.skip = end - found.target
             else:
                 raise ClientError(
-                    f"{copies[place][0]}-{place[1]} ends at {end} in the target, and "
-                    f"{found.target} had been reached: records were deleted there. Delete the "
+                    f"{copies[place][0]}-{place[1]} ends at {end} in the target, but "
+                    f"the copy had reached {found.target}: records were deleted there. Delete the "
                     f"group {self.group} in the target to copy everything again"
                 )
             found.topic_id = self.ids.get(place[0], "")
@@ -255,13 +257,13 @@ class Mirror:
         name = f"{found.place[0]}-{found.place[1]}"
         if found.source > last:
             raise ClientError(
-                f"{name} ends at {last} in the source, and {found.source} had been reached: was the"
-                f" topic deleted and created again? Delete the group {self.group} in the target to"
-                " copy everything again"
+                f"{name} ends at {last} in the source, but the copy had reached {found.source}:"
+                f" was the topic deleted and created again? Delete the group {self.group} in the"
+                " target to copy everything again"
             )
         if found.source < first:
-            print(f"ottla mirror: {name}: the source has no records between {found.source} and"
-                  f" {first} any more", file=sys.stderr)
+            print(f"ottla mirror: {name}: the source no longer has the records between"
+ f" {found.source} and {first}", file=sys.stderr)
             found.expire(first)
 
     def loop(self, consumer: Consumer) -> bool:
@@ -310,7 +312,7 @@ class Mirror:
                 self.make(name, count)
             except Refused as refused:      # no reason to end the copying of the others
                 if name not in self.left_out:
-                    print(f"ottla mirror: {name} is left out: {refused}", file=sys.stderr)
+                    print(f"ottla mirror: {name} is skipped: {refused}", file=sys.stderr)
                     self.left_out.add(name)
                 if not known:
                     del self.names[name]
@@ -386,9 +388,9 @@ class Mirror:
             if torn:
                 self.remember(torn)
         except ClientError:             # what led here is the error to report
-            print(f"ottla mirror: it could not be remembered that the target has refused a record:"
-                  f" delete the group {self.group} there before the next run, which would leave it"
-                  " out", file=sys.stderr)
+            print("ottla mirror: the target refused a record, and this could not be saved: delete"
+f" the group {self.group} there before the next run, which would skip the record",
+file=sys.stderr)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""
@@ -455,7 +457,7 @@ class Mirror:
             lag = sum(max(0, end - source) for end, source in known if end is not None)
             if unknown := sum(end is None for end, _ in known):
                 left_out = counted(unknown, "partition")
-                print(f"ottla mirror: {topic}: the lag of {left_out} without a leader is not known",
+                print(f"ottla mirror: {topic}: the lag of {left_out} without a leader is unknown",
                       file=sys.stderr)
             shown = counted(copied, "record")
             print(f"{topic}: {shown} copied, lag {lag}", file=sys.stderr, flush=True)

@@ -24,7 +24,7 @@ def produce(options: Namespace) -> None:
     records = RECORDS if options.records is None else options.records
     size = 1000 if options.size is None else options.size
     if records < 1 or size < 1:
-        raise WrongUsage("--records and --size must be at least 1")
+        raise WrongUsage("--records and --size must both be at least 1")
     acks = options.acks or "all"
     load = ProduceLoad(
         options.topic,

@@ -59,7 +59,7 @@ def produce(options: Namespace) -> None:
 def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
     """Send everything that is read; what was read before a failure is sent too."""
     if not options.file and sys.stdin.isatty():
-        print("one record a line; Ctrl-D at the beginning of a line ends", file=sys.stderr)
+        print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
     try:
         size = os.fstat(file.fileno()).st_size if options.file else 0
         line = ProgressLine(size, "bytes")
@@ -157,7 +157,8 @@ def json_records(
                 target.check(partition)
             except ClientError as wrong:
                 raise ClientError(
-                    f"line {number}: {wrong}; --any-partition lets keys choose") from None
+                    f"line {number}: {wrong}; with --any-partition, keys choose the partition"
+                    ) from None
         yield options.topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
 
 

@@ -49,7 +49,7 @@ def show(options: Namespace) -> None:
 def plan(options: Namespace) -> None:
     leaving = set(options.without)
     if not leaving:
-        raise WrongUsage("--without is needed: the broker that is to be retired")
+        raise WrongUsage("--without is required: the broker to retire")
     with connect(options) as cluster:
         controller = cluster.controller(itself=True)
         described = topics.describe(cluster, options.topic or None, asked=controller)
@@ -67,12 +67,12 @@ def plan(options: Namespace) -> None:
     if strange := sorted(leaving - known):
         running = ", ".join(map(str, sorted(racks)))
         raise ClientError(
-            f"broker {strange[0]} does not run, and no replica is assigned to it; these run:"
+            f"broker {strange[0]} is not running and has no replicas assigned; running brokers:"
             f" {running}")
     moved = retirement.moved_off(assigned, racks, leaving)
     named = ",".join(map(str, sorted(leaving)))
     if not moved:
-        print(f"no replica is assigned to broker {named}", file=sys.stderr)
+        print(f"no replicas are assigned to broker {named}", file=sys.stderr)
         return
     print(json.dumps(reassignment_plan.as_json(moved, {}), separators=(",", ":")))
     print(f"planned to move {counted(len(moved), 'partition')} off broker {named}", file=sys.stderr)

@@ -32,7 +32,7 @@ def install(options: Namespace) -> None:
         path for path in targets if path.exists() and MARK not in path.read_text(errors="replace")
     ]
     if strange and not options.force:
-        raise ClientError(f"{strange[0]} is not a script of ours: say --force to replace it")
+        raise ClientError(f"{strange[0]} was not written by this command: replace it with --force")
     if options.dry_run:
         done(options, f"written {counted(len(targets), 'script')} into {folder}")
         return

@@ -58,7 +58,7 @@ def end(pid: int, wait: float) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(watched, selectors.EVENT_READ)
             if not selector.select(wait):
-                raise ClientError(f"process {pid} still runs {wait:g} s after SIGTERM")
+                raise ClientError(f"process {pid} is still running {wait:g} s after SIGTERM")
     finally:
         os.close(watched)
 
@@ -177,7 +177,7 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
             except PermissionError:     # a file or /dev/null: nothing will come of it
-                print("standard input has ended, and the broker with it; --detach-stdin keeps it",
+                print("standard input has ended, and the broker stops; --detach-stdin keeps it",
                       file=sys.stderr)  # fmt: skip
                 return
         try:

@@ -47,7 +47,7 @@ class TargetTopic:
             if partition >= count:
                 raise ClientError(
                     f"topic {self.name!r} does not exist, and a new one would have"
-                    f" {counted(count, 'partition')}: create it before, as with"
+                    f" {counted(count, 'partition')}: create it first, as with"
                     f" ottla topic create {self.name} --partitions {partition + 1}"
                 )
 
@@ -71,15 +71,16 @@ class TargetTopic:
             needed = count or named()
             if needed is None:
                 raise ClientError(
-                    f"topic {self.name!r} does not exist, and what comes by a pipe may name any"
-                    f" partition: create it before, as with ottla topic create {self.name}"
+                    f"topic {self.name!r} does not exist, and records from a pipe may name any"
+                    f" partition: create it first, as with ottla topic create {self.name}"
                     " --partitions 3, or let keys choose the partitions with --any-partition"
                 )
             self.partitions = existing(self.cluster, self.name, needed)
         if count > self.partitions:
             raise ClientError(
-                f"{origin} has {counted(count, 'partition')}, {self.name} has {self.partitions}:"
-                f" grow {self.name}, or let keys choose the partitions with --any-partition"
+                f"{origin} has {counted(count, 'partition')}, but {self.name} has"
+                f" {self.partitions}: add partitions to {self.name}, or let keys choose them with"
+                " --any-partition"
             )
 
 

@@ -49,7 +49,7 @@ def list_topics(options: Namespace) -> None:
     try:
         fits = re.compile(options.pattern or ".*").fullmatch
     except re.error as wrong:
-        raise WrongUsage(f"{options.pattern!r} is no regular expression: {wrong}") from wrong
+        raise WrongUsage(f"{options.pattern!r} is not a regular expression: {wrong}") from wrong
     with connect(options) as cluster:
         found = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
     show(
@@ -119,7 +119,7 @@ def describe(options: Namespace) -> None:
 
 def grow(options: Namespace) -> None:
     if options.partitions is None:
-        raise WrongUsage("--partitions is needed: the total number of partitions afterwards")
+        raise WrongUsage("--partitions is required: the new total number of partitions")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
     done(options, f"given topic {options.topic} {counted(options.partitions, 'partition')}")
@@ -127,7 +127,7 @@ def grow(options: Namespace) -> None:
 
 def trim(options: Namespace) -> None:
     if options.before is None:
-        raise WrongUsage("--before is needed: the first offset that stays, or end")
+        raise WrongUsage("--before is required: the first offset to keep, or end")
     if options.before != "end" and not options.before.isdecimal():
         raise WrongUsage(f"--before {options.before}: expected an offset or end")
     with connect(options) as cluster:

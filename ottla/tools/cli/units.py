@@ -53,14 +53,14 @@ def number_of(name: str, value: str) -> str:
         if name.endswith(suffix) and unit in MILLISECONDS:
             whole, rest = divmod(duration_ms(value), one)
             if rest:
-                raise WrongUsage(f"{name}={value} is no whole number of its unit")
+                raise WrongUsage(f"{name}={value} is not a whole number")
             return str(int(whole))
         if name.endswith(suffix):
-            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of time; known are"
+            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of time; known units:"
                              f" {', '.join(MILLISECONDS)}")
     if name.endswith(SIZE_SUFFIXES):
         if unit not in BYTES:
-            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of size; known are kB, MB,"
+            raise WrongUsage(f"{name}={value}: {unit!r} is not a unit of size; known units: kB, MB,"
                              " GB, TB, KiB, MiB, GiB, TiB")
         return str(size_bytes(value))
     return value

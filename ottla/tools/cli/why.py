@@ -113,8 +113,8 @@ def http_address(cluster: ClusterClient, node_id: int) -> str:
     host = host.strip("[]")
     if not port:
         raise ClientError(
-            f"broker {node_id} does not say why: set {SETTING}, such as localhost:9308, and"
-            " restart it"
+            f"broker {node_id} does not explain its state: set its {SETTING}, such as"
+" localhost:9308, and restart it"
         )
     if _is_any(host):
         host = cluster.brokers[node_id][0]
@@ -134,9 +134,9 @@ def of_broker(answer: Document, wanted: int, answered: int) -> Document:
     one on each machine. Raises ClientError."""
     if wanted != answered:
         raise ClientError(
-            f"broker {answered} answered in place of broker {wanted}: the {SETTING} of broker"
-            f" {wanted} is reached on its own machine only. Run this there, or name another way to"
-            " it with --url"
+            f"broker {answered} answered instead of broker {wanted}: the {SETTING} of broker"
+            f" {wanted} can be reached on its own machine only. Run this command there, or give"
+            " another address with --url"
         )
     return answer
 
@@ -151,7 +151,7 @@ def asked(url: str, path: str) -> Any:
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise Unreachable(
-            f"{url}: {reason}; it is the broker's {SETTING}. Name another way to it with --url"
+            f"{url}: {reason}; this is the broker's {SETTING}. Give another address with --url"
         ) from error
 
 

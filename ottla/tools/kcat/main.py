@@ -89,7 +89,7 @@ def parse(arguments: list[str]) -> Chosen | None:
             return None
         if letter in "CPLQ":
             if chosen.mode not in ("", letter):
-                raise Misused(f"-{chosen.mode} and -{letter} are two modes")
+                raise Misused(f"-{chosen.mode} and -{letter} are different modes: give one")
             chosen.mode = letter
         elif letter == "K":
             chosen.key_delimiter = escaped(value)

@@ -88,9 +88,12 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
             wanted.start = EARLIEST if text == "beginning" else LATEST
         elif text == "stored":
             if not chosen.group:
-                raise Misused("-o stored wants -G, or X group.id")
+                raise Misused("-o stored requires -G, or -X group.id")
         elif chosen.group:
-            raise Misused(f"-o {text} is not for -G: beginning or end, where nothing is stored")
+            raise Misused(
+                f"-o {text} cannot be used with -G: use beginning or end (where no offset is"
+                " stored)"
+            )
         elif text.startswith("s@"):
             wanted.starts = by_time(cluster, wanted, number(text[2:], "-o"))
         else:
@@ -109,7 +112,7 @@ def produce(chosen: Chosen) -> None:
     """Send standard input, or files; everything is acknowledged when this returns."""
     topic = chosen.topic()
     if chosen.lines and len(chosen.rest) != 1:
-        raise Misused("-l wants one file")
+        raise Misused("-l requires one file")
     properties = properties_of(chosen)
     if "transactional.id" in properties:
         raise ClientError("-X transactional.id is not supported here")

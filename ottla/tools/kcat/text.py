@@ -48,7 +48,7 @@ class Unpacked:
         for format_ in (self.key, self.value):
             wrong = set(format_) - set(PACKED)
             if wrong:
-                raise Misused(f"-s {format_}: {min(wrong)!r} is none of {' '.join(PACKED)}")
+                raise Misused(f"-s {format_}: {min(wrong)!r} is not one of {' '.join(PACKED)}")
 
     def of(self, data: bytes | None, format_: str, what: str) -> bytes | None:
         """A value as kcat prints it: fields with spaces between."""
@@ -63,12 +63,12 @@ class Unpacked:
                 at = len(data)
             elif letter == "$":
                 if at < len(data):
-                    raise ClientError(f"{what}: {len(data) - at} bytes are left after {format_}")
+                    raise ClientError(f"{what}: {len(data) - at} bytes remain after {format_}")
             else:
                 size = struct.calcsize(order + letter)
                 if len(data) - at < size:
-                    raise ClientError(f"{what}: {size} bytes wanted by {format_}, {len(data) - at}"
-                                      " are left")
+                    raise ClientError(f"{what}: {size} bytes needed by {format_}, but"
+ f" {len(data) - at} remain")
                 [found] = struct.unpack_from(order + letter, data, at)
                 out.append(found if letter == "c" else b"%d" % found)
                 at += size

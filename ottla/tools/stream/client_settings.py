@@ -62,7 +62,7 @@ def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     if "sasl.jaas.config" in properties:
         security = Security.from_properties(properties)
         if security.extensions:
-            raise ClientError("librdkafka cannot log in with a delegation token")
+            raise ClientError("librdkafka does not support delegation tokens")
         found["sasl.username"], found["sasl.password"] = security.user, security.password
     return found
 

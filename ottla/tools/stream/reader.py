@@ -230,7 +230,9 @@ class RecordPrinter:
                 return True
             if now - self.since >= SILENCE_SECONDS:
                 (topic, index), end = min(self.ends.items())
-                raise ClientError(f"{topic}-{index} has records before {end} that did not come")
+                raise ClientError(
+                    f"{topic}-{index} has records before {end} that were not received"
+                )
         if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
             self.subscribe()
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
@@ -255,14 +257,14 @@ class RecordPrinter:
             self.told = True
             print(
                 f"group {group}: waiting until its members have joined again, or the sessions of"
-                f" those that are gone have ended: see ottla group why {group}", file=sys.stderr)
+                f" departed members have expired: see ottla group why {group}", file=sys.stderr)
         if idle < STUCK_SECONDS or now - self.described < DESCRIBE_SECONDS:
             return
         self.described = now
         state = groups.describe(self.cluster, group).state
         if state not in REBALANCING or idle >= seconds:
             raise ClientError(
-                f"group {group}: its coordinator did not let a member join for {idle:.0f} s; "
+                f"group {group}: its coordinator has let no member join for {idle:.0f} s; "
                 f"the group is {state}: see ottla group why {group}")
 
     def unread(self) -> str:

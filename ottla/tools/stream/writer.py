@@ -137,7 +137,7 @@ class Writer:
             return f"{topic}: {refused.args[0].str()}"
         size = len(key or b"") + len(value or b"")
         return (f"{topic}: a record of {size} bytes exceeds the client's own limit: "
-                f"raise it, as with -X message.max.bytes={2 * size}; it is {self._bytes_max}")
+                f"raise it from {self._bytes_max}, as with -X message.max.bytes={2 * size}")
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:

@@ -43,13 +43,13 @@ def java() -> str:
     if path is None:
         raise ZooKeeperFailed(
             "Java is not installed, and ZooKeeper needs it: apt install openjdk-17-jre-headless,"
-            " or name a ZooKeeper that runs already with --zookeeper host:port"
+            " or name a running ZooKeeper with --zookeeper host:port"
         )
     printed = subprocess.run([path, "-version"], capture_output=True, text=True).stderr
     release = printed.partition('"')[2].partition(".")[0]
     if not release.isdecimal() or int(release) < JAVA_RELEASE_MIN:
         raise ZooKeeperFailed(
-            f"{path} is Java {release or '?'}, ZooKeeper needs {JAVA_RELEASE_MIN} or newer"
+            f"{path} is Java {release or '?'}, but ZooKeeper needs {JAVA_RELEASE_MIN} or newer"
         )
     return path
 
@@ -68,11 +68,11 @@ def jars() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise ZooKeeperFailed(
-            f"ZooKeeper's jars are not in {cache}, and there is no Maven to get them: apt install"
-            " maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
+            f"ZooKeeper's jars are not in {cache}, and Maven, which could download them, is not"
+            " installed: apt install maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
         )
     shutil.rmtree(cache, ignore_errors=True)
-    print(f"Maven fetches ZooKeeper's jars into {cache}, once:", file=sys.stderr)
+    print(f"Maven downloads ZooKeeper's jars into {cache} once:", file=sys.stderr)
     run_maven([
         maven, "-B", "-f", str(POM), "dependency:copy-dependencies",
         "-DincludeScope=runtime", f"-DoutputDirectory={cache}",
@@ -93,7 +93,9 @@ def run_maven(command: list[str]) -> None:
             if found := FETCHED.search(line):
                 print(f"  {found[1]} ({found[2]})", file=sys.stderr, flush=True)
     if maven.returncode != 0:
-        raise ZooKeeperFailed(f"Maven could not get ZooKeeper's jars:\n{''.join(printed)[-2000:]}")
+        raise ZooKeeperFailed(
+            f"Maven could not download ZooKeeper's jars:\n{''.join(printed)[-2000:]}"
+        )
 
 
 def free_port() -> int:
@@ -149,8 +151,9 @@ class LocalZooKeeper:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
-                    f"a ZooKeeper that was started before still uses {self.directory}: this cluster"
-                    f" runs already, or was killed and left it behind: kill {self.left_behind}"
+                    f"a ZooKeeper that was started earlier still uses {self.directory}: this"
+                    " cluster is already running, or was killed and left it behind: kill"
+                    f" {self.left_behind}"
                 ) from held
             self._spawn(lock.fileno())
             assert self.process is not None

@@ -28,7 +28,7 @@ def test_partitions_without_a_leader_are_named_once_and_their_return_is_said(
         index = leaders(cluster.servers[1], "t").index(stopped)
         cluster.stop(stopped)
         expected = (
-            "1 partition has no leader until a replica that has everything is back:"
+            "1 partition has no leader until a replica with all committed records returns:"
             f" t-{index} (in sync: {stopped})"
         )
         cluster.until(lambda: cluster.leap(LOOK_SECONDS) or said(caplog, logging.WARNING), "a line")

@@ -179,7 +179,7 @@ def test_a_broker_is_retired_by_the_documented_steps(
         "nothing else has moved"
     )
     done = ottla("reassign plan --without 4")
-    assert (done.status, done.out, done.err) == (0, "", "no replica is assigned to broker 4\n")
+    assert (done.status, done.out, done.err) == (0, "", "no replicas are assigned to broker 4\n")
     unregister = f"kafka-cluster unregister --bootstrap-server {ottla.address} --id 4"
     refused = ottla(unregister)
     assert refused.status == 1 and "Broker 4 is running" in refused.err, refused

@@ -124,7 +124,7 @@ def test_the_brokers_principal_needs_cluster_action(
         # The Envelope is refused: the client may do this, its broker may not.
         refused = create(cluster, 3 - controller, "refused", 1, 1)
         assert refused == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "refuses what this broker forwards: CLUSTER_AUTHORIZATION_FAILED" in caplog.text
+        assert "request forwarded by this broker: CLUSTER_AUTHORIZATION_FAILED" in caplog.text
         rule = CreateAclsRequest.Creation(
             resource_type=ON_CLUSTER, resource_name="kafka-cluster",
             resource_pattern_type=LITERAL, principal="User:broker", host="*",
@@ -151,7 +151,7 @@ def test_the_brokers_principal_needs_cluster_action(
 @pytest.mark.parametrize(
     ("protocol", "reason"),
     [
-        ("SASL_PLAINTEXT", "it refuses the login as broker by PLAIN: Authentication failed"),
+        ("SASL_PLAINTEXT", "it refused the login as broker by PLAIN: Authentication failed"),
         ("SSL", "its certificate is not accepted: "),
     ],
 )
@@ -168,7 +168,8 @@ def test_a_broker_that_is_not_trusted_says_why_and_comes_in_once_it_is(
         with caplog.at_level(logging.WARNING):
             wrong["controlled.shutdown.enable"] = "false"
             cluster.start(2, **wrong)       # it starts, serves clients, and asks again
-            found = f"no connection to broker 1 at 127.0.0.1:{cluster.servers[1].listeners[1].port}"
+            port = cluster.servers[1].listeners[1].port
+            found = f"cannot connect to broker 1 at 127.0.0.1:{port}"
             lines: list[str] = []
 
             def said() -> bool:
@@ -213,7 +214,7 @@ def test_logins_are_renewed_before_they_expire(tmp_path: Path) -> None:
     [
         ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "choose among PLAIN"),
         ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"},
-         "has to be one of sasl.enabled.mechanisms of listener INSIDE"),
+         "must be in sasl.enabled.mechanisms of listener INSIDE"),
         ({INSIDE + "plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_broker="b";'},
          'inside.plain.sasl.jaas.config: needs username="…" and password="…"'),
     ],

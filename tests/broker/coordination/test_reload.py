@@ -170,7 +170,7 @@ def test_a_log_whose_last_batches_are_gone_is_not_taken_for_a_shorter_one(
         index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
         disk.open(f"/a/__consumer_offsets-{index}/{0:020d}.log").truncate(0)
         lose_an_append(broker)
-        until(lambda: "its file was cut" in caplog.text, "the load finds it")
+        until(lambda: "its file was truncated" in caplog.text, "the load finds it")
         answer = fetched(client)
         assert answer.error_code in (
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,

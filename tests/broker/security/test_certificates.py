@@ -119,17 +119,17 @@ def test_what_cannot_be_used_is_an_error_that_says_what_to_do(tmp_path: Path) ->
     assert "ssl.truststore" in problem(settings(authority, ssl_client_auth="required"))
     assert "SSLv3" in problem(settings(authority, ssl_enabled_protocols="SSLv3"))
     assert "BCFKS" in problem(settings(authority, ssl_keystore_type="BCFKS"))
-    assert "none is of a protocol" in problem(settings(
+    assert "no suite belongs to a protocol in" in problem(settings(
         authority, ssl_enabled_protocols="TLSv1.3",
         ssl_cipher_suites="TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"))
     assert "knows none" in problem(settings(authority, ssl_cipher_suites="TLS_A_WITH_B"))
     store = authority.issue_pkcs12("p", "right")
-    assert "its password is another one" in problem(
+    assert "the password is wrong" in problem(
         settings(authority, ssl_keystore_location=store, ssl_keystore_type="JKS",
                  ssl_keystore_password="wrong"))
     key = authority.issue("one").read_text().partition("-----BEGIN CERT")[0]
     other = authority.issue("two").read_text()
-    assert "not a key of this certificate" in problem(settings(
+    assert "the key does not belong to the" in problem(settings(
         authority, ssl_keystore_key=key,
         ssl_keystore_certificate_chain=other[other.index("-----BEGIN CERT"):]))
 

@@ -100,7 +100,7 @@ def test_a_secured_listener_warns_of_nothing() -> None:
     [
         (["security.inter.broker.protocol=SASL_SSL"], "no listener has the protocol SASL_SSL"),
         (["security.inter.broker.protocol=PLAINTEXT", "inter.broker.listener.name=PLAINTEXT"],
-         "cannot be set beside"),
+         "cannot be set together with"),
     ],
 )  # fmt: skip
 def test_brokers_have_one_listener_among_themselves(overrides: list[str], problem: str) -> None:

@@ -314,8 +314,8 @@ def test_a_certificate_is_exchanged_on_the_running_broker_and_nobody_is_dropped(
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, "cannot be read"), ("nothing", "is no PKCS12 store"),
-     ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "do not load")],
+    [(None, "cannot be read"), ("nothing", "is not a PKCS12 store"),
+     ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "cannot be loaded")],
 )  # fmt: skip
 def test_a_store_that_does_not_load_is_refused_and_the_listener_keeps_its_own(
     broker: TlsBroker, tmp_path: Path, content: str | None, problem: str

@@ -27,12 +27,12 @@ HINTS = {
     ("SSL", "PLAINTEXT"): "perhaps this port has no TLS: security.protocol is SSL here",
     ("SSL", "SASL_PLAINTEXT"): "perhaps this port has no TLS",
     ("SSL", "SASL_SSL"): "perhaps it expects a login: security.protocol is SSL here",
-    ("SASL_PLAINTEXT", "PLAINTEXT"): "SASL mechanism PLAIN is not offered there",
+    ("SASL_PLAINTEXT", "PLAINTEXT"): "the broker does not offer SASL mechanism PLAIN",
     ("SASL_PLAINTEXT", "SSL"): "perhaps it expects TLS: security.protocol is SASL_PLAINTEXT here",
     ("SASL_PLAINTEXT", "SASL_SSL"): "perhaps it expects TLS",
     ("SASL_SSL", "PLAINTEXT"): "perhaps this port has no TLS",
     ("SASL_SSL", "SASL_PLAINTEXT"): "perhaps this port has no TLS",
-    ("SASL_SSL", "SSL"): "SASL mechanism PLAIN is not offered there",
+    ("SASL_SSL", "SSL"): "the broker does not offer SASL mechanism PLAIN",
 }
 
 

@@ -104,7 +104,7 @@ def test_properties_without_effect_share_one_warning() -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("# Ottla\n\nA broker.\n\nnode.ids=1\n")
-    with pytest.raises(SettingsError, match=r"A: neither this .* is it the right file\?"):
+    with pytest.raises(SettingsError, match=r"A: Kafka and Ottla know .* is it the right file\?"):
         BrokerConfig.load(page)
     page.write_text("A broker.\nnode.id=1\n")
     assert BrokerConfig.load(page).warnings
@@ -153,8 +153,8 @@ def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
     ("[::1/ottla", "an IPv6 address in brackets"),
     ("a:1,,b:2", "'' in 'a:1,,b:2' is not of the form"),
     ("/ottla", "'' in '/ottla' is not of the form"),
-    ("a:2181/ottla,b:2181/ottla", "there is one, after the last server"),
-    ("a:2181/ottla/../x", "'/ottla/../x' is no chroot"),
+    ("a:2181/ottla,b:2181/ottla", "write one, after the last server"),
+    ("a:2181/ottla/../x", "'/ottla/../x' is not a chroot"),
 ])
 def test_zookeepers_addresses_are_checked_before_anything_is_connected(
     connect: str, reason: str

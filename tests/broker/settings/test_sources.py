@@ -32,7 +32,7 @@ def refusal(data: bytes, tmp_path: Path) -> str:
         (b"# a\n\nnode.id=1\n=7\n", "FILE: line 4 has no name before its separator"),
         (b"a=\\u12\nb=1", "FILE: line 1: a: \\u without four hexadecimal digits at character 1"),
         (b"node.id=1\nlog.dirs=${env:OTTLA_DIR}", "config.providers does not name 'env' (FILE, li"),
-        (b"log.dirs=/a,\\\n /b/${DATA}", "names no provider: it is ${env:NAME} or the like (F"),
+        (b"log.dirs=/a,\\\n /b/${DATA}", "names no provider: expected a form such as ${env:NAME"),
         (b"config.providers=env\nrack=${env:OTTLA_NOT_SET}", "OTTLA_NOT_SET is not set (FILE, li"),
         (b"config.providers=vault", "config.providers.vault.class"),
     ],

@@ -64,7 +64,7 @@ def test_a_partition_whose_directory_is_gone_is_offline_until_it_is_back(
     for _ in range(2):                      # another start does not forget it
         caplog.clear()
         with running(tmp_path) as broker, WireClient(broker.address) as client:
-            assert "t-0 is gone, which had the offsets 0 to 29" in caplog.text
+            assert "t-0 is missing; it had the offsets 0 to 29" in caplog.text
             assert metadata(client, "t")[0].leader_id == -1
             assert produce(client, "t", batch(b"x")).error_code != 0
             assert fetch(client, "t").error_code == STORAGE
@@ -152,11 +152,11 @@ def test_a_directory_that_vanishes_while_the_broker_runs_costs_the_others_no_cle
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path, shutil.rmtree)
-    assert "t-0 has vanished while the broker ran; it had the offsets 0 to 29" in caplog.text
+    assert "t-0 disappeared while the broker ran; it had offsets 0 to 29" in caplog.text
     assert (tmp_path / CLEAN_MARKER).exists()
     caplog.clear()
     with running(tmp_path) as broker, WireClient(broker.address) as client:
-        assert "t-0 is gone, which had the offsets 0 to 29" in caplog.text
+        assert "t-0 is missing; it had the offsets 0 to 29" in caplog.text
         assert values(fetch(client, "u")) == [b"kept"]
 
 

@@ -435,5 +435,5 @@ def test_a_log_that_is_cut_while_it_is_read_again_is_damaged() -> None:
     for path, _ in at_rest.reread.files:
         at_rest.disk.open(path).truncate(0)
     drive(at_rest.reread)
-    with pytest.raises(CorruptMessage, match="was cut"):
+    with pytest.raises(CorruptMessage, match="was truncated"):
         at_rest.reread.finish()

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made again, under the same names, amid everything else.
+"""Topics that are deleted and created again, under the same names, amid everything else.
 
 A deletion that was answered holds for every broker: one that was away, or that read a snapshot in
 place of the deletion, must not serve the topic before, or keep its files under the topic's name.

@@ -92,7 +92,7 @@ class ClusterOptions(Options):
     settings_change: bool = False
     """Whether topics' settings change, and records are deleted."""
     deletions: bool = False
-    """Whether topics are deleted, and made again."""
+    """Whether topics are deleted, and created again."""
     snapshots: bool = False
     """Whether snapshots of the metadata follow each other quickly."""
     swap_bytes: int = 4 << 20

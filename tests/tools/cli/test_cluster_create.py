@@ -202,10 +202,10 @@ def have(server: ZooKeeperServer, *paths: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    (CLUSTER_ID, "it has a cluster already, other. Nothing was changed"),
+    (CLUSTER_ID, "it already belongs to cluster other. Nothing was changed"),
     (KAFKAS_TOPICS, "Apache Kafka's. Nothing was changed"),
-    (NEWEST, "metadata without /cluster/id"),
-    ("/metadata/log/0000000000001", "metadata without /cluster/id"),
+    (NEWEST, "metadata but no /cluster/id"),
+    ("/metadata/log/0000000000001", "metadata but no /cluster/id"),
 ])
 def test_a_root_that_is_not_empty_is_refused(path: str, words: str) -> None:
     disk, server = standalone(), ZooKeeperServer()
@@ -229,7 +229,7 @@ def test_a_broker_with_a_missing_directory_is_refused() -> None:
 def test_a_former_metadata_log_is_not_replaced() -> None:
     disk = standalone()
     disk.makedirs(f"/a/{ASIDE}")
-    refused(disk, ZooKeeperServer(), f"/a has __ottla_metadata-0 and {ASIDE}")
+    refused(disk, ZooKeeperServer(), f"/a has both __ottla_metadata-0 and {ASIDE}")
 
 
 def test_a_metadata_log_that_has_lost_its_end_is_refused() -> None:
@@ -247,7 +247,7 @@ def test_a_copy_from_before_is_refused() -> None:
     disk, server = standalone(), ZooKeeperServer()
     older = standalone()
     created(disk, MemoryCoordination(server))
-    refused(older, server, "are they a copy from before")
+    refused(older, server, "are they an old copy")
 
 
 def test_the_command_goes_on_with_the_zookeeper_with_which_it_began() -> None:
@@ -378,11 +378,11 @@ def test_the_command_line(in_memory: ZooKeeperServer, tmp_path: Path) -> None:
     assert done.status == 0 and done.err.startswith("made broker 4 the first one of cluster")
     assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
     assert ottla(f"log verify {data}").status == 0
-    with pytest.raises(StorageRefused, match="belongs to a broker of a cluster, whose metadata"):
+    with pytest.raises(StorageRefused, match="belongs to a broker of a cluster, which has its"):
         RunningBroker(data)
     done = ottla(f"{line} --yes")
     assert done.status == 0 and done.err.startswith("broker 4 is the first one of cluster")
-    assert "already: nothing is left to do" in done.err
+    assert "nothing to do: broker" in done.err
     assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
     in_memory.multi(0, [Delete(CLUSTER_ID)])
     done = ottla(f"{line} --yes")
@@ -400,11 +400,11 @@ def test_the_settings_file_names_directories_and_zookeeper(
     RunningBroker(first, log_dirs=f"{first},{second}").stop()
     line = f"cluster create --from {file} --yes"
     file.write_text(f"log.dirs={first}\nnode.id=4\n")
-    assert "--zookeeper is needed" in ottla(line).err
+    assert "--zookeeper is required" in ottla(line).err
     assert "b (" in ottla(f"{line} --zookeeper zk:2181/ottla").err, "a directory is missing"
     file.write_text(f"log.dirs={first},{second}\nnode.id=5\nzookeeper.connect=zk:2181/ottla\n")
     assert "has node.id=5" in ottla(line).err and not taken_over(in_memory)
     file.write_text(f"log.dirs={first},{second}\nnode.id=4\nzookeeper.connect=zk:2181/ottla\n")
     assert f"directories  {first}, {second}\n" in ottla.ok(line) and taken_over(in_memory)
-    assert "--from is needed" in ottla("cluster create --zookeeper zk:2181/ottla").err
+    assert "--from is required" in ottla("cluster create --zookeeper zk:2181/ottla").err
     assert ottla("cluster create --from nowhere --zookeeper zk:2181/ottla").status == 1

@@ -112,7 +112,7 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     assert f"{tmp_path} has no broker 7; it has the brokers 1" in done.err
     done = ottla(f"cluster stop-broker 1 --dir {tmp_path}")
     assert done.status == 1
-    assert done.err.endswith("broker 1 does not run: does `ottla cluster start` run?\n")
+    assert done.err.endswith("broker 1 is not running: is `ottla cluster start` running?\n")
 
 
 @pytest.fixture
@@ -143,16 +143,17 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     line = f"cluster stop-broker 1 --dir {tmp_path}"
     done = ottla(f"cluster restart-broker 1 --dir {tmp_path}")
     assert done.status == 1 and done.err.endswith(
-        f"`ottla cluster start` does not run for {tmp_path}: nothing would start broker 1 again\n")
+        f"`ottla cluster start` is not running for {tmp_path}: nothing would start broker 1"
+        " again\n")
     done = ottla(f"cluster start --port 0 {tmp_path}")
-    assert done.status == 1 and done.err.endswith(f"End them first: kill {holder.pid}\n")
+    assert done.status == 1 and done.err.endswith(f"Stop them first: kill {holder.pid}\n")
     (tmp_path / "zookeeper").mkdir()
     with (tmp_path / "zookeeper" / "lock").open("w") as lock:      # as one that was left
         lock.write("4711")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = ottla(f"cluster start --port 0 {tmp_path}")
-    assert done.status == 1 and done.err.endswith(f"End them first: kill {holder.pid} 4711\n")
+    assert done.status == 1 and done.err.endswith(f"Stop them first: kill {holder.pid} 4711\n")
     assert ottla(f"{line} --dry-run").err == "would have stopped broker 1\n"
     assert not broker.held and holder.poll() is None
     assert ottla(line).err == "stopped broker 1\n"

@@ -163,10 +163,10 @@ def test_mistakes_are_told(ottla: Ottla, directories: list[str]) -> None:
     done = ottla("cluster drain /nowhere")
     assert done.status and f"no log directory '/nowhere', but {directories[0]}" in done.err
     done = ottla(["cluster", "drain", directories[0], "--broker", "7"])
-    assert done.status and "broker 7 does not run; these do: 4" in done.err
+    assert done.status and "broker 7 is not running; running brokers: 4" in done.err
     cordon(ottla, ",".join(directories[1:]))
     done = ottla(["cluster", "drain", directories[0]])
-    assert done.status and "is the only log directory that takes partitions" in done.err
+    assert done.status and "is the only log directory that accepts partitions" in done.err
 
 
 def test_the_largest_go_first_to_where_most_is_free() -> None:

@@ -68,7 +68,7 @@ def test_every_jar_that_maven_fetches_is_shown(capsys: pytest.CaptureFixture[str
     said = "[INFO] Downloaded from central: https://repo/org/x/x-1.2.jar (1.3 MB at 2.0 MB/s)"
     run_maven(["echo", said])
     assert capsys.readouterr().err == "  x-1.2.jar (1.3 MB at 2.0 MB/s)\n"
-    with pytest.raises(ZooKeeperFailed, match="could not get ZooKeeper's jars:\nno network"):
+    with pytest.raises(ZooKeeperFailed, match="could not download ZooKeeper's jars:\nno network"):
         run_maven(["sh", "-c", "echo no network; exit 1"])
 
 
@@ -107,7 +107,8 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("kafka-configs {groups} --add-config consumer.session.timeout=9", "session.timeout.ms?"),
     ("kafka-configs {loggers} --add-config ottla.sever=DEBUG", "; similar: ottla.server"),
     ("config show broker/99", "the cluster has no broker 99; it has {broker}"),
-    ("reassign plan --without 99", "no replica is assigned to it; these run: {broker}"),
+    ("reassign plan --without 99",
+     "is not running and has no replicas assigned; running brokers: {broker}"),
 ])
 def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
     ottla: Ottla, line: str, said: str
@@ -197,7 +198,7 @@ def test_an_offset_that_a_groups_commits_outweigh_is_said_to_be_none(ottla: Ottl
     assert (done.out, done.err) == ("one\n", "")
     done = ottla("consume flights -G fg --offset beginning --exit")
     assert done == (0, "", (
-        "group fg goes on at the offsets that it has committed, and --offset beginning is for"
+        "group fg continues at its committed offsets, and --offset beginning applies to"
         " partitions without one; to read again: ottla group reset fg --to beginning --yes\n"))
 
 
@@ -214,7 +215,7 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     assert listed.split() == ["half", "classic", "Empty", "0", "1"]
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
-        "left out, since half has committed no offset there: halves:1; --topic resets them too\n")
+        "skipped, since half has no committed offset there: halves:1; --topic resets them too\n")
 
 
 def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:
@@ -330,7 +331,7 @@ def test_an_unknown_unit_is_answered_by_the_known_ones(ottla: Ottla) -> None:
         assert done.status == 2, done
         assert "retention.ms=7x: 'x' is not a unit of time; known are ms, s, m, h, d, w" in done.err
     done = ottla("config set topic/units segment.bytes=7x")
-    assert done.status == 2 and "'x' is not a unit of size; known are kB, MB" in done.err
+    assert done.status == 2 and "'x' is not a unit of size; known units: kB, MB" in done.err
 
 
 def test_scripts_go_into_a_directory(ottla: Ottla, tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_a_pipe_that_may_name_any_partition_creates_no_topic(ottla: Ottla) -> No
     line = b'{"topic":"gone-too","partition":0,"value":"v"}\n'
     done = subprocess.run(words, input=line, capture_output=True, check=False)
     assert done.returncode == 1 and done.stderr.decode() == (
-        "ottla produce: topic 'unmade' does not exist, and what comes by a pipe may name any"
-        " partition: create it before, as with ottla topic create unmade --partitions 3, or let"
+        "ottla produce: topic 'unmade' does not exist, and records from a pipe may name any"
+        " partition: create it first, as with ottla topic create unmade --partitions 3, or let"
         " keys choose the partitions with --any-partition (0 records sent)\n")
     assert "unmade" not in ottla.ok("topic list -o name").split()
     for more, text in (["--any-partition"], line), ([], b'{"value":"v"}\n'):

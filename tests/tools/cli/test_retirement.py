@@ -100,11 +100,11 @@ def test_a_broker_that_nobody_has_heard_of_is_a_mistake_and_none_is_too(ottla: O
     done = ottla("reassign plan --without 9")
     assert done.status == 1 and not done.out and "broker 9 does not run" in done.err, done
     done = ottla("reassign plan")
-    assert done.status == 2 and "--without is needed" in done.err, done
+    assert done.status == 2 and "--without is required" in done.err, done
     done = ottla("reassign plan nobody --without 0")
     assert done.status == 1 and "topic 'nobody'" in done.err, done
     done = ottla("reassign plan --without 0")
-    assert done.status == 1 and "too many for the brokers that stay: none" in done.err, done
+    assert done.status == 1 and "too many for the remaining brokers: none" in done.err, done
 
 
 def test_what_was_refused_is_said_and_that_the_rest_was_not() -> None:

@@ -28,5 +28,5 @@ def test_a_partition_is_told_by_its_leader_and_an_event_once_by_who_knows_most(o
 
 def test_the_answer_of_another_broker_is_refused() -> None:
     assert of_broker(answer(2, True), 2, 2)["broker"] == 2
-    with pytest.raises(ClientError, match="broker 1 answered in place of broker 2"):
+    with pytest.raises(ClientError, match="broker 1 answered instead of broker 2"):
         of_broker(answer(1, True), 2, 1)

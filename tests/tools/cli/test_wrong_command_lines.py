@@ -20,25 +20,25 @@ from tests.tools.command_lines import CREATES_NOTHING
 @pytest.mark.parametrize(("line", "said"), [
     ("topic create t -p 0", "number, 1 or more"), ("topic create t -p x", "whole number"),
     ("topic create t -r 0", "number, 1 or more"), ("topic create t -c retention", "NAME=VALUE"),
-    ("topic grow t", "--partitions is needed"), ("topic grow t -p 0", "number, 1 or more"),
-    ("topic trim t", "--before is needed"), ("topic trim t --before x", "expected an offset"),
-    ("topic list (", "no regular expression"), ("topic offsets t --at noon", "is not a time"),
+    ("topic grow t", "--partitions is required"), ("topic grow t -p 0", "number, 1 or more"),
+    ("topic trim t", "--before is required"), ("topic trim t --before x", "expected an offset"),
+    ("topic list (", "not a regular expression"), ("topic offsets t --at noon", "is not a time"),
     ("consume t -p x", "whole number"), ("consume t -n -1", "whole number"),
     ("consume t -o sideways", "-o sideways: expected lines"),
     ("consume t --offset sideways", "expected beginning"), ("consume t --offset stored", "--group"),
     ("consume t --until soon", "is not a time"), ("consume t -f %Q", "%Q is not one of"),
     ("consume t -X nothing", "NAME=VALUE"), ("produce t -p -1", "whole number"),
     ("produce t --timeout soon", "is not a time"), ("produce t -X nothing", "NAME=VALUE"),
-    ("group reset g", "--to is needed"), ("group reset g --to x --topic t", "expected beginning"),
+    ("group reset g", "--to is required"), ("group reset g --to x --topic t", "expected beginning"),
     ("config show t", "topic/NAME"), ("config set topic/t x", "NAME=VALUE"),
     ("config show broker/x", "by its number"), ("quota set alice x=1", "user/NAME"),
     ("quota set user/alice producer_byte_rate=fast", "expected a number"),
     ("acl add alice read topic/t", "User:NAME"), ("acl add User:alice juggle topic/t", "juggle"),
     ("acl add User:alice read t", "topic/NAME"), ("feature set group.version", "NAME=LEVEL"),
     ("perf produce t -n 0", "number, 1 or more"), ("perf produce t -s big", "is not a size"),
-    ("reassign plan", "--without is needed"), ("elect t:x", "expected topic:0"),
+    ("reassign plan", "--without is required"), ("elect t:x", "expected topic:0"),
     ("mirror --topics x", "--from and --to"), ("mirror --topics ( --from a:1 --to b:1", "regular"),
-    ("cluster start --brokers 0", "number, 1 or more"), ("cluster create", "--from is needed"),
+    ("cluster start --brokers 0", "number, 1 or more"), ("cluster create", "--from is required"),
     ("server dev --topic t:x", "NAME:PARTITIONS"), ("server dev --topic :3", "NAME:PARTITIONS"),
     ("server dev --topic t:0", "NAME:PARTITIONS"), ("server start --log-level loud", "loud"),
     ("server start --overide x=1", "unrecognized arguments: --overide; similar: --override;"),
@@ -94,7 +94,7 @@ def test_times_and_sizes_have_units() -> None:
     assert number_of("producer_byte_rate", "1MB") == "1000000"
     for name, value in (("retention.ms", "-1"), ("cleanup.policy", "1d"), ("x.ms", "soon")):
         assert number_of(name, value) == value
-    with pytest.raises(WrongUsage, match="no whole number"):
+    with pytest.raises(WrongUsage, match="not a whole number"):
         number_of("log.retention.hours", "90m")
 
 

@@ -40,7 +40,7 @@ cdef class AnyReplicaReader(Reader):
             return MAY_READ
         if fetch.at_once:
             raise NotLeaderOrFollower(
-                f"{partition!r} has not heard from broker {partition.leader_id}")
+                f"{partition!r} has received nothing from broker {partition.leader_id} yet")
         return MAY_NOT_YET
 
 

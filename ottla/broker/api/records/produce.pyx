@@ -194,7 +194,7 @@ cdef class ProduceHandler:
                 raise state.refusal
             partition = self.find_partition(state.topic_partitions, part.index)
             if state.internal is not None:
-                raise InvalidTopic(f"{state.internal} is written by the broker only")
+                raise InvalidTopic(f"only brokers may write to {state.internal}")
             if not self.prepare(state, partition):
                 return False
             base = self.append(state, partition)
@@ -295,7 +295,7 @@ cdef class ProduceHandler:
             preparation = state.preparation = None
         if preparation is None:
             if state.acks < -1 or state.acks > 1:
-                raise ProtocolError("acks is -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+                raise ProtocolError("acks must be -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
             partition.check_leader(-1)
             if state.size <= 0:
                 raise InvalidRecord("a partition has no records")

@@ -32,8 +32,10 @@ cdef class ReplicaReader(Reader):
         if not partition.role.replicated or fetch.replica_id not in partition.replicas:
             # One of the two brokers may have an older image than the other.
             if item.current_leader_epoch >= 0:
-                raise UnknownLeaderEpoch(f"{fetch.replica_id} is no replica of {partition!r} yet")
-            raise NotLeaderOrFollower(f"{fetch.replica_id} is no replica of {partition!r}")
+                raise UnknownLeaderEpoch(
+                    f"broker {fetch.replica_id} is not a replica of {partition!r} yet")
+            raise NotLeaderOrFollower(
+                f"broker {fetch.replica_id} is not a replica of {partition!r}")
         # A response for an offset below the log start contains the log start.
         item.log_start = partition.log.log_start_offset
         if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:

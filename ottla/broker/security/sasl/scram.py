@@ -113,7 +113,7 @@ class ScramExchange(Exchange):
             raise InvalidExchange("Invalid client nonce in the final client message.")
         # Java's client always sends the channel binding of an empty header.
         if bound not in (self.header.encode(), b"n,,"):
-            raise InvalidExchange("the channel binding is not that of the first message")
+            raise InvalidExchange("the channel binding differs from that of the first message")
         credential = NOBODY if self.known is None else self.known.credential
         signed = f"{self.bare},{self.first},{without_proof}".encode()
         signature = hmac.digest(credential.stored_key, signed, self.algorithm)

@@ -41,7 +41,7 @@ class UnsecuredRules:
         self.required = set(options.get(f"{OPTION}RequiredScope", "").split())
         skew = options.get(f"{OPTION}AllowableClockSkewMs", "").strip() or "0"
         if not skew.isdecimal():
-            raise SettingsError(name, f"{OPTION}AllowableClockSkewMs={skew!r:.40} is no number")
+            raise SettingsError(name, f"{OPTION}AllowableClockSkewMs={skew!r:.40} is not a number")
         self.skew_ms = int(skew)
 
     def check(self, token: str) -> tuple[str, int]:

@@ -55,11 +55,11 @@ class TokenRules:
         url = settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             raise SettingsError(
-                URL, "has to be set: file:/path or https://… of the keys that tokens are signed by"
+                URL, "has to be set: file:/path or https://… of the keys that sign tokens"
             )
         self.url = urllib.parse.urlsplit(url)
         if self.url.scheme not in ("file", "http", "https"):
-            raise SettingsError(URL, f"{url!r} is none of file:/path, http://… and https://…")
+            raise SettingsError(URL, f"{url!r} is not file:/path, http://… or https://…")
         self.lock = Lock()
         self.keys: dict[str, Any] = {}
         self.read_at = self.failed_at = float("-inf")
@@ -67,7 +67,7 @@ class TokenRules:
             try:
                 self._read()
             except (OSError, ValueError, TypeError, LookupError, jwt.PyJWTError) as error:
-                raise SettingsError(URL, f"{url} has no keys that can be read: {error}") from error
+                raise SettingsError(URL, f"the keys of {url} cannot be read: {error}") from error
 
     def check(self, token: str) -> tuple[str, int]:
         """The subject of a token and its expiry in ms. Runs in a thread: it may read a URL.
@@ -131,7 +131,7 @@ class TokenRules:
         except (*UNUSABLE, self.jwt.PyJWTError) as error:
             self.failed_at = time.monotonic()
             log.warning(
-                "the keys of %s cannot be read, the %d known ones stay in use: %.300s",
+                "the keys of %s cannot be read; the %d known ones stay in use: %.300s",
                 self.settings.sasl_oauthbearer_jwks_endpoint_url, len(self.keys), error,
             )
 
@@ -155,7 +155,7 @@ class TokenRules:
             except (*UNUSABLE, self.jwt.PyJWTError) as error:
                 log.warning("the key %.80r cannot be used: %.300s", key_id, error)
         if listed and not keys:
-            raise ValueError("none of the keys is of use here")
+            raise ValueError("none of the keys can be used")
         self.keys, self.read_at = keys, time.monotonic()
 
 
@@ -167,5 +167,5 @@ def subject_of(claim: object) -> str:
         claim.encode()
     except UnicodeEncodeError as error:
         # JSON may contain escaped halves of a character, which no answer and no record can hold.
-        raise AuthenticationFailed("a token whose subject is no text") from error
+        raise AuthenticationFailed("a token whose subject is not text") from error
     return claim.strip()

@@ -15,7 +15,9 @@ def openssl_name(suite: str) -> str:
     match = SUITE.fullmatch(suite)
     if match is None:
         if suite.startswith("TLS_"):
-            raise SettingsError("ssl.cipher.suites", f"{suite} is no suite of TLS 1.2 or 1.3")
+            raise SettingsError(
+                "ssl.cipher.suites", f"{suite} is not a cipher suite of TLS 1.2 or 1.3"
+            )
         return suite
     exchange, cipher = match.groups()
     cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256")

@@ -62,8 +62,8 @@ class TlsSettings:
         if self.server.verify_mode != ssl.CERT_NONE and trust is None:
             raise SettingsError(
                 "ssl.client.auth",
-                f"{settings.ssl_client_auth} needs the certificates that clients are trusted by:"
-                " ssl.truststore.location or ssl.truststore.certificates",
+                f"{settings.ssl_client_auth} needs the certificates of the authorities that sign"
+                " clients' certificates: ssl.truststore.location or ssl.truststore.certificates",
             )
 
         self.key_setting = key_setting
@@ -122,7 +122,8 @@ class TlsSettings:
             raise SettingsError(
                 "ssl.truststore.location",
                 f"brokers would refuse each other's certificates on listener {listener}:"
-                f" {reason}; it needs the authority of ssl.keystore.…",
+                f" {reason}; it must contain the authority that signed the certificate of"
+                " ssl.keystore.…",
             ) from error
         finally:
             context.check_hostname = before
@@ -160,7 +161,7 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     versions = settings.ssl_enabled_protocols
     if unknown := [each for each in versions if each not in VERSIONS]:
         raise SettingsError(
-            "ssl.enabled.protocols", f"{unknown[0]} is not served, TLSv1.2 and TLSv1.3 are"
+            "ssl.enabled.protocols", f"{unknown[0]} is not supported, only TLSv1.2 and TLSv1.3 are"
         )
     if not versions:
         raise SettingsError("ssl.enabled.protocols", "names no protocol")
@@ -182,7 +183,9 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         if not older:
             enabled.discard(ssl.TLSVersion.TLSv1_2)
         if not enabled:
-            raise SettingsError("ssl.cipher.suites", "none is of a protocol that is enabled")
+            raise SettingsError(
+                "ssl.cipher.suites", "no suite belongs to a protocol in ssl.enabled.protocols"
+            )
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
     # A client could make the broker repeat the expensive half of a handshake again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -193,14 +196,16 @@ def _key(settings: ListenerSettings) -> tuple[str, str]:
     inline = settings.ssl_keystore_key
     if inline is not None:
         if settings.ssl_keystore_certificate_chain is None:
-            raise SettingsError("ssl.keystore.certificate.chain", "has to be set beside the key")
+            raise SettingsError(
+                "ssl.keystore.certificate.chain", "has to be set together with the key"
+            )
         chain_setting = "ssl.keystore.certificate.chain"
         chain = pem_blocks(chain_setting, settings.ssl_keystore_certificate_chain)
         return "ssl.keystore.key", pem_blocks("ssl.keystore.key", inline) + chain
     setting = "ssl.keystore.location"
     if settings.ssl_keystore_location is None:
         raise SettingsError(
-            setting, "has to be set: a listener of protocol SSL or SASL_SSL needs a certificate"
+            setting, "has to be set: a listener with SSL or SASL_SSL needs a certificate"
         )
     return setting, _store(
         setting, settings.ssl_keystore_location, settings.ssl_keystore_type,
@@ -234,10 +239,10 @@ def _store(setting: str, path: str, kind: str, password: str | None) -> str:
     """A store as PEM. As in Java, a PKCS12 file is accepted if the type is JKS."""
     if kind.upper() not in TYPES:
         name = setting.replace("location", "type")
-        raise SettingsError(name, f"{kind!r} is not served, {', '.join(TYPES)} are")
+        raise SettingsError(name, f"{kind!r} is not supported, only {', '.join(TYPES)} are")
     data = read_store(setting, path)
     if is_pem(data):
         return pem_blocks(setting, data.decode("latin-1"))
     if kind.upper() == "PEM":
-        raise SettingsError(setting, f"{path} is no PEM text, though the store's type is PEM")
+        raise SettingsError(setting, f"{path} is not a PEM file, but the store's type is PEM")
     return from_pkcs12(setting, data, password)

@@ -29,16 +29,16 @@ def read_store(setting: str, path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SettingsError(setting, f"{path} is no file")
+                raise SettingsError(setting, f"{path} is not a file")
             data = file.read(SIZE_MAX + 1)
     except ValueError as error:
         if isinstance(error, SettingsError):
             raise
-        raise SettingsError(setting, f"{path!r} is no path: {error}") from error
+        raise SettingsError(setting, f"{path!r} is not a path: {error}") from error
     except OSError as error:
         raise SettingsError(setting, f"{path} cannot be read: {error.strerror}") from error
     if len(data) > SIZE_MAX:
-        raise SettingsError(setting, f"{path} has more than the {SIZE_MAX} bytes that are allowed")
+        raise SettingsError(setting, f"{path} has more than {SIZE_MAX} bytes")
     if data.startswith(JKS_START):
         raise SettingsError(
             setting,
@@ -100,7 +100,7 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
         store = load_pkcs12(data, None if password is None else password.encode())
     except ValueError as error:
         raise SettingsError(
-            setting, f"is no PKCS12 store, or its password is another one: {error}"
+            setting, f"is not a PKCS12 store, or the password is wrong: {error}"
         ) from error
     parts = []
     if store.key is not None:
@@ -136,8 +136,9 @@ def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | No
         except ssl.SSLError as error:
             raise SettingsError(
                 setting,
-                "its certificate and key do not load: not a key of this certificate, one of them"
-                f" is missing, or the password is wrong ({error.reason or error})",
+                "its certificate and key cannot be loaded: the key does not belong to the"
+                " certificate, one of them is missing, or the password is wrong"
+                f" ({error.reason or error})",
             ) from error
 
 
@@ -152,4 +153,6 @@ def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:
-        raise SettingsError(setting, f"its certificates do not load: {error.reason}") from error
+        raise SettingsError(
+            setting, f"its certificates cannot be loaded: {error.reason}"
+        ) from error

@@ -68,7 +68,7 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     service.process.send_signal(signal.SIGHUP)
     service.wait_for("reload: log.retention.ms is now 60000, it was its default")
     service.wait_for("reload: node.id has changed and needs a restart")
-    service.wait_for("reload: log.retention.m is no setting .*; did you mean log.retention.ms")
+    service.wait_for("reload: log.retention.m is not a setting .*; did you mean log.retention.ms")
     service.properties.write_text(before + "log.retention.ms=soon\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for(r"reload: log\.retention\.ms: .*all settings are unchanged")

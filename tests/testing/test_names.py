@@ -69,7 +69,7 @@ def test_a_duration_without_a_known_unit_is_answered_by_the_units() -> None:
 
 def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:
     """A broker that is started by hand warns of it; nobody reads the log of a test's broker."""
-    wanted = r"num\.partition is no setting .*did you mean num\.partitions\?"
+    wanted = r"num\.partition is not a setting .*did you mean num\.partitions\?"
     with pytest.raises(ValueError, match=wanted):
         Broker({"num.partition": 3})
     for name in ("listener.name.tls.ssl.client.auth", "log.retention.ms", "ssl.keystore.type"):

@@ -1,7 +1,7 @@
 """Reports to the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
 
-A full log directory takes no writes until it has space. Its replicas are reported like those in a
+A full log directory accepts no writes until it has space. Its replicas are reported like those in a
 failed directory if another replica in sync can lead. An only copy is not reported: each write to it
 is tried.
 
@@ -115,7 +115,7 @@ class DirectoryReports:
 
     def _replaceable(self, key: Key) -> bool:
         """Whether another replica, which is not about to leave, has everything committed of a
-        partition that takes no writes here."""
+        partition that accepts no writes here."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False

@@ -446,7 +446,7 @@ def why_unknown(names: Iterable[str]) -> list[str]:
         if name in known or name.startswith(("config.providers", "listener.name.")):
             continue
         hint = did_you_mean(name, known)
-        wrong.append(f"{shown(name)} is no setting that Kafka or Ottla know{hint}")
+        wrong.append(f"{shown(name)} is not a setting of Kafka or Ottla{hint}")
     return wrong
 
 

@@ -133,8 +133,8 @@ def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
 
 def test_a_brokers_setting_that_nobody_knows_is_taken_as_kafka_does_and_said(ottla: Ottla) -> None:
     [known] = json.loads(ottla.ok("cluster info -o json"))
-    note = ("without effect in Ottla: num.io.threadz; num.io.threadz is no setting that Kafka or"
-            " Ottla know; did you mean num.io.threads?")
+    note = ("without effect in Ottla: num.io.threadz; num.io.threadz is not a setting of Kafka"
+            " or Ottla; did you mean num.io.threads?")
     for name in (known["broker"], "default"):
         done = ottla(f"config set broker/{name} num.io.threadz=2")
         assert done.status == 0 and done.err.splitlines()[-2:] == [

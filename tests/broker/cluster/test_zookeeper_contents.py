@@ -145,7 +145,7 @@ def test_a_snapshot_of_which_pieces_are_missing_is_refused_and_not_waited_for(
     cluster: RunningCluster,
 ) -> None:
     write(cluster, Create(NEWEST, b'{"entry":900,"pieces":2,"crc":0,"before":0}'))
-    with pytest.raises(StorageRefused, match="pieces of the snapshot .* are missing"):
+    with pytest.raises(StorageRefused, match=r"pieces of the snapshot .* are missing"):
         cluster.start(4)
 
 

@@ -131,9 +131,8 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
     free = status.f_bavail * status.f_frsize
     if free < needed:
         raise ImportRefused(
-            f"{target} has {free} bytes free, but {needed} are needed; on the same file system,"
-            " --link"
-" needs almost none"
+            f"{target} has {free} bytes free, but {needed} are needed; on the same file"
+            " system, --link needs almost none"
         )
 
 

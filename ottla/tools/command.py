@@ -41,7 +41,7 @@ USAGE = "usage: ottla [--version] COMMAND …"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 1 where nobody reads its output any more."""
+    """Run one command; returns the exit status, 1 if the reader of its output has gone."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         forget_output()
         return 1
-    except OSError as failed:               # a full disk takes no output
+    except OSError as failed:               # on a full disk the output cannot be written
         if given[:2] == ["server", "start"]:
             raise
         from ottla.client.errors import reason_of
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def forget_output() -> None:
-    """Let the end of the interpreter write what could not be written to nowhere."""
+    """Discard output that could not be written, so that the interpreter's exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -75,7 +75,7 @@ def run(given: list[str]) -> int:
     """Find the command and run it."""
     command = given[0] if given else ""
     if given[:2] == ["server", "start"]:
-        # Before all else, since a signal may come at any time; service.py unblocks it.
+        # First of all, since a signal may arrive at any time; service.py unblocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return int(import_module("ottla.broker.main").main(given))
     if given[:2] != ["topic", "browse"]:        # draws its own screen, of checked text

@@ -35,7 +35,7 @@ def as_text(data: bytes) -> str:
 
 
 def as_number(form: str, kind: str) -> Callable[[bytes], str]:
-    """A big-endian number of a fixed size; further bytes are left out, as Kafka's decoders do."""
+    """A big-endian number of a fixed size; further bytes are ignored, as in Kafka's decoders."""
     size = struct.calcsize(form)
 
     def decode(data: bytes) -> str:
@@ -132,7 +132,7 @@ def coordinator_decoder(topic: str) -> Decoder:
 
 
 def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]:
-    """The version of a value, and what it holds."""
+    """The version of a value, and its content."""
     if len(data) < 2:
         raise NotDecodable("The value has no version")
     version = int.from_bytes(data[:2], "big")

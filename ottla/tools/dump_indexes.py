@@ -94,7 +94,7 @@ def dump_index(path: str, options: Namespace, findings: list[str]) -> Iterator[s
 
 
 def batch_at(log: str, position: int, size_max: int) -> Batch | None:
-    """The batch that begins at a position, None where there is none."""
+    """The batch that begins at a position, None if there is none."""
     if not 0 <= position <= os.stat(log).st_size:
         return None
     return next((batch for _, batch in read_batches(log, None, position, size_max)), None)
@@ -134,7 +134,7 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
 
 
 class TimeIndexFaults:
-    """What contradicts the log in a time index."""
+    """Finds contradictions between a time index and the log."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -39,7 +39,7 @@ def dump_log(
 ) -> Iterator[str]:
     """Every batch, and with --deep-iteration every record. Raises OSError, DamagedFile.
 
-    Batches that cannot be read, and offsets that do not follow each other, go to `findings`.
+    Unreadable batches and offsets that are not consecutive go to `findings`.
     """
     yield first_line(path)
     deep = options.deep_iteration or decoder is not None

@@ -45,8 +45,8 @@ class Finding:
 
 
 class Repeats:
-    """Findings of one partition that each of its batches may have: the first of each kind is
-    reported, with the number of the others."""
+    """Findings that may occur in each batch of a partition: the first of each kind is reported,
+    with the number of the others."""
 
     def __init__(self) -> None:
         self._first: dict[str, Finding] = {}
@@ -83,7 +83,7 @@ class Report:
     now: Callable[[], float] = time.monotonic
     told_at: float = field(init=False)
     line: ProgressLine = field(init=False)
-    """Drawn on a terminal, instead of a line every few seconds elsewhere."""
+    """Drawn on a terminal only; elsewhere there is a line every few seconds."""
 
     def __post_init__(self) -> None:
         self.told_at = self.now()

@@ -73,7 +73,7 @@ def run(options: Namespace) -> int:
 
 
 def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
-    """Say what is to be adopted, and adopt it."""
+    """Print what will be adopted, and adopt it."""
     node_id = plan.node_id if options.node_id is None else options.node_id
     for note in plan.notes:
         print(f"note: {note}")
@@ -90,7 +90,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         return 0
     topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
     if options.move:
-        # What an earlier run adopted may have been written to since, on either side: it is kept.
+        # Topics of an earlier run may have changed since, on either side: they are kept as they
+        # are.
         for topic in topics:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a command runs: both end it in order, and decide its exit status."""
+"""SIGINT and SIGTERM while a command runs: both end it cleanly, and decide its exit status."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def status_of(ended: KeyboardInterrupt) -> int:
 
 
 class Interrupts:
-    """Notes the first signal, for work that must not be cut off between two steps; the second one
-    raises Interrupted wherever it finds the program."""
+    """Notes the first signal, for work that must not be interrupted between two steps; the second
+    one raises Interrupted at any point of the program."""
 
     def __init__(self) -> None:
         self.number = 0
 
     def check(self) -> None:
-        """Raises Interrupted if a signal has come."""
+        """Raises Interrupted if a signal has arrived."""
         if self.number:
             raise Interrupted(self.number)
 
@@ -68,7 +68,7 @@ def interruptible() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Interrupts]:
-    """Work that looks itself whether a signal has come."""
+    """Runs work that itself checks whether a signal has arrived."""
     found = Interrupts()
     with handled(found.note):
         yield found

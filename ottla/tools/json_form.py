@@ -1,6 +1,6 @@
 """Messages as Apache Kafka's own tools print them: compact JSON with Kafka's field names.
 
-Fields are in the order of the schema, those that a version lacks are left out, and so is a tagged
+Fields are in the order of the schema, those that a version lacks are omitted, and so is a tagged
 field that has its default. Bytes are base64, a uuid is in Kafka's text form, null is null.
 """
 
@@ -67,7 +67,7 @@ def element_as_json(value: Any, kind: str, version: int) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """JSON as Kafka's library writes it: no spaces, other letters than ASCII as they are."""
+    """JSON as Kafka's library writes it: no spaces, non-ASCII letters unescaped."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{quoted(k)}:{text_of(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

@@ -59,11 +59,10 @@ def dead_letter(
     the settings of `topic` if they do not exist yet. Good and bad records and the progress are
     written in one transaction. A batch of 100 records or more in which the share of bad ones
     exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is
-    wrong.
-    Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote. Raises as
-    `archive` does, and PipelineError where the name or the checkpoint is of other topics, and
-    where a topic to write was created again, or would delete what is written (`allow_gaps` allows
-    it).
+    wrong. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote.
+    Raises as `archive` does, and PipelineError where the name or the checkpoint is of other topics,
+    and where a topic to write was created again, or would delete what is written (`allow_gaps`
+    allows it).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)

@@ -161,7 +161,7 @@ def stop_broker(options: Namespace) -> None:
     ):
         raise ClientError(
             f"broker {options.broker} has already been stopped; ottla cluster restart-broker"
-f" {options.broker} starts it again"
+            f" {options.broker} starts it again"
         )
     pid = process_of(directory, options.broker)
     if not options.dry_run:

@@ -97,11 +97,11 @@ def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
 def reset(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
     with connect(options) as cluster:
-        if kind != configs.BROKER_LOGGER:       # a broker says itself which of these it has
+        if kind != configs.BROKER_LOGGER:       # the broker itself reports which of these it has
             known = names_of(cluster, kind, name)
             for strange in [one for one in options.setting if one not in known]:
                 hint = similar(strange, known)
-                if hint or kind == configs.TOPIC:   # others may have a plugin's
+                if hint or kind == configs.TOPIC:   # other clusters may have settings of plug-ins
                     raise ClientError(f"{options.entity} has no setting {strange!r}{hint}")
         configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
     done(options, f"reset {', '.join(options.setting)} of {options.entity}")

@@ -48,7 +48,7 @@ def consume(options: Namespace) -> None:
 
 
 def choose_output(options: Namespace) -> None:
-    """-o is a format; an offset is taken too. Raises WrongUsage."""
+    """Check -o: a format, or (for kcat's users) an offset. Raises WrongUsage."""
     text = options.output
     if text is None or text in OUTPUTS:
         return
@@ -58,7 +58,7 @@ def choose_output(options: Namespace) -> None:
 
 
 def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> ProgressLine:
-    """A line for records that go to a file or a pipe, where it is known how many will come."""
+    """A line for records that go to a file or a pipe, if the number of records is known."""
     line = ProgressLine(options.count or 0)
     if sys.stdout.isatty() or (options.count is None and wanted.ends is None):
         line.wanted = False
@@ -70,7 +70,7 @@ def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> Pro
 
 
 def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> Reading:
-    """Where to begin and where to end; before what is not `committed` yet, if only that is read."""
+    """Where to begin and where to end; with `committed` before open transactions."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
         found.partitions = options.partition
@@ -113,7 +113,7 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
 
 
 def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> None:
-    """Say so if a group has commits, which count more than --offset."""
+    """Say so if the group has committed offsets, which take precedence over --offset."""
     group = wanted.group
     if any(
         topic in wanted.topics and (wanted.partitions is None or index in wanted.partitions)
@@ -126,10 +126,10 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
 
 
 def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
-    """Read what the group would read next, without joining it: nothing is committed or moved."""
+    """Read what the group would read next, without joining it or committing."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
-    if wanted.group_ends:       # of all partitions, as there are no other members
+    if wanted.group_ends:       # of all partitions, since there are no other members
         wanted.ends, wanted.group_ends, wanted.idle_ms = wanted.group_ends, {}, None
     wanted.starts = {
         place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics
@@ -137,7 +137,7 @@ def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
 
 
 def existing(cluster: ClusterClient, names: list[str]) -> None:
-    """Raises for topics that do not exist, instead of waiting for them."""
+    """Raises an error for topics that do not exist, instead of waiting for them."""
     from ottla.client.errors import check
 
     for topic in cluster.metadata(names).topics:
@@ -145,7 +145,7 @@ def existing(cluster: ClusterClient, names: list[str]) -> None:
 
 
 def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Place, int]:
-    """The first offsets from a time on, the end where there are none."""
+    """The first offsets at or after a time; the end offset of partitions without such records."""
     places = places_of(cluster, wanted)
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     ends = offsets.required(cluster, dict.fromkeys(places, LATEST))

@@ -1,4 +1,4 @@
-"""`ottla cluster drain`: empties a log directory of a broker while clients go on."""
+"""`ottla cluster drain`: empties a log directory of a broker while clients continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CORDONED = "cordoned.log.dirs"
 LOOK_SECONDS = 0.5
 TRIES_MAX = 5
-"""How often a move is requested that the broker gives up: its log says why."""
+"""How often a move that the broker abandons is requested again; its log has the reasons."""
 
 
 def drain(options: Namespace) -> None:
@@ -68,7 +68,7 @@ def _sizes(directory: Any, *, future: bool) -> dict[Place, int]:
 
 
 def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]:
-    """The directories that take partitions, with their free bytes. Raises ClientError."""
+    """The directories that accept partitions, with their free bytes. Raises ClientError."""
     if directories[leaving].error_code:
         raise ClientError(f"{leaving} is {name_of(directories[leaving].error_code)}")
     found = {
@@ -82,7 +82,7 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
 
 
 def _cordon(cluster: ClusterClient, broker: int, path: str) -> None:
-    """Have no new partition placed there."""
+    """Stop the placement of new partitions in the directory."""
     known = configs.describe(cluster, configs.BROKER, str(broker))
     text = next((item.value for item in known if item.name == CORDONED), None) or ""
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -92,8 +92,8 @@ def _cordon(cluster: ClusterClient, broker: int, path: str) -> None:
 
 
 def _empty(cluster: ClusterClient, broker: int, leaving: str, count: int) -> None:
-    """Request moves until nothing is left. Those that are requested are done one after the other;
-    a broker that restarts has forgotten them."""
+    """Request moves until the directory is empty. The broker does them one after the other, and
+    forgets them in a restart."""
     progress = ProgressLine(count, "partitions")
     tries: Counter[Place] = Counter()
     try:

@@ -1,4 +1,4 @@
-"""`ottla NOUN VERB …`: an argparse parser made of the table, and failures as one line.
+"""`ottla NOUN VERB …`: an argparse parser generated from the table, and one-line errors.
 
 Exit status: 0 done, 1 refused or failed, 2 a wrong command line, 130 Ctrl-C, 143 SIGTERM.
 """
@@ -71,7 +71,7 @@ VALUES: dict[str, Value] = {
     "MS": with_unit(duration_ms, int),
     "SIZE": with_unit(size_bytes, int),
 }
-"""What a value must be, by its name in the table."""
+"""The conversion of a value, by its name in the table."""
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
@@ -161,7 +161,7 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
 
 
 def run(command: Command, arguments: list[str]) -> int:
-    """Parse, then run; whatever goes wrong is one line on stderr."""
+    """Parse, then run; every error is one line on stderr."""
     options = parser_of(command).parse_args(negative_values(command, arguments))
     module, _, function = command.target.partition(":")
     from ottla.client.errors import ClientError
@@ -207,7 +207,7 @@ def not_installed(missing: ModuleNotFoundError) -> str:
 
 
 def one_line(failed: Exception) -> str:
-    """What an error says, without what would control a terminal: it may quote a broker's text."""
+    """An error's text without control characters, since it may quote a broker's text."""
     from ottla.client.errors import reason_of
 
     return printable(" ".join(reason_of(failed).split()))
@@ -220,7 +220,7 @@ def unexpected(bug: Exception) -> str:
 
 
 def negative_values(command: Command, arguments: list[str]) -> list[str]:
-    """`--offset -5` as `--offset=-5`: argparse would take the value for a flag."""
+    """`--offset -5` as `--offset=-5`: argparse would treat the value as a flag."""
     found: list[str] = []
     left = list(arguments)
     while left:

@@ -57,8 +57,8 @@ def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
 
 
 def uncommitted(rows: list[dict[str, Any]]) -> int:
-    """How many of these partitions the total lag leaves out. Where a reader begins in them is its
-    own setting, so nobody else knows their lag; Kafka's tool shows "-" as well."""
+    """How many of these partitions are not part of the total lag. A setting of the reader
+    decides where it begins in them, so their lag is unknown; Kafka's tool also shows "-"."""
     return sum(row["offset"] is None for row in rows)
 
 

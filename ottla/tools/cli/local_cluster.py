@@ -1,8 +1,8 @@
 """`ottla cluster start`: ZooKeeper and some brokers on this machine, until Ctrl-C or SIGTERM.
 
-Everything is kept in one directory, each process with a log of its own in it; started again there,
-the cluster goes on where it was. It is for trying things and for tests: all replicas share one
-machine and one disk.
+All data are in one directory, in which each process also has its log; a later start in the same
+directory continues the cluster. It is for experiments and tests: all replicas share one machine
+and one disk.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HTTP = "ottla.http.listener"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CUT_OFF_STOP_SECONDS = 3.0
-"""Without ZooKeeper no broker can hand over, and would try to for half a minute. What it has
-acknowledged is kept when it is killed."""
+"""Without ZooKeeper no broker can hand over its leaderships, and would try for half a minute. A
+kill loses no acknowledged record."""
 BROKERS_MAX = 100
 
 
@@ -54,7 +54,7 @@ class LocalBroker:
             *settings,
         ]
         self.prefix: list[str] = []
-        """Words before the command, such as those that choose a network namespace."""
+        """Words before the command, for example to choose a network namespace."""
         self.process: subprocess.Popen[bytes] | None = None
         self.printed_before = 0
 
@@ -77,7 +77,7 @@ class LocalBroker:
         for setting in self.settings:
             command += ["--override", setting]
         with self.log.open("ab") as log:
-            # In a session of its own: a Ctrl-C is for the one who started it, who stops it then.
+            # In its own session: Ctrl-C reaches only the process that started it, which stops it.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -93,12 +93,12 @@ class LocalBroker:
             time.sleep(0.02)
 
     def printed(self) -> str:
-        """What it has printed since it was started last."""
+        """What it has printed since its last start."""
         return self.log.read_bytes()[self.printed_before :].decode(errors="replace")
 
     def stop(self, cut_off: Callable[[], bool] = lambda: False) -> None:
-        """Stop it cleanly, or kill it if that takes too long, which it soon does where the broker
-        is `cut_off` from ZooKeeper."""
+        """Stop it cleanly, or kill it if that takes too long; the limit is short if the broker is
+        `cut_off` from ZooKeeper."""
         if self.process is None:
             return
         self.process.terminate()
@@ -121,10 +121,10 @@ class LocalBroker:
 
 
 class LocalCluster:
-    """ZooKeeper, where `zookeeper` names none, and brokers 1 to `brokers`.
+    """ZooKeeper, unless `zookeeper` names a running one, and brokers 1 to `brokers`.
 
-    `port` is that of the first broker, the others follow; 0 takes free ones, which are remembered
-    as long as this object lives.
+    `port` is that of the first broker, the others follow; 0 stands for free ports, which stay the
+    same as long as this object lives.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class LocalCluster:
     def __exit__(self, *_: object) -> None:
         try:
             self.stop()
-        except BaseException:           # such as a second Ctrl-C: no broker may go on running
+        except BaseException:           # such as a second Ctrl-C: no broker may keep running
             self.kill()
             raise
 
@@ -221,8 +221,8 @@ def give_http(cluster: LocalCluster) -> None:
 
 
 def check_free(cluster: LocalCluster) -> None:
-    """ClientError where this cluster runs already, or a part of it that a killed command has left,
-    and for a port that another program listens on."""
+    """Raises ClientError if this cluster, or a part of it that a killed command left, is running,
+    and if another program listens on one of its ports."""
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(
@@ -249,7 +249,7 @@ def start(options: Namespace) -> int:
     count = 3 if options.brokers is None else options.brokers
     if not 1 <= count <= BROKERS_MAX:
         raise WrongUsage(f"--brokers {count}: from 1 to {BROKERS_MAX}")
-    import_module("kazoo")          # all brokers need it: say so before anything is fetched
+    import_module("kazoo")          # all brokers need it: report that before the downloads
     port = FIRST_PORT if options.port is None else options.port
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)

@@ -34,7 +34,7 @@ PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": s
 
 
 def mirror(options: Namespace) -> None:
-    """Copies as the flags say; each cluster may have a property file of its own."""
+    """Copies as the flags say; each cluster may have its own property file."""
     of_source = read_client_properties(options.from_config) if options.from_config else {}
     of_target = read_client_properties(options.to_config) if options.to_config else {}
     mirror_between(options, of_source, of_target)
@@ -43,7 +43,7 @@ def mirror(options: Namespace) -> None:
 def mirror_between(
     options: Namespace, of_source: Mapping[str, str], of_target: Mapping[str, str]
 ) -> None:
-    """Copies between clusters with these client properties; addresses of flags win."""
+    """Copies between clusters with these client properties; addresses in flags take precedence."""
     reading = options.source or of_source.get("bootstrap.servers", "")
     writing = options.to or of_target.get("bootstrap.servers", "")
     if not reading or not writing:
@@ -74,7 +74,7 @@ def pattern_of(text: str, flag: str) -> re.Pattern[str]:
 
 
 class Copied:
-    """What became of a record that was sent: its offset in the target, or why it is not there."""
+    """The result of sending a record: its offset in the target, or why it is not there."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -87,7 +87,7 @@ class Copied:
             self.offset = message.offset()
 
     def at(self) -> int:
-        """The offset, after a flush. Raises ClientError; NotWritten where the broker refused it."""
+        """The offset, after a flush. Raises ClientError; NotWritten if the broker refused it."""
         if self.failure is not None:
             refused = self.failure.code() > 0
             raise (NotWritten if refused else ClientError)(
@@ -113,18 +113,19 @@ class Mirror:
         self.ids: dict[str, str] = {}
         """The ids of the source's topics, by name."""
         self.left_out: set[str] = set()
-        """Topics that are not copied, once that has been said of them."""
+        """Topics that are not copied and were reported as such."""
         self.progress: dict[Place, Progress] = {}
         self.dry_run = options.dry_run
         self.group = ""
         self.carried: dict[tuple[str, Place], int] = {}
-        """Offsets of groups, by the copies, as they were committed last."""
+        """The last committed offsets of groups, by copy."""
         self.not_carried: dict[str, str] = {}
         """Why the offsets of a group could not be committed."""
         self.remembered: dict[Place, float] = {}
-        """When the progress of each partition was committed last."""
+        """When the progress of each partition was last committed."""
         self.waiting: deque[tuple[Progress, int, Copied]] = deque()
-        """Records that are sent and not acknowledged: the source's offset, the target's later."""
+        """Records that are sent and not acknowledged: the source's offset, and later the
+        target's."""
         self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -165,7 +166,7 @@ class Mirror:
 
     def copied_back(self) -> dict[str, str]:
         """Topics of the source that a mirror in the other direction writes, with its group: they
-        would be copied in a circle, for ever."""
+        would be copied back and forth for ever."""
         prefix = f"ottla-mirror-{self.target.cluster_id}"
         return {
             topic: listed.id
@@ -189,12 +190,12 @@ class Mirror:
             topics.grow(self.target, copy, count)
 
     def copy(self) -> None:
-        """Copy until everything that was there is copied (--once), or for ever."""
+        """Copy until everything that was there at the start is copied (--once), or for ever."""
         places = list(offsets_of(self.source, list(self.names)))
         self.resume(places)
         finished = False
         while not finished:
-            # Where records expire before they are read, the next ones must not be left out.
+            # If records expire before they are read, the next ones must not be skipped.
             of_source = {**self.of_source, "isolation.level": "read_committed"}
             consumer = Consumer(self.source, of_source, start=EARLIEST)
             try:
@@ -207,7 +208,7 @@ class Mirror:
                 self.give_up()
 
     def end_sending(self) -> None:
-        """Send what is queued; what could not be sent is known by its record."""
+        """Send what is queued; each failure is noted in its record's result."""
         try:
             self.writer.close()
         except ClientError:
@@ -253,7 +254,8 @@ class Mirror:
         return bool(found.topic_id and now and found.topic_id != now)
 
     def within(self, found: Progress, first: int, last: int) -> None:
-        """Go on with what the source has: earlier records may have expired meanwhile."""
+        """Continue with the records that the source has: earlier ones may have expired
+        meanwhile."""
         name = f"{found.place[0]}-{found.place[1]}"
         if found.source > last:
             raise ClientError(
@@ -263,11 +265,12 @@ class Mirror:
             )
         if found.source < first:
             print(f"ottla mirror: {name}: the source no longer has the records between"
- f" {found.source} and {first}", file=sys.stderr)
+                  f" {found.source} and {first}", file=sys.stderr)
             found.expire(first)
 
     def loop(self, consumer: Consumer) -> bool:
-        """Copy; returns whether that was all, or clients are needed that know more partitions."""
+        """Copy. Returns True when everything is copied, False if new clients are needed, because
+        there are more partitions."""
         consumer.assign({place: found.source for place, found in self.progress.items()})
         ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
@@ -293,7 +296,7 @@ class Mirror:
                 return True
 
     def renew(self) -> bool:
-        """Take up topics and partitions that the source has got since; whether there are any."""
+        """Add topics and partitions that are new in the source; returns whether there are any."""
         places = []
         try:
             chosen = self.choose()
@@ -310,7 +313,7 @@ class Mirror:
             self.names[name] = self.prefix + name
             try:
                 self.make(name, count)
-            except Refused as refused:      # no reason to end the copying of the others
+            except Refused as refused:      # the others are still copied
                 if name not in self.left_out:
                     print(f"ottla mirror: {name} is skipped: {refused}", file=sys.stderr)
                     self.left_out.add(name)
@@ -323,7 +326,7 @@ class Mirror:
         return bool(places)
 
     def keep(self, now: float) -> None:
-        """Commit once more what was committed long ago: offsets expire after a week."""
+        """Commit again what was committed long ago: offsets expire after a week."""
         old = [place for place, at in self.remembered.items() if now - at >= KEEP_SECONDS]
         if old:
             self.remember(old)
@@ -355,7 +358,7 @@ class Mirror:
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
         if stamp == 0:
-            self.settle()       # nothing may overtake a record that is refused
+            self.settle()       # nothing may overtake a refused record
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,
@@ -363,7 +366,8 @@ class Mirror:
         return copied
 
     def settle(self) -> None:
-        """Wait until all that was sent is in the target; raises for the first that is not."""
+        """Wait until all sent records are in the target; raises the error of the first one that is
+        not."""
         self.writer.flush()
         while self.waiting:
             found, offset, copied = self.waiting[0]
@@ -372,8 +376,8 @@ class Mirror:
             self.waiting.popleft()
 
     def give_up(self) -> None:
-        """After a failure: remember where a record was refused, for the next run, which could not
-        tell from the number of records in the target which of them are there."""
+        """After a failure, save where a record was refused: the number of records in the target
+        does not tell the next run which of them are there."""
         failed = set[Place]()
         for found, offset, copied in self.waiting:
             try:
@@ -387,10 +391,10 @@ class Mirror:
         try:
             if torn:
                 self.remember(torn)
-        except ClientError:             # what led here is the error to report
+        except ClientError:             # the earlier error is the one to report
             print("ottla mirror: the target refused a record, and this could not be saved: delete"
-f" the group {self.group} there before the next run, which would skip the record",
-file=sys.stderr)
+                  f" the group {self.group} there before the next run, which would skip the record",
+                  file=sys.stderr)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""
@@ -425,8 +429,8 @@ file=sys.stderr)
                 self.carry(listed.id, changed)
 
     def carry(self, group: str, changed: dict[Place, int]) -> None:
-        """Commit offsets of a group in the target; but where its consumers have gone on there, they
-        are not set back."""
+        """Commit offsets of a group in the target, except those that its consumers there have
+        already passed."""
         try:
             there = groups.committed(self.target, group)
             forward = {}

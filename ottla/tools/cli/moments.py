@@ -8,8 +8,8 @@ from ottla.tools.usage import WrongUsage
 
 
 def milliseconds(text: str) -> int:
-    """Milliseconds since 1970; without a zone in UTC. An @ before it, as --offset has it, changes
-    nothing. Raises WrongUsage for anything else."""
+    """Milliseconds since 1970; a time without a zone is in UTC. A leading @, as in --offset, is
+    ignored. Raises WrongUsage for anything else."""
     text = text.removeprefix("s@").removeprefix("@")
     if text.isdecimal():
         return int(text)

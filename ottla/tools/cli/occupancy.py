@@ -1,6 +1,6 @@
-"""A port that another process has already.
+"""Reports a port that another process already uses.
 
-`make run` runs it as a program with its variables, since what helps there is not a setting.
+`make run` runs it as a program with its variables, since there the remedy is not a setting.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.broker.lock_holder import holder_of
 
 PORT_MAX = 65535
 STEP = 100
-"""From a port that is taken to the one that is named instead."""
+"""The distance from a used port to the suggested one."""
 
 
 def is_taken(host: str, port: int) -> bool:
@@ -30,8 +30,8 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def main(given: list[str]) -> int:
-    """Says which of the variables NAME=PORT to change; what else is wrong the broker will say, also
-    that it runs already."""
+    """Says which of the variables NAME=PORT to change; the broker itself reports all other errors,
+    also that it is already running."""
     if holder_of(Path("data")):
         return 0
     ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)

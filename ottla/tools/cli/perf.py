@@ -45,7 +45,8 @@ def produce(options: Namespace) -> None:
                 f" {counted(count, 'partition')} of {options.topic}",
             )
             return
-        existing(cluster, options.topic)        # a broker may create it: a mistyped name is said
+        # A broker may create it: report that the name may be mistyped
+        existing(cluster, options.topic)
         found, bar = Latencies(), ProgressLine(records)
 
         def add(count: int, bytes_of: int, ms: float) -> None:

@@ -37,12 +37,12 @@ def produce(options: Namespace) -> None:
         properties["compression.type"] = options.compression
     if options.acks:
         properties["acks"] = options.acks
-    if not SIZE_LIMITS & properties.keys():     # the broker knows better what is too large
+    if not SIZE_LIMITS & properties.keys():     # the broker decides what is too large
         properties["message.max.bytes"] = str(RECORD_MAX)
     if options.dry_run:
         rehearse(options)
         return
-    # A file that is not there is reported before a topic is created.
+    # A missing file is reported before a topic is created.
     with source(options) as file, connect(options) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
         target = TargetTopic(cluster, options.topic)
@@ -57,13 +57,13 @@ def produce(options: Namespace) -> None:
 
 
 def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
-    """Send everything that is read; what was read before a failure is sent too."""
+    """Send everything that is read, also what was read before a failure."""
     if not options.file and sys.stdin.isatty():
         print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
     try:
         size = os.fstat(file.fileno()).st_size if options.file else 0
         line = ProgressLine(size, "bytes")
-        drawn = line.wanted and size > 0  # standard input may be typed: no line for it
+        drawn = line.wanted and size > 0  # standard input may be typed: show no progress
         for topic, key, value, headers, partition, timestamp in records(options, file, target):
             if target.partitions is None:
                 target.check(partition)
@@ -144,7 +144,8 @@ def json_records(
     options: Namespace, file: BinaryIO, delimiter: bytes, headers: Headers,
     target: TargetTopic | None,
 ) -> Iterator[Sent]:  # fmt: skip
-    """The records of lines of JSON, with the partitions that they name unless others are wanted."""
+    """The records of lines of JSON, with the partitions that they name unless a flag names
+    another."""
     named = options.partition is None and not options.any_partition
     start, first = file.tell() if file.seekable() else None, True
     for number, one in json_lines(file, delimiter):
@@ -163,7 +164,7 @@ def json_records(
 
 
 def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
-    """The records of lines of JSON, with the lines' numbers; empty lines are left out."""
+    """The records of lines of JSON, with the lines' numbers; empty lines are skipped."""
     for number, line in enumerate(pieces(file, delimiter), 1):
         if line.strip():
             yield number, parsed(line, number)
@@ -172,8 +173,8 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
 def named_partitions(
     file: BinaryIO, delimiter: bytes, start: int | None, first: Line
 ) -> int | None:
-    """How many partitions a file's records need, 0 if none is named. What a pipe will name is not
-    known: None if its first record names one."""
+    """How many partitions a file's records need, 0 if they name none. For a pipe that is unknown:
+    None if its first record names a partition."""
     if start is None:
         return 0 if first.partition is None else None
     here = file.tell()

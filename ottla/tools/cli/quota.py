@@ -81,7 +81,7 @@ def _alter(
     options: Namespace, entity: dict[str, str | None], numbers: dict[str, float], removed: list[str]
 ) -> None:
     known = IP_KEYS if "ip" in entity else CLIENT_KEYS
-    # A broker removes what it does not know without a word.
+    # A broker silently ignores the removal of an unknown quota.
     if strange := [key for key in removed if key not in known]:
         raise ClientError(f"there is no quota {strange[0]!r}{similar(strange[0], known)}")
     with connect(options) as cluster:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 5
-"""Refusals that are said one by one."""
+"""How many refusals are printed individually."""
 
 
 def show(options: Namespace) -> None:
@@ -56,7 +56,7 @@ def plan(options: Namespace) -> None:
         moving = partitions.reassignments(cluster)
         racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}
     for topic in described:
-        # Without names, one that has been deleted meanwhile is passed over.
+        # Without names, a topic that was deleted meanwhile is skipped.
         if options.topic:
             check(topic.error, what=f"topic {topic.name!r}")
     assigned = {
@@ -103,7 +103,7 @@ def cancel(options: Namespace) -> None:
 
 
 def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raise what was refused, and say what was not."""
+    """Raise an error for the refused partitions, and report the others."""
     failed = {place: result for place, result in results.items() if result[0]}
     if len(failed) == len(results) == 1:
         [((topic, index), (code, message))] = failed.items()
@@ -150,7 +150,7 @@ def elect(options: Namespace) -> int:
 def rehearse_election(
     options: Namespace, cluster: ClusterClient, places: list[Place] | None
 ) -> int:
-    """Say who would lead after an election, from the replicas that are in sync now."""
+    """Print the leaders after an election, from the replicas that are in sync now."""
     wanted = None if places is None else {name for name, _ in places}
     rows = []
     for topic in topics.describe(cluster, wanted):
@@ -171,7 +171,7 @@ def rehearse_election(
 
 
 def winner(part: topics.Partition, *, unclean: bool) -> int:
-    """The leader after an election; the present one where the election is not needed."""
+    """The leader after an election; the present one if no election is needed."""
     if unclean:
         if part.leader >= 0:
             return part.leader

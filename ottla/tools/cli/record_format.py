@@ -2,7 +2,7 @@
 
 `%k %v %t %p %o` and so on stand for parts of a record; a modifier in braces says how a part is
 written: `%v{hex}`, `%V{big32}`, `%d{strftime[%F]}`, `%h{%k=%v }`. Where the two tools differ,
-kcat's meaning counts without a modifier: `%T` is the timestamp, `%T{ascii}` rpk's length of the
+kcat's meaning applies without a modifier: `%T` is the timestamp, `%T{ascii}` rpk's length of the
 topic.
 """
 
@@ -42,7 +42,7 @@ WITH_MODIFIER: dict[str, Callable[[Any], int]] = {
     "K": lambda record: len(record.key or b""),
     "V": lambda record: len(record.value or b""),
 }
-"""What a number is in rpk, where kcat means something else by it."""
+"""The meaning of a number in rpk if it differs from kcat's."""
 OTHERS: dict[str, Show] = {
     "h": lambda record: b",".join(
         name.encode() + b"=" + (value if value is not None else b"NULL")
@@ -58,7 +58,7 @@ OTHERS: dict[str, Show] = {
 }
 KNOWN = " ".join(f"%{name}" for name in ("i", *TEXTS, *NUMBERS, *OTHERS))
 NEEDS = {"b": 1, "h": 2, "i": 4, "q": 8}
-"""How many bytes a letter of `unpack` takes; capitals are without a sign."""
+"""How many bytes a letter of `unpack` reads; capitals are unsigned."""
 
 
 def decimal(value: int) -> bytes:
@@ -91,7 +91,7 @@ def escaped(text: str) -> bytes:
 
 
 def formatted(text: str) -> Show:
-    """The conversion of records by a format. Raises ClientError for what it does not know."""
+    """The conversion of records by a format. Raises ClientError for an unknown token."""
     parts = [escaped(one) if isinstance(one, str) else one for one in parsed(text)]
 
     def show(record: Any) -> bytes:
@@ -101,7 +101,7 @@ def formatted(text: str) -> Show:
 
 
 def parsed(text: str) -> list[str | Show]:
-    """The parts of a format in their order: text as it stands, and tokens."""
+    """The parts of a format in order: plain text, and tokens."""
     found: list[str | Show] = []
     left = text
     while left:
@@ -162,7 +162,7 @@ def counter(modifier: str | None) -> Show:
 
 
 def headers(modifier: str) -> Show:
-    """%h{…}: each header by a format of its own, with %k, %v, %K and %V."""
+    """%h{…}: the format of each header, with %k, %v, %K and %V."""
     inner = formatted(modifier)
 
     class Header:
@@ -176,7 +176,8 @@ def headers(modifier: str) -> Show:
 
 
 def number_form(modifier: str, token: str) -> Written:
-    """ascii, hex64 to hex4, big64 to big8, little64 to little8, byte, bool: as wide as it says."""
+    """ascii, hex64 to hex4, big64 to big8, little64 to little8, byte, bool: numbers of this
+    width."""
     if modifier in ("ascii", "number"):
         return decimal
     if modifier == "bool":
@@ -214,7 +215,7 @@ def text_form(modifier: str, token: str) -> Callable[[bytes], bytes]:
 
 
 def enclosed(text: str, token: str) -> str:
-    """What is between brackets, braces or number signs, one or several of them."""
+    """The text between brackets, braces or number signs, one or several of them."""
     opening = text[:1]
     closing = {"[": "]", "{": "}", "#": "#"}.get(opening)
     if closing is not None:
@@ -225,7 +226,7 @@ def enclosed(text: str, token: str) -> str:
 
 
 def unpacked(letters: str) -> Callable[[bytes], bytes]:
-    """Numbers and text out of bytes, by the letters of Python's struct."""
+    """Numbers and text from bytes, by the letters of Python's struct."""
     order = "<"
     steps: list[tuple[str, str]] = []
     for letter in letters:

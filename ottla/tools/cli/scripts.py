@@ -16,7 +16,7 @@ MARK = "ottla.tools.kafka_names.main"
 
 
 def text_of(name: str) -> str:
-    """The script of a tool, which runs with the Python that this runs with."""
+    """The script of a tool, which runs with the current Python."""
     return (
         f'#!{sys.executable}\nimport sys\n\nfrom {MARK} import main\n\nsys.exit(main("{name}"))\n'
     )

@@ -176,7 +176,7 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
         if stdin is not None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
-            except PermissionError:     # a file or /dev/null: nothing will come of it
+            except PermissionError:     # a file or /dev/null: it gives no signal to stop
                 print("standard input has ended, and the broker stops; --detach-stdin keeps it",
                       file=sys.stderr)  # fmt: skip
                 return

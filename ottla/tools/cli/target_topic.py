@@ -1,7 +1,7 @@
 """The topic that records are sent to.
 
-What it lacks is said before a record is sent. Where it does not exist, it is created for its first
-record: a command that refuses what it reads leaves nothing behind.
+Missing partitions are reported before a record is sent. A missing topic is created for its first
+record: a command that refuses its input leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 TOPIC_SECONDS = 5.0
-"""How long a topic may take until it exists."""
+"""How long the creation of a topic may take."""
 AUTO_CREATE = "auto.create.topics.enable"
 
 
@@ -52,7 +52,7 @@ class TargetTopic:
                 )
 
     def check(self, partition: int | None) -> None:
-        """Raises ClientError for a partition that it does not have; creates it if need be."""
+        """Raises ClientError for a partition that the topic lacks; creates the topic if needed."""
         if self.partitions is None:
             self.partitions = existing(self.cluster, self.name)
         if partition is not None and not 0 <= partition < self.partitions:
@@ -85,7 +85,7 @@ class TargetTopic:
 
 
 def creates_topics(cluster: ClusterClient) -> bool:
-    """Whether brokers create topics for producers; taken to be so for who may not see settings."""
+    """Whether brokers create topics for producers; True if the user may not see settings."""
     try:
         found = configs.describe(cluster, configs.BROKER, str(min(cluster.live())), synonyms=False)
     except Refused:
@@ -94,9 +94,9 @@ def creates_topics(cluster: ClusterClient) -> bool:
 
 
 def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
-    """How many partitions a topic has. A broker may create it now, as it does for every producer,
-    with so many partitions if a number is given: then say so, for the name may be mistyped. Raises
-    ClientError after TOPIC_SECONDS, where a producer would wait for a minute."""
+    """How many partitions a topic has. A broker may create it now, as for every producer; with a
+    given number of partitions this creates it. A line reports that, since the name may be mistyped.
+    Raises ClientError after TOPIC_SECONDS; a producer would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
     create = False
     while True:

@@ -16,12 +16,12 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 TIME_SUFFIXES = {
     ".ms": 1, ".seconds": 1000, ".minutes": 60_000, ".hours": 3_600_000,
 }  # fmt: skip
-"""Ends of settings' names, and milliseconds in one of their unit."""
+"""Endings of settings' names, and the milliseconds of their unit."""
 SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
-    """Milliseconds; a number without a unit is of the unit `plain`. Raises WrongUsage."""
+    """Milliseconds; a number without a unit has the unit `plain`. Raises WrongUsage."""
     found = NUMBER.fullmatch(text.strip())
     unit = (found[2].lower() or plain) if found else ""
     if found is None or unit not in MILLISECONDS:

@@ -1,7 +1,7 @@
-"""`ottla group why` and `ottla topic why`: what is so now, then what has happened.
+"""`ottla group why` and `ottla topic why`: the present state, then the events.
 
-Brokers tell it on their HTTP ports, whose addresses are in their settings. The group or the topic
-is described as the user first: who may not do that gets no answer.
+Brokers report it on their HTTP ports, whose addresses are in their settings. The command first
+describes the group or topic as its user, who gets no answer without that right.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def group(options: Namespace) -> None:
 
 
 def topic(options: Namespace) -> None:
-    """`ottla topic why`: the brokers with replicas are asked, and their answers put together."""
+    """`ottla topic why`: asks the brokers that have replicas, and combines their answers."""
     found = []
     with connect(options) as cluster:
         for described in topics.describe(cluster, options.topic):
@@ -85,7 +85,7 @@ def topic(options: Namespace) -> None:
 
 def together(answers: list[Document]) -> Document:
     """One answer from those of several brokers: each partition as its leader sees it, and each
-    event once, as the broker tells it that knows most."""
+    event once, from the broker that knows most about it."""
     partitions: dict[int, Document] = {}
     events: dict[tuple[Any, ...], Document] = {}
     for answer in answers:
@@ -114,7 +114,7 @@ def http_address(cluster: ClusterClient, node_id: int) -> str:
     if not port:
         raise ClientError(
             f"broker {node_id} does not explain its state: set its {SETTING}, such as"
-" localhost:9308, and restart it"
+            " localhost:9308, and restart it"
         )
     if _is_any(host):
         host = cluster.brokers[node_id][0]
@@ -130,8 +130,8 @@ def _is_any(host: str) -> bool:
 
 
 def of_broker(answer: Document, wanted: int, answered: int) -> Document:
-    """An answer that is of the broker that was meant: an address such as localhost leads to another
-    one on each machine. Raises ClientError."""
+    """Check that the right broker has answered: an address such as localhost means a different
+    broker on each machine. Raises ClientError."""
     if wanted != answered:
         raise ClientError(
             f"broker {answered} answered instead of broker {wanted}: the {SETTING} of broker"
@@ -156,7 +156,7 @@ def asked(url: str, path: str) -> Any:
 
 
 def _refusal(error: HTTPError) -> str:
-    """What a broker says where it has no answer."""
+    """The text of a broker's error."""
     try:
         document = json.load(error)
         return f"{document['error']}: {document['message']}"

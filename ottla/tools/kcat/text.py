@@ -68,7 +68,7 @@ class Unpacked:
                 size = struct.calcsize(order + letter)
                 if len(data) - at < size:
                     raise ClientError(f"{what}: {size} bytes needed by {format_}, but"
- f" {len(data) - at} remain")
+                                      f" {len(data) - at} remain")
                 [found] = struct.unpack_from(order + letter, data, at)
                 out.append(found if letter == "c" else b"%d" % found)
                 at += size

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-    """Set a group's offsets; PipelineError where it has members, or a topic is gone."""
+    """Set a group's offsets; PipelineError if it has members, or if a topic does not exist."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     wanted = [TopicPartition(t, p, o) for t, ps in offsets.items() for p, o in ps.items()]
@@ -60,7 +60,7 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     finally:
         consumer.close()
     for at in found:
-        if at.error is not None:        # and no offset, as where none was ever committed
+        if at.error is not None:        # and no offset, as if none was ever committed
             raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
     return {at.partition: at.offset for at in found if at.offset >= 0}
 
@@ -70,8 +70,8 @@ def starting_offsets_from_group(
 ) -> str:
     """`startingOffsets` for Spark from a consumer group's offsets.
 
-    `missing` is earliest or latest, for partitions that the group has no offset for. PipelineError
-    where it has none at all.
+    `missing` is earliest or latest, for partitions without a committed offset. PipelineError if the
+    group has no offset at all.
     """
     found = group_offsets(where, group, topic)
     if not found:
@@ -82,8 +82,8 @@ def starting_offsets_from_group(
 
 
 def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
-    """Where a query will go on, from its checkpoint on a local file system: {topic: {partition:
-    offset}} at the end of its last committed batch. PipelineError where there is no such batch."""
+    """Where a query will continue, from its checkpoint on a local file system: {topic: {partition:
+    offset}} at the end of its last committed batch. PipelineError if there is no such batch."""
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
@@ -101,7 +101,7 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
 def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
     """`startingOffsets` for a new query that continues where another one stopped, as Spark's JSON.
 
-    Raises PipelineError for a directory that is no checkpoint.
+    Raises PipelineError for a directory that is not a checkpoint.
     """
     found = offsets_from_checkpoint(checkpoint)
     return json.dumps({t: {str(p): o for p, o in ps.items()} for t, ps in found.items()})
@@ -111,7 +111,7 @@ def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str
     """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark;
     returns them. Stop the query first.
 
-    Raises PipelineError for a directory that is no checkpoint, a group with members, and a topic
+    Raises PipelineError for a directory that is not a checkpoint, a group with members, and a topic
     that does not exist.
     """
     found = offsets_from_checkpoint(checkpoint)
@@ -136,7 +136,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
     for every query, or {query name: group} for some. Commits are made in a separate thread: an
     unreachable broker does not delay queries; a failure is logged and the next batch commits again.
-    `close()` waits for what is pending. Raises nothing into a query.
+    `close()` waits for pending commits. No error reaches a query.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
@@ -184,7 +184,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
                     logger.warning("offsets of group %s were not committed: %s", item[0], error)
 
         def close(self, seconds: float = 30) -> None:
-            """Commit what is pending, then end the thread."""
+            """Commit pending offsets, then end the thread."""
             self._pending.put(None)
             self._thread.join(seconds)
 
@@ -203,7 +203,7 @@ def lag_metrics(query: StreamingQuery) -> str:
     ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
     ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    Raises nothing: the figures are the query's own, and no broker is asked.
+    Raises nothing: the figures are the query's own; no request is sent.
     """
     last = query.lastProgress
     if last is None:

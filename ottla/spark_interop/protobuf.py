@@ -37,7 +37,7 @@ JSON_TEXT = "__json"
 
 @contextmanager
 def for_pipelines() -> Iterator[None]:
-    """What is wrong with a .proto text is a PipelineError here."""
+    """Turns errors in a .proto text into PipelineError."""
     try:
         yield
     except BadProto as wrong:
@@ -57,7 +57,7 @@ def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,
 
 
 def spark_type(descriptor: Any, depth: int = 0) -> Any:
-    """The StructType of a message; PipelineError where messages contain themselves."""
+    """The StructType of a message; PipelineError if a message contains itself."""
     from pyspark.sql import types as t
 
     if depth > NESTING_MAX:
@@ -88,7 +88,7 @@ def spark_type(descriptor: Any, depth: int = 0) -> Any:
 
 
 def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callable[[bytes], str]:
-    """A function from a value to JSON; it raises ValueError with what is wrong."""
+    """A function from a value to JSON; it raises ValueError with the reason."""
 
     expected = message_class(compiled[max(compiled)], name).DESCRIPTOR.full_name
 

@@ -5,8 +5,8 @@
 For protobuf the payload begins with the path of the message inside its file: a count and indexes,
 zigzag varints; a single 0 stands for the first message.
 
-A directory holds one file a schema, named by its id: `7.avsc`, `7.proto`; if it has a folder for
-the subject (`flights-value/`), the files are there. The highest id is the newest.
+A directory has one file for each schema, named by its id: `7.avsc`, `7.proto`; if it has a folder
+for the subject (`flights-value/`), the files are there. The highest id is the newest.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Schemas:
 def load(source: str | Path, subject: str, kind: str) -> Schemas:
     """The schemas of a subject (`TOPIC-value`) from a directory or from a registry's address.
 
-    `kind` is avro, protobuf or json. Raises PipelineError where there are none, or the registry
+    `kind` is avro, protobuf or json. Raises PipelineError if there are none, or the registry
     does not answer.
     """
     if str(source).startswith(("http://", "https://")):

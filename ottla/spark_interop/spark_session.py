@@ -2,7 +2,7 @@
 
 "Failed to find data source: kafka" means that the connector's jar was not on the class path when
 the JVM started. `session` finds the jar that belongs to the installed pyspark, or says what to
-install. What it resolved is kept in a directory, and later sessions use the files there.
+install. The resolved jars are kept in a directory, which later sessions use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCALA = "2.13"
 JAVA_MIN = 17
 VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
-of the others one is missing. compat_tests run with each of these."""
+for the others one is missing. compat_tests run with each of these."""
 RECOMMENDED = VERSIONS[-1]
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 # Included in pyspark; a second copy would be another 90 MB to download.
@@ -59,10 +59,11 @@ def session(
     connector's jars (nothing is downloaded then) or an empty or missing one to keep them in; by
     default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's heap, which in
     local mode is all of Spark's. `shuffle_partitions` is by default the number of processors.
-    `settings` are any of Spark's, and win over these.
+    `settings` are any of Spark's, and take precedence over these.
 
-    Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector cannot be had,
-    for jars of another version, and where a session without the connector is running already.
+    Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
+    available, for jars of another version, and if a session without the connector is already
+    running.
     """
     version = spark_version()
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ def session(
     if running is not None:
         return _checked(running, version)
     java_version()
-    # Spark would start the first python3 of the PATH as its workers, which may lack pyarrow.
+    # By default Spark's workers run the first python3 of the PATH, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = jar_directory(jars)
     builder: Any = SparkSession.builder.appName(app_name).master(master or "local[*]")
@@ -138,7 +139,7 @@ def java_version() -> int:
 
 
 def jar_directory(given: str | Path | None) -> Path:
-    """Where jars are kept: as given, $OTTLA_SPARK_JARS, or the user's cache directory."""
+    """The directory of jars: as given, $OTTLA_SPARK_JARS, or the user's cache directory."""
     named = given or os.environ.get("OTTLA_SPARK_JARS")
     if named:
         return Path(named).expanduser()
@@ -175,7 +176,7 @@ def coordinates(version: str) -> list[str]:
 
 
 def files_of(home: Path, version: str) -> list[Path]:
-    """The jars of the connector that are here; none where Ivy will get them."""
+    """The local jars of the connector; none if Ivy will download them."""
     return kept_jars(home / version, version) or given_jars(home, version)
 
 
@@ -192,8 +193,8 @@ def _class_path(home: Path, version: str) -> dict[str, str]:
 
 
 RECORD = "resolved.json"
-"""In a version's directory: the jars that Ivy resolved. Each version has a directory of its own, as
-connectors bring other releases of the same libraries."""
+"""In a version's directory: the jars that Ivy resolved. Each version has its own directory, since
+connectors need different releases of the same libraries."""
 
 
 def kept_jars(directory: Path, version: str) -> list[Path]:

@@ -9,8 +9,8 @@ In a conftest.py: `pytest_plugins = ["ottla.spark_interop.testing"]`. Then
 
 ottla_spark        one SparkSession a run, two threads, UTC, with the Kafka and Avro modules
 ottla_broker       a broker in a fraction of a second (`ottla.testing`)
-ottla_checkpoint   an empty directory of the test's own, named by the test and so the same in every
-                   run; what an earlier run left is deleted
+ottla_checkpoint   an empty directory for each test, named after it and so the same in every
+                   run; its former content is deleted
 
 The session's heap is $OTTLA_SPARK_MEMORY, 1g without it; its jars are those of `session`.
 """
@@ -61,7 +61,7 @@ def ottla_checkpoint(request: pytest.FixtureRequest) -> Path:
 def run_available_now(
     writer: DataStreamWriter, checkpoint: str | Path, path: str | Path | None = None
 ) -> list[Any]:
-    """Runs a streaming query over what there is now, to its end; returns its progress reports.
+    """Runs a streaming query over the present records, to its end; returns its progress reports.
 
     Raises the query's own error, and TimeoutError after two minutes (the query is stopped then).
     """
@@ -79,7 +79,7 @@ def assert_frames_equal(
     """AssertionError unless both have the same rows, equally often; columns are compared by order.
 
     `expected` is a frame or rows. With `ordered` the order counts. The message has the first ten
-    rows that are missing and that are too much.
+    missing and additional rows.
     """
     columns = got.columns
     rows: Any = expected

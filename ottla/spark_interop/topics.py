@@ -2,12 +2,12 @@
 
 A frame of a topic has the format's columns, and in addition:
 
-    _key        binary      null where the record has none
+    _key        binary      null if the record has none
     _partition  int
     _offset     bigint
     _timestamp  timestamp   milliseconds; create or append time, as the topic is set
-    _headers    array<struct<key string, value binary>>, null without any
-    _value      binary      the value as it is in the log
+    _headers    array<struct<key string, value binary>>, null if there are none
+    _value      binary      the unchanged value
     _error      string      what is wrong with the value; null for good records (mode permissive)
 """
 
@@ -49,15 +49,15 @@ def read_topic(
     isolation: str = "read_committed",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """What a topic holds now, as a frame; the columns are at the top of this module.
+    """The present records of a topic as a frame; the columns are at the top of this module.
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
-    about a value that is not of the format: `permissive` keeps the record with nulls, its `_value`
+    about a value without the format: `permissive` keeps the record with nulls, its `_value`
     and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
-    (excluded) bound the records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
+    (excluded) select records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
     `time_zone` unless it names one. Records may be out of order, so all after `since` are read to
-    find those before `until`; with `lateness`, e.g. `1h`, only up to the first that is younger than
-    `until` by so much. `isolation` is Kafka's isolation.level. `options` are any of
+    find those before `until`; with `lateness`, e.g. `1h`, only up to the first that is newer than
+    `until` by this time. `isolation` is Kafka's isolation.level. `options` are any of
     Spark's source and win.
 
     Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
@@ -68,13 +68,13 @@ def read_topic(
     source = _source(bootstrap, topic, isolation)
     begin, end = (None if x is None else milliseconds(x, time_zone) for x in (since, until))
     if begin is not None and begin > 0:     # ListOffsets takes -1 and -2 for the log's ends
-        # No record before that offset is as young: the time index knows the greatest times.
+        # No record before that offset is as new: the time index has the greatest times.
         source["startingTimestamp"] = str(begin)
         source["startingOffsetsByTimestampStrategy"] = "latest"
     if end is not None and lateness is not None and end + duration_ms(lateness) > 0:
         source["endingTimestamp"] = str(end + duration_ms(lateness))
     records = spark.read.format("kafka").options(**(source | dict(options or {}))).load()
-    # Between these offsets are records of other times, wherever times are out of order.
+    # If times are out of order, records of other times are between these offsets.
     if begin is not None:
         records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(begin)))
     if end is not None:
@@ -99,10 +99,10 @@ def stream_topic(
 ) -> DataFrame:
     """A topic as a stream, with the columns and formats of `read_topic`.
 
-    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`); it counts for the
-    first run of a query, later ones go on from their checkpoint. `records_per_batch` bounds a
-    micro-batch (Spark's maxOffsetsPerTrigger); None reads all there is at once, which is how a
-    first run on a large topic runs out of memory. Raises as `read_topic` does.
+    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`); it applies to the
+    first run of a query, later ones continue from their checkpoint. `records_per_batch` limits a
+    micro-batch (Spark's maxOffsetsPerTrigger); None reads everything at once, which may need too
+    much memory in the first run on a large topic. Raises as `read_topic` does.
     """
     source = _source(bootstrap, topic, isolation) | {"startingOffsets": starting}
     if records_per_batch is not None:
@@ -130,7 +130,7 @@ def write_topic(
     """Write rows as records through Spark's sink: at least once, in batches with acks=all.
 
     `key` is the column of record keys (binary or text), `headers` that of headers (as `_headers`),
-    `partition` an int column; all other columns but those that begin with `_` are the value. For
+    `partition` an int column; all other columns that do not begin with `_` are the value. For
     exactly once see `pipelines.transactional`. A batch frame is written at once, and the result is
     None. A streaming frame needs `checkpoint`; the result is the StreamingQuery, started with
     Spark's default trigger. json needs no schema here.
@@ -139,7 +139,7 @@ def write_topic(
     """
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
-    # The topic decides what is too large; the Java client has a limit of its own.
+    # The topic limits the size of records; the Java client has its own limit.
     bytes_max = int(cluster.settings(topic)["max.message.bytes"].value)
     if format == "json" and schema is None:
         schema = "ignored STRING"
@@ -173,7 +173,7 @@ def records_of(
     headers: str | None = None,
     partition: str | None = None,
 ) -> DataFrame:
-    """The columns key, value, and headers and partition where named, as Spark's sink takes them."""
+    """The columns key, value, and optionally headers and partition, for Spark's sink."""
     from pyspark.sql import functions as f
 
     named = {name: column for name, column in
@@ -225,7 +225,7 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
         text = f.concat(
             f.lit("bad record at "), where, f.lit(" offset "), "offset", f.lit(": "), PROBLEM
         )
-        # In a filter, which no projection can leave out.
+        # In a filter, which no projection can skip.
         failed = f.raise_error(text).cast("boolean")
         read = read.where(f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(True))
     values = [decoded.alias("value")]
@@ -255,7 +255,7 @@ def _source(bootstrap: str | Cluster, topic: str, isolation: str) -> dict[str, s
             f"{isolation!r} is not an isolation level: expected {' or '.join(ISOLATION_LEVELS)}"
         )
     cluster = Cluster.reached(bootstrap)
-    cluster.partitions(topic)  # the source waits long for a topic that does not exist
+    cluster.partitions(topic)  # the source would wait long for a topic that does not exist
     return cluster.spark_options() | {
         "subscribe": topic,
         "includeHeaders": "true",

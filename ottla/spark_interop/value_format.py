@@ -18,14 +18,15 @@ CONFLUENT_PREFIX = 5
 
 @dataclass(frozen=True)
 class Format:
-    """How values are written.
+    """The format of a topic's values.
 
     `name` is one of raw, text, json, avro, protobuf. `schema` is a StructType or a DDL text for
     json, an Avro schema as JSON for avro, the text of a .proto file for protobuf; or a path to a
-    file with it. `schemas` is a directory or a registry's address: values are then in Confluent's
-    wire format, each with the id of its schema, and `schema` may name the one to read all as
-    (Avro's reader schema). `subject` is the registry's, by default `TOPIC-value`. `message` is the
-    full name of the protobuf message, by default the first of the file.
+    file that contains it. `schemas` is a directory or a registry's address: values are then in
+    Confluent's wire format, each with the id of its schema, and `schema` may name the schema with
+    which all are read (Avro's reader schema). `subject` is the registry's, by default
+    `TOPIC-value`. `message` is the full name of the protobuf message, by default the first of the
+    file.
     """
 
     name: str = "raw"

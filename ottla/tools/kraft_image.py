@@ -49,7 +49,7 @@ class KraftTopic:
 
 @dataclass(slots=True)
 class KraftImage:
-    """The result of replaying a metadata log, as far as it is useful here."""
+    """The result of replaying a metadata log, as far as the import needs it."""
 
     topics: dict[bytes, KraftTopic] = field(default_factory=dict)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -124,8 +124,8 @@ def fold(
 ) -> list[Any] | None:
     """Applies the records of one file from offset `start` on.
 
-    `held` are the records of a transaction that an earlier file began; the result has to be passed
-    on with the next file.
+    `held` are the records of a transaction that an earlier file began; pass the result on with the
+    next file.
     """
     try:
         for position, batch in read_batches(path):
@@ -143,7 +143,7 @@ def fold(
 
 
 def fold_one(image: KraftImage, data: bytes, held: list[Any] | None) -> list[Any] | None:
-    """One record, in or out of a transaction."""
+    """Applies one record, inside or outside a transaction."""
     record, _ = decode_kraft_record(data)
     kind = type(record).__name__
     if kind == "BeginTransactionRecord":

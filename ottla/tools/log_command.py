@@ -1,4 +1,5 @@
-"""`ottla log ACTION …`: the flags of each action. What an action needs is imported when it runs."""
+"""`ottla log ACTION …`: the flags of each action. The module of an action is imported when it
+runs."""
 
 from __future__ import annotations
 

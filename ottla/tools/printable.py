@@ -1,4 +1,4 @@
-"""Text of others, as it may be printed on a terminal."""
+"""Foreign text, made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import sys
 from typing import Any
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Everything but tab and line feed: C0, DEL and C1."""
+"""All control characters except tab and line feed: C0, DEL and C1."""
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 OWN = re.compile(r"(\x1b\[[01]m)")
 
 
 def printable(text: str) -> str:
-    """Text whose control characters are shown as \\x1b: a terminal would obey them."""
+    """Text whose control characters are shown as \\x1b, so that a terminal does not execute
+    them."""
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class SafeTerminal:
-    """Standard output on a terminal: of all control sequences only bold text gets there."""
+    """Standard output on a terminal: bold text is the only control sequence that passes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -35,6 +36,6 @@ class SafeTerminal:
 
 
 def guard_terminal() -> None:
-    """Let standard output show control characters, if it is a terminal."""
+    """Make standard output show control characters as text, if it is a terminal."""
     if sys.stdout is not None and sys.stdout.isatty() and not isinstance(sys.stdout, SafeTerminal):
         sys.stdout = SafeTerminal(sys.stdout)

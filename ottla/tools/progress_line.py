@@ -1,4 +1,4 @@
-"""How far a long command is: one line on stderr that is drawn again, only on a terminal.
+"""The progress of a long command: one line on stderr that is redrawn, only on a terminal.
 
 It has no colours and no escape sequences, so that it is the same with NO_COLOR.
 """
@@ -16,7 +16,7 @@ BAR = 24
 
 
 class ProgressLine:
-    """`total` of the unit, 0 if it is not known; nothing is drawn where `stream` is no terminal."""
+    """`total` counts the unit, 0 if unknown; nothing is drawn if `stream` is not a terminal."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ProgressLine:
             self.reach(self.done + count)
 
     def reach(self, done: int) -> None:
-        """So much is done in all."""
+        """Set how much is done in total."""
         if not self.wanted:
             return
         self.done = done
@@ -51,7 +51,7 @@ class ProgressLine:
             self.width = len(text)
 
     def clear(self) -> None:
-        """Take the line away: something else is printed, or the work is done."""
+        """Remove the line: something else is printed, or the work is done."""
         if self.width:
             self.stream.write("\r" + " " * self.width + "\r")
             self.stream.flush()
@@ -59,7 +59,7 @@ class ProgressLine:
 
 
 def line_of(done: int, total: int, unit: str, seconds: float) -> str:
-    """The text of the line: with a bar and the time that is left where the total is known."""
+    """The text of the line: with a bar and the remaining time if the total is known."""
     rate = done / max(seconds, 1e-6)
     count = f"{scaled(done)} {unit}, {scaled(rate)}/s"
     if total <= 0:

@@ -1,4 +1,4 @@
-"""Java property files, as clients of Kafka are configured with them."""
+"""Java property files, with which Kafka's clients are configured."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which of a partition's replicas an import adopts, and which records only the others have.
 
-The leader's log counts, as for Kafka's followers. Where the metadata name no leader whose log is
-there, or are older than the logs, the log of the newest leader epoch counts, and of several the
-longest one. Two logs agree for as long as their records are of the same leader epochs (KIP-101).
+The leader's log is adopted, as for Kafka's followers. If the metadata name no leader whose log is
+there, or are older than the logs, the log with the newest leader epoch is adopted, and of several
+the longest one. Two logs agree as long as their records have the same leader epochs (KIP-101).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ottla.tools.batch_reader import read_batches
 from ottla.tools.kraft_image import KraftPartition
 
 LEFT_OUT = "ottla-import-left-out"
-"""The folder of the target with the records that only other replicas have."""
+"""The target's folder for records that only other replicas have."""
 SEGMENT = re.compile(r"(\d{20})\.log")
 
 
 @dataclass(slots=True)
 class Adopted:
-    """A replica of a partition: where it is, what its log is, whether its caches are good."""
+    """A replica of a partition: where it is, its log, whether its caches are valid."""
 
     key: Partition
     path: str
@@ -72,7 +72,7 @@ def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
 
 
 def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
-    """What the other replicas have, and the adopted one has not."""
+    """The records of other replicas that the adopted one lacks."""
     found = []
     for replica in replicas:
         first = parted_at(adopted, replica)
@@ -82,7 +82,7 @@ def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
 
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:
-    """The first offset of `other`, maybe its end, at which the adopted log has no record of the
+    """The first offset of `other`, or its end, at which the adopted log has no record of the
     same leader epoch."""
     start = max(adopted.start_offset, other.start_offset)
     end = min(adopted.end_offset, other.end_offset)

@@ -10,7 +10,7 @@ from ottla.client.similar_names import unrecognized
 
 
 class WrongUsage(ClientError):
-    """A command line that no broker needs to be asked about."""
+    """A command line that is wrong without asking a broker."""
 
 
 class Parser(argparse.ArgumentParser):

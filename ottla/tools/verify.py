@@ -1,6 +1,6 @@
-"""`ottla log verify`: whether everything in a log directory is as it should be.
+"""`ottla log verify`: checks whether everything in a log directory is sound.
 
-Reads and prints, changes nothing. 0: sound; 1: something is wrong; 2: it could not be looked at.
+Reads and prints, changes nothing. 0: sound; 1: something is wrong; 2: it could not be checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_partition(path: str) -> bool:
 
 
 def run(options: Namespace) -> int:
-    """Check what was named."""
+    """Check the named directories."""
     report = Report(options.quiet)
     partitions = 0
     try:
@@ -83,7 +83,7 @@ def run(options: Namespace) -> int:
 
 
 def verify_directory(path: str, options: Namespace, report: Report) -> int:
-    """One of log.dirs; how many partitions were looked at."""
+    """Check one of log.dirs; returns the number of checked partitions."""
     with nullcontext() if options.online else held(path):
         report.bytes_due += sum(
             bytes_in(place)
@@ -97,7 +97,7 @@ def verify_directory(path: str, options: Namespace, report: Report) -> int:
 
 
 def verify_partition(path: str, options: Namespace, report: Report) -> int:
-    """A single partition's directory, by what its surroundings say."""
+    """Check a single partition's directory, with the checkpoints beside it."""
     parent, name = os.path.split(os.path.abspath(path))
     with nullcontext() if options.online else held(parent):
         topic, _, number = name.rpartition("-")

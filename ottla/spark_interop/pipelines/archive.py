@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestampType")
 GRAINS = {"hour": ["date", "hour"], "date": ["date"], "none": []}
-# The session may have a time zone of its own, of which Spark's functions of time take the days.
+# Spark's time functions use the days of the session's time zone, which may not be UTC.
 UTC_SQL = {
     "date": "date_from_unix_date(CAST((unix_seconds(timestamp) - pmod(unix_seconds(timestamp), "
     "86400)) DIV 86400 AS INT))",
@@ -60,12 +60,12 @@ def archive(
     `by` is hour, date or none: the directories that records are written to. With `every` None the
     run ends at the end of the topic; with an interval like `1 minute` it runs until it is stopped.
     `starting` is earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch`
-    bounds memory and what a crash repeats. `allow_gaps` goes on where retention was faster, and
-    `verify` shows the gap. `options` are any of Spark's source.
+    limits memory and what a crash repeats. `allow_gaps` continues after records that retention
+    removed unread, and `verify` shows the gap. `options` are any of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
     records]}} of this run (partitions: of the whole archive). Raises PipelineError for a missing
-    topic, a path of another topic, or a full disk; DataLost for records that retention took.
+    topic, a path of another topic, or a full disk; DataLost for records that retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -132,12 +132,12 @@ def gaps_of(
     ended: dict[str, int],
     added: dict[str, table.Entry],
 ) -> dict[str, list[int]]:
-    """By partition, the offsets of a batch, [first, after the last], that had been deleted from the
-    log before they were read.
+    """By partition, the offsets of a batch, [first, after the last], that were deleted from the log
+    before they were read.
 
     Deleted offsets come first, so they end where the batch's records begin. If the deletion went on
-    while the batch was read, it may have passed the reader: all that it took counts, unless every
-    offset of it was read.
+    while the batch was read, it may have overtaken the reader: all that it deleted counts, unless
+    every offset of it was read.
     """
     found = {}
     read = table.totals(added)
@@ -155,7 +155,7 @@ def gaps_of(
 
 
 def ranges(files: Files, name: str, size: int) -> table.Ranges:
-    """What a file of one task holds, from its footer: a task reads one partition, in order."""
+    """The content of one task's file, from its footer: a task reads one partition, in order."""
     footer = files.footer(name, size)
     if not footer.num_rows:
         return {}
@@ -268,9 +268,9 @@ def verify(
     read), "records", "distinct", "in_topic" (null without a cluster), "missing": [offsets],
     "gaps": [[first, after the last] of offsets that were deleted before they were read],
     "unreadable_or_gone" (other offsets without a record: transaction markers, compaction)}},
-    "lost": offsets in gaps}. Gaps are there only by allow_gaps, and no problem of the archive.
-    Raises PipelineError where there is no archive, the topic does not exist or no broker answers;
-    damage is no error but a problem in the report.
+    "lost": offsets in gaps}. Gaps come from allow_gaps only, and are not a problem of the archive.
+    Raises PipelineError if there is no archive, the topic does not exist or no broker answers;
+    damage is not an error but a problem in the report.
     """
     from pyspark.sql import functions as f
 
@@ -337,7 +337,8 @@ def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _gaps(target: Table) -> dict[str, list[list[int]]]:
-    """What batches did not find any more, by partition, joined where two follow each other."""
+    """The offsets that were deleted before batches could read them, by partition, with adjacent
+    ranges merged."""
     found: dict[str, list[list[int]]] = {}
     for _, batch in sorted(target.batches.items()):
         for partition, (first, end) in batch.get("gaps", {}).items():
@@ -367,7 +368,7 @@ def _broken_ranges(target: Table) -> list[str]:
 
 
 def _content() -> Any:
-    """A sum over everything that records are; what it needs makes a reader look at every byte."""
+    """A sum over all columns of the records, for which a reader has to read every byte."""
     from pyspark.sql import functions as f
 
     columns = ["key", "value", "headers", "partition", "offset", "timestamp", "timestampType"]
@@ -381,8 +382,8 @@ def _compare(
     report: dict[str, Any],
     contents: dict[int, int],
 ) -> None:
-    """Which offsets the topic has and the archive has not, in what the archive has read; and
-    whether the records are equal, where the topic still has them all."""
+    """Which offsets within the archive's ranges the topic has and the archive lacks; and whether
+    the records are equal, if the topic still has them all."""
     from pyspark.sql import functions as f
 
     topic = target.about["topic"]
@@ -417,7 +418,7 @@ def _compare(
     if all(counts.get(int(p), 0) == part["distinct"] for p, part in parts.items()):
         theirs = theirs.limit(
             0
-        )  # as many on both sides: only where they differ is the join worth it
+        )  # the same number on both sides: the join is needed only if they differ
     missing = theirs.join(ours, ["partition", "offset"], "left_anti")
     lost: dict[int, int] = {
         row.partition: row["count"] for row in missing.groupBy("partition").count().collect()

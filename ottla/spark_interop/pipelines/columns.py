@@ -1,7 +1,7 @@
 """Columns that a pipeline names, against its schema, before a JVM starts.
 
-Spark alone knows all of SQL. Here a name is refused only where it can be neither a column nor a
-word of SQL, and a type or a function only if a known one is near: the rest is left to Spark.
+Only Spark knows all of SQL. Here a name is refused only if it can be neither a column nor an SQL
+word, and a type or a function only if it resembles a known one: the rest is left to Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ true try_cast unbounded user using variant_explode_outer week weeks when where w
 yearofweek years zone
 """
 WORDS = TYPES | frozenset(OTHER_WORDS.split())
-"""What may stand in an expression of SQL without being a column, and functions that SQL has and
+"""Words in an SQL expression that are not columns, and functions that SQL has and
 pyspark.sql.functions has not."""
 TOKEN = re.compile(
     r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
@@ -43,12 +43,12 @@ TOKEN = re.compile(
     r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
 )
 NEAR = 0.75
-"""The similarity, from 0 to 1, of a known name that is probably meant."""
+"""The similarity, from 0 to 1, from which on a known name is suggested."""
 
 
 def columns_of(given: Format) -> list[str] | None:
-    """The names of the columns of a format, the topic's own last; None if they are not known here.
-    Raises PipelineError for a type that is a mistyped one."""
+    """The names of the columns of a format, the topic's own last; None if they are unknown. Raises
+    PipelineError for a mistyped type."""
     if given.name in ("raw", "text"):
         return ["value", *OWN]
     text = given.text.strip() if isinstance(given.schema, str) else ""
@@ -61,7 +61,7 @@ def columns_of(given: Format) -> list[str] | None:
 
 
 def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
-    """Raises PipelineError for the first name that is not a column, with those there are."""
+    """Raises PipelineError for the first name that is not a column, with the existing ones."""
     lower = {name.lower(): name for name in known}
     for name in names:
         whole = name.strip("`").lower()
@@ -77,7 +77,7 @@ def check_expressions(known: list[str], expressions: Mapping[str, str], what: st
     for name, sql in expressions.items():
         where = f"{what}, {name} = {sql}"
         columns, functions = _named(sql)
-        if "->" not in sql:             # a lambda has names of its own
+        if "->" not in sql:             # a lambda has its own names
             check_columns(known, columns, where)
         for function in functions:
             _check_function(function, where)
@@ -113,7 +113,7 @@ def _names_of_json(text: str) -> list[str] | None:
     try:
         fields = json.loads(text).get("fields")
     except ValueError:
-        return None                     # who reads it says what is wrong
+        return None                     # its reader reports errors
     if not isinstance(fields, list):
         return None
     names: list[Any] = [each.get("name") for each in fields if isinstance(each, dict)]
@@ -121,7 +121,7 @@ def _names_of_json(text: str) -> list[str] | None:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The fields of a DDL: what is between commas, but not those within brackets or texts."""
+    """The fields of a DDL: the parts between commas outside brackets and quotes."""
     begin = depth = 0
     for token in re.finditer(r"""'(?:\\.|[^'\\])*'|"[^"]*"|`[^`]*`|[<>(),]""", text):
         if token[0] in ("<", "("):

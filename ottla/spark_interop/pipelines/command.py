@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
             print(f"{options.file}: {counted(len(todo), 'step')}, no errors found")
             try:
                 spark_version()
-            except SparkUnavailable as error:       # a file may be checked where it does not run
+            except SparkUnavailable as error:       # a file may be checked on another machine
                 print(f"ottla pipeline: {error}", file=sys.stderr)
             return 0
         for report in _run(todo, options):
@@ -145,7 +145,7 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
 def _logged_in(
     todo: list[tuple[Step, dict[str, Any]]], config: str | None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """Addresses as clusters with their security, where a file says how to log in."""
+    """Addresses as clusters with their security, if a file has login settings."""
     if config is None:
         return todo
     return [
@@ -176,13 +176,13 @@ def _run(
             report = step.run(spark, given)
         except PipelineError as error:
             raise PipelineError(f"{where}{error}") from error
-        except Exception as error:  # Spark's and the JVM's, wherever no pipeline expected them
+        except Exception as error:  # unexpected errors of Spark and the JVM
             raise PipelineError(f"{where}{query_run.explained(error)}") from error
         yield {"step": step.name, **report} if len(todo) > 1 else report
 
 
 def _told_session(options: argparse.Namespace, step: Step) -> Any:
-    """The session; on a terminal the wait for it is announced, and its end."""
+    """The session; on a terminal the beginning and the end of its start are reported."""
     if options.quiet or not sys.stderr.isatty():
         return _session(options)
     begun = time.monotonic()
@@ -196,7 +196,7 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
 
 
 def _session(options: argparse.Namespace) -> Any:
-    """The session; what Spark's start prints goes nowhere unless it fails."""
+    """The session; the output of Spark's start is discarded unless it fails."""
     from ottla.spark_interop.spark_session import session
 
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

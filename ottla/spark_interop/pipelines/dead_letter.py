@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Function = Callable[[bytes | None, bytes | None], bytes | None]
-REASON_MAX = 4_000  # characters: the letter has to fit into its topic
-SHARE_AFTER = 100  # records of a batch, before a share of bad ones means anything
+REASON_MAX = 4_000  # characters: the record has to fit into its topic
+SHARE_AFTER = 100  # records of a batch from which on the share of bad ones is checked
 
 
 def dead_letter(
@@ -53,8 +53,8 @@ def dead_letter(
 ) -> dict[str, Any]:
     """Send the good records of `topic` to `to` and the bad ones to `dead_letters`, exactly once.
 
-    A record is bad if it is not of the format, or if `function(key, value)` raises; else the
-    function's result is the new value (without a function values stay as they are). Key, headers,
+    A record is bad if it does not have the format, or if `function(key, value)` raises; else the
+    function's result is the new value (without a function values are unchanged). Key, headers,
     timestamp and partition are kept, so both topics need as many partitions; they are created with
     the settings of `topic` if they do not exist yet. Good and bad records and the progress are
     written in one transaction. A batch of 100 records or more in which the share of bad ones
@@ -151,7 +151,7 @@ def _prepared(
     place: Files,
     allow_gaps: bool,
 ) -> transactional.Destination:
-    """Where records go; both topics are there, and are those that the checkpoint is of."""
+    """The topics for records; both exist, and are those of the checkpoint."""
     to, dead_letters = names
     if to == dead_letters:
         raise PipelineError(f"good and bad records would both go to {to}: name two topics")
@@ -168,7 +168,7 @@ def _prepared(
     count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
     has_older = _older(cluster, topic, into, allow_gaps)
     targets.prepare(cluster, to, count, like, has_older)
-    # Letters of one key must not replace each other.
+    # Compaction must not remove bad records that have the same key.
     targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
     into = transactional.begun_with(into)
     table.claim(place, about, into)
@@ -178,8 +178,9 @@ def _prepared(
 def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
-    """Whether there are older records than a target keeps, from the positions on."""
-    if allow_gaps and cluster.exists(into.topic):  # what the targets delete is a gap, too
+    """Whether the records from the positions on include older ones than a target keeps."""
+    # Records that the targets would delete are a gap, too
+    if allow_gaps and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))
     return targets.older_in_topic(cluster, topic, transactional.positions(into) if both else {})

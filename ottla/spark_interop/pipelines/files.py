@@ -14,7 +14,7 @@ from typing import Any
 
 from ottla.spark_interop.errors import PipelineError
 
-TAIL_BYTES = 64 * 1024  # of a Parquet file, which most footers fit into
+TAIL_BYTES = 64 * 1024  # of a Parquet file: most footers fit into it
 
 
 class Files:
@@ -81,7 +81,7 @@ class Files:
     def lock(self, name: str) -> Iterator[None]:
         """Holds a lock that ends with this process; PipelineError if another one has it.
 
-        Only on local disks: elsewhere there is no lock that a killed process would let go.
+        Only on local disks: elsewhere there is no lock that a kill releases.
         """
         if not self._local:
             yield
@@ -104,11 +104,11 @@ class Files:
         self._fs.delete(self._path(name), True)
 
     def rows(self, name: str, size: int) -> int:
-        """How many rows a Parquet file of so many bytes has."""
+        """How many rows a Parquet file of this size has."""
         return int(self.footer(name, size).num_rows)
 
     def footer(self, name: str, size: int) -> Any:
-        """The metadata of a Parquet file of so many bytes (pyarrow's FileMetaData)."""
+        """The metadata of a Parquet file of this size (pyarrow's FileMetaData)."""
         import pyarrow.parquet
 
         with Tail(self, name, size) as tail:
@@ -129,8 +129,8 @@ class Files:
 
 
 class Tail(io.RawIOBase):
-    """The end of a file for a reader that looks there only: one fetch from the JVM, as each call to
-    it costs as much as reading a footer."""
+    """The end of a file, for a reader that needs nothing else: it is fetched from the JVM at once,
+    since each call to the JVM costs as much as reading a footer."""
 
     def __init__(self, files: Files, name: str, size: int) -> None:
         self._files, self._name, self._size = files, name, size

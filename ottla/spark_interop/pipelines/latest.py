@@ -1,11 +1,11 @@
 """Latest: a topic as a table of the newest value of each key; a tombstone deletes its key.
 
 Columns of the table: key binary, value binary, headers array<struct<key string, value binary>>,
-partition int, offset bigint, timestamp timestamp. Records that retention takes stay in the table;
-keys that were deleted leave it, also where compaction removed their tombstones. Within a partition
-the newest record is the one with the highest offset. A key moves to another partition where
-partitions were added: of its partitions' newest records the one with the latest timestamp counts.
-Layout and commits are `table`'s; each batch writes the table anew.
+partition int, offset bigint, timestamp timestamp. Records that retention removes stay in the table;
+deleted keys leave it, even if compaction removed their tombstones. Within a partition
+the newest record is the one with the highest offset. A key may move to another partition
+when partitions are added: the newest of its records in all partitions, by timestamp, is used.
+Layout and commits are `table`'s; each batch rewrites the table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def latest(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Bring the table at `path` up to what `topic` holds now; a later run continues.
+    """Update the table at `path` to the present content of `topic`; a later run continues.
 
     `every`, `records_per_batch` and `allow_gaps` as in `archive`. Records without a key cannot be
     in the table: they are counted.
@@ -78,7 +78,7 @@ def latest(
 
 
 def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The table, with the columns at the head of this module; errors as `read_archive`."""
+    """The table, with the columns at the top of this module; errors as `read_archive`."""
     return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
 
 
@@ -122,7 +122,7 @@ def _write_batch(
 
 
 def _newest_by_time(batch: DataFrame) -> DataFrame:
-    """Of each key's newest records in its partitions, the one with the latest timestamp."""
+    """The newest record of each key by timestamp, from the newest ones of its partitions."""
     from pyspark.sql import functions as f
 
     row = f.struct(*[name for name in COLUMNS if name != "key"])
@@ -131,7 +131,7 @@ def _newest_by_time(batch: DataFrame) -> DataFrame:
 
 
 def _has_grown(target: Table, number: int) -> bool:
-    """Whether the topic has more partitions in this batch than when the table was made."""
+    """Whether the topic has more partitions in this batch than when the table was created."""
     return len(batch_offsets(target.files, number)[1]) > len(first_offsets(target.files))
 
 
@@ -153,10 +153,10 @@ def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
 
 
 def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataFrame:
-    """The table as it is, without keys of which a compacted topic has no record any more.
+    """The present table, without keys of which a compacted topic no longer has a record.
 
     Such a key had a tombstone that compaction removed before this batch could read it. It left an
-    offset without a record, so the topic is looked through only where a batch has such offsets.
+    offset without a record, so the topic is searched only if a batch has such offsets.
     """
     from pyspark.sql import functions as f
 
@@ -172,6 +172,6 @@ def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataF
     reader = spark.read.format("kafka").options(**cluster.spark_options())
     reader = reader.option("subscribe", topic).option("kafka.isolation.level", "read_committed")
     keys = reader.load().select("key").distinct().withColumn("there", f.lit(True))
-    # What retention or DeleteRecords took from the beginning of the log was no tombstone's doing.
+    # Missing offsets at the beginning of the log come from retention or DeleteRecords.
     kept = f.col("there") | (f.col("offset") < starts[f.col("partition")])
     return old.join(keys, "key", "left").where(kept).select(*COLUMNS)

@@ -6,8 +6,8 @@ own, transaction markers among them. An offset map relates the two: in the topic
 `{"source_offset": …, "offset": …}`, both of its last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
-A record whose path has the destination's name came from there and is left out, so two clusters
-may mirror each other's topics.
+A record whose path has the destination's name came from there and is skipped, so two clusters may
+mirror each other's topics.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def mirror(
 ) -> dict[str, Any]:
     """Copy what is new in `topic` of one cluster to `to` (by default the same name) of another.
 
-    The destination topic is made with the source's settings if it is not there, and must have as
-    many partitions. `name` is that of the mirror, by default `mirror-TOPIC`: its progress is kept
-    under that name in the destination, so it is exact even without the checkpoint. `names` are
+    The destination topic is created with the source's settings if it does not exist, and must have
+    as many partitions. `name` is that of the mirror, by default `mirror-TOPIC`: its progress is
+    kept under that name in the destination, so it is exact even without the checkpoint. `names` are
     those of the two clusters in the path header, by default their cluster ids. `every` as in
     `archive`.
 
     Returns {"written", "already_there", "left_out" (came from there), "restamped" (as in `replay`),
     "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive` does, and
-    PipelineError where the name or the checkpoint is of another topic, and where `to` was made
+    PipelineError if the name or the checkpoint belongs to another topic, and if `to` was created
     again or would delete what is written (`allow_gaps` allows the latter).
     """
     there, here = Cluster.reached(destination), Cluster.reached(source)
@@ -71,7 +71,7 @@ def mirror(
     table.check_claim(place, about | {"to": target}, into)
     like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
     has_older = targets.older_in_topic(here, topic, transactional.positions(into))
-    if allow_gaps and there.exists(target):  # what the target deletes is a gap, too
+    if allow_gaps and there.exists(target):  # records that the target would delete are a gap, too
         has_older = lambda _: False  # noqa: E731
     targets.prepare(there, target, partitions, like, has_older)
     kept = there.settings(target)["retention.ms"].value
@@ -109,9 +109,9 @@ def mirror_lag(
 ) -> dict[int, int]:
     """By partition, how many offsets of the source come after the last that the mirror copied.
 
-    Those are records to copy, and what is never copied: transaction markers, and records that came
-    from the destination. What `mirror` returns leaves the latter two out. Raises PipelineError for
-    a topic that does not exist, and where no broker answers.
+    They include offsets that are never copied: transaction markers, and records that came from the
+    destination. The result of `mirror` does not count those. Raises PipelineError for a topic that
+    does not exist, and if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(
@@ -130,7 +130,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
-    """Where a mirror without a checkpoint begins: at its positions, else at what the log has."""
+    """Where a mirror without a checkpoint begins: at its positions, else at the log's start."""
     done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})
@@ -163,7 +163,7 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # Of the headers that came: within one cluster every new path has the destination's name.
+    # Of the received headers: within one cluster every new path has the destination's name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

@@ -1,7 +1,7 @@
 """Checks before a JVM starts: brokers, topics, rights and paths of every step, in their order.
 
-A step may read what an earlier one makes: topics and paths that will be there count as there. Paths
-of other file systems than the local one are left to Spark.
+A step may read the result of an earlier one: topics and paths that will exist count as existing.
+Paths on other file systems than the local one are left to Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.spark_interop.pipelines.table import META
 from ottla.spark_interop.times import duration_ms, milliseconds
 from ottla.spark_interop.value_format import Format
 
-TABLES = {"archive", "latest", "windows"}  # steps that make one at their path
+TABLES = {"archive", "latest", "windows"}  # steps that create one at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
 UNITS = {
@@ -35,7 +35,7 @@ SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 @dataclass
 class Made:
-    """What earlier steps will have made."""
+    """What earlier steps will have created."""
 
     topics: dict[tuple[str, str], int] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
@@ -110,7 +110,8 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
 
 
 def _check_interval(name: str, text: str) -> None:
-    """Spark takes numbers with units, as '1 day 6 hours'; a wrong unit would end the JVM's run."""
+    """Spark accepts numbers with units, such as '1 day 6 hours'; a wrong unit would fail in the
+    JVM."""
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     if unknown or not re.search(r"\d", text):
@@ -156,7 +157,8 @@ def _check_right(cluster: Cluster, topic: str, wanted: str) -> None:
 def _check_written(
     step: Step, given: Mapping[str, Any], cluster: Cluster, partitions: int | None, made: Made
 ) -> None:
-    """The topics that a step writes are there, large enough, and may be written; or may be made."""
+    """Check that the topics that a step writes exist, are large enough, and may be written; or may
+    be created."""
     names = [str(given[o.name]) for o in step.options if o.creates_topic and given.get(o.name)]
     if step.name == "mirror" and not names:
         names = [given["topic"]]
@@ -171,7 +173,7 @@ def _check_written(
             _check_right(cluster, name, "WRITE")
             targets.check_partitions(cluster, name, wanted)
         elif step.name == "replay" and not given.get("create"):
-            cluster.partitions(name)    # raises, with a hint at names that are near
+            cluster.partitions(name)    # raises, with a hint at similar names
         elif not given.get("dry_run"):
             cluster.create(name, wanted, check_only=True)
         made.topics[cluster.bootstrap, name] = wanted
@@ -203,7 +205,7 @@ def _same(path: Any) -> str:
 
 
 def _check_writable(place: Path, made: bool = True) -> None:
-    """A directory that may be written to, or made in one."""
+    """Check that a directory may be written to, or created."""
     there = place
     while made and not there.exists():
         there = there.parent
@@ -211,7 +213,7 @@ def _check_writable(place: Path, made: bool = True) -> None:
         raise PipelineError(f"{there} does not exist")
     if not there.is_dir():
         raise PipelineError(f"{there} is not a directory")
-    try:        # os.access allows root everything, also where no file can be, as in /proc
+    try:        # for root os.access returns True even where no file can be created, as in /proc
         os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
     except OSError as error:
         raise PipelineError(
@@ -256,7 +258,7 @@ def _check_table(path: str, kind: str, made: Made) -> None:
 
 
 def _archived_partitions(path: Any) -> int:
-    """How many partitions the records of a local archive need; 1 where it is not there yet."""
+    """How many partitions the records of a local archive need; 1 if it does not exist yet."""
     place, most = _local(path), 0
     commits = [] if place is None else sorted((place / "_ottla" / "commits").glob("[0-9]*.json"))
     for commit in commits:

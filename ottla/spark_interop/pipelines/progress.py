@@ -4,10 +4,10 @@ A group's offsets would expire (offsets.retention.minutes); a compacted topic ke
 record of each key for ever. The record is written in the transaction of the rows (KIP-98):
 
     key    {"pipeline": its name, "from": the source's cluster, "to": the topic, "lane": a number}
-    value  {"position": a number, "source": what the rows are of, "topics": {name: id} written to}
+    value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
 
 All lanes of a pipeline share one partition. A reader waits until the transactions that were open
-when it began have ended: its own last record may be behind one of another pipeline.
+at its beginning have ended: the pipeline's last record may be behind one of another pipeline.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "retention
 PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call
 POLL_SECONDS = 0.05
-FETCH_WAIT_MS_MAX = 10  # the end of the partition is known at once, behind the last marker
+FETCH_WAIT_MS_MAX = 10  # the end of the partition, behind the last marker, is known at once
 # Errors that pass, and one about the coordinator, which an assigned consumer does not need.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
-_fit: set[str] = set()  # ids of topics that were looked at
+_fit: set[str] = set()  # ids of topics that were checked
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Entry:
 
 
 def prepare(cluster: Cluster) -> str:
-    """Creates the topic if need be and returns its id; PipelineError if it is not as needed."""
+    """Creates the topic if needed and returns its id; PipelineError if it has wrong settings."""
     there = cluster.topic_ids([TOPIC])[TOPIC]
     if there in _fit:
         return str(there)

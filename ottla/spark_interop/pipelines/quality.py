@@ -1,4 +1,4 @@
-"""Quality: figures about a topic or an archive, as JSON and as a page with plots.
+"""Quality: statistics about a topic or an archive, as JSON and as a page with plots.
 
 The page is one file with the plots as SVG inside; it opens without a network.
 """
@@ -44,9 +44,9 @@ def quality_report(
     html: str | Path | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Figures of a topic (`bootstrap`, `topic`) or of an archive.
+    """Statistics of a topic (`bootstrap`, `topic`) or of an archive.
 
-    Returns {"source", "records", "tombstones", "without_key", "bad" (not of the format),
+    Returns {"source", "records", "tombstones", "without_key", "bad" (without the format),
     "reasons": {text: count}, "columns": {name: {"nulls" (share of good records), "distinct"
     (approximate), "least", "most"}}, "duplicate_keys" (keys with more than one record),
     "partitions": {p: {"records", "first", "last", "gaps" (offsets without a record, transaction
@@ -76,8 +76,8 @@ def quality_report(
 
 
 def measure(frame: DataFrame) -> dict[str, Any]:
-    """The figures of a frame of `topics.read_topic`, as `quality_report` returns them; it is read
-    several times. Errors are Spark's."""
+    """The statistics of a frame of `topics.read_topic`, as `quality_report` returns them; the frame
+    is read several times. Errors are Spark's."""
     from pyspark.sql import functions as f
 
     good = f.col("_error").isNull() & f.col("_value").isNotNull()
@@ -199,7 +199,7 @@ def _text(value: Any) -> str:
 
 
 def plot(bars: dict[str, int]) -> str:
-    """Bars as SVG; more than BARS_MAX are summed up in groups."""
+    """Bars as SVG; more than BARS_MAX are added up in groups."""
     from matplotlib.figure import Figure
 
     names, values = list(bars), list(bars.values())

@@ -42,7 +42,7 @@ CAUSES = {
 }
 
 
-# An error of ours that went through a Python worker or a callback of the JVM.
+# One of our errors that passed through a Python worker or a callback of the JVM.
 OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|SparkUnavailable): (.+)")
 TRACEBACK = "Traceback (most recent call last):"
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?$")  # a traceback's last line
@@ -64,7 +64,7 @@ class Progress:
         self._begin = time.monotonic()
 
     def begin(self) -> None:
-        """Shows that there is a first batch to wait for."""
+        """Shows that the first batch takes a while."""
         if not self._drawn:
             self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
 
@@ -102,11 +102,11 @@ def drain(
 ) -> int:
     """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
 
-    `watch` raises where the query may not go on; it is called now and then, and at the end. A batch
-    that a killed run had begun comes first, in a query of its own: once partitions were added,
+    `watch` raises if the query may not continue; it is called periodically, and at the end. A batch
+    that a killed run had begun comes first, in a separate query: once partitions were added,
     Spark refuses to run such a batch with the trigger that ends when all is read. Spark 4.1.1
-    commits such a batch and then fails in its own report about it, whatever the trigger: its
-    figures are then read from its plan.
+    commits such a batch and then fails in its own report about it, with any trigger: its figures
+    are then read from its plan.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -199,7 +199,7 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
     """The progress of the batches after `seen`.
 
     Not `query.recentProgress`, which fetches every field of up to a hundred batches from the JVM by
-    calls of their own: asked ten times a second it cost more than a third of what `archive` did.
+    separate calls: ten times a second it cost more than a third of the time of `archive`.
     """
     known = query._jsq.recentProgress()
     found: dict[int, Any] = {}
@@ -207,7 +207,7 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
         number = known[at].batchId()
         if number <= seen:
             break
-        found[number] = known[at]  # the first report of a batch: later ones say that nothing came
+        found[number] = known[at]  # the first report of a batch: later ones have no rows
     return [json.loads(found[number].json()) for number in sorted(found)]
 
 
@@ -235,21 +235,21 @@ def unreported(query: Any) -> dict[str, Any]:
 
 
 def _figure(node: Any, name: str) -> int:
-    """A figure of a node of a plan; 0 where it has none of that name."""
+    """A figure of a node of a plan; 0 if it has none of that name."""
     found = node.metrics().get(name)
     return int(found.get().value()) if found.isDefined() else 0
 
 
 def explained(error: BaseException) -> PipelineError:
-    """An error of Spark as one of ours, in one sentence.
+    """An error of Spark as one of our errors, in one sentence.
 
-    The first match in CAUSES, else the innermost error: of ours, of a Python worker, of the JVM's
-    causes; else the first line.
+    The first match in CAUSES, else the innermost error: ours, a Python worker's, or that of the
+    JVM's causes; else the first line.
     """
     if isinstance(error, PipelineError):
         return error
-    # An error of the JVM says its causes in the stack only, such as after "Exception thrown in
-    # awaitResult".
+    # Some errors of the JVM, such as "Exception thrown in awaitResult", have their causes in the
+    # stack only.
     text = "\n".join(filter(None, [str(error), getattr(error, "_stackTrace", "")]))
     for sign, (kind, advice) in CAUSES.items():
         if sign in text:

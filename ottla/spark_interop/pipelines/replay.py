@@ -47,19 +47,19 @@ def replay(
     """Write the records of an archive to `topic`; a later run continues.
 
     `name` tells replays apart, by default `replay-TOPIC`: a second replay of the same records into
-    the same topic needs a name of its own, and so does one of another archive or another range:
-    under the old name they are refused. `since` (included) and `until` (excluded) bound the
-    records by timestamp, see `times.milliseconds`. `rate` is a limit in records a second for the
+    the same topic needs its own name, and so does one of another archive or another range:
+    under the old name they are refused. `since` (included) and `until` (excluded) select
+    records by timestamp, see `times.milliseconds`. `rate` is a limit in records per second for the
     whole replay. `timestamps` is `original`, or `now`: then the original is in the header
-    `ottla.timestamp`, in ms. `create` makes the topic with as many partitions as needed and the
-    settings that the archive's topic had. `dry_run` counts and writes nothing.
+    `ottla.timestamp`, in ms. `create` creates the topic with as many partitions as needed and the
+    settings of the archive's topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time, as
     the client cannot send theirs, which is up to 1970-01-01T00:00), "seconds", "partitions": {p:
     records}}. Order is that of offsets within a partition, none between partitions. Raises
     PipelineError for a missing topic, one with too few partitions, and one that would delete what
-    is written, DataLost for files that are
-    gone or damaged; what was written before stays, and a run after the repair goes on.
+    is written, DataLost for missing or damaged files; what was written before stays, and a run
+    after the repair continues.
     """
     if timestamps not in ("original", "now"):
         raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
@@ -100,7 +100,7 @@ def replay(
 
 
 def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], int | None]:
-    """Records by partition, and the oldest time in epoch ms of what is not written yet."""
+    """Records by partition, and the oldest time in epoch ms of those that are not written yet."""
     from pyspark.sql import functions as f
 
     left = f.lit(True)
@@ -120,8 +120,8 @@ def _prepare(
     oldest_ms: int | None,
     create: bool,
 ) -> None:
-    """The topic, made like the archive's own, or checked. An archive has often more records than
-    its topic had at any time, so that no number of bytes may bound them."""
+    """The topic, created like the archive's own, or checked. An archive often has more records than
+    its topic had at any time, so no retention by size is set."""
     like = DEFAULTS | archived.get(SETTINGS, {}) | {"retention.bytes": "-1"}
     has_older = None if oldest_ms is None else (lambda time_ms: oldest_ms < time_ms)
     targets.prepare(cluster, topic, max(counts, default=0) + 1, like, has_older, create=create)
@@ -133,7 +133,7 @@ def _source(
     until: str | datetime | int | None,
     time_zone: str,
 ) -> str:
-    """What is replayed: positions of one archive or range say nothing about another's records."""
+    """What is replayed: positions of one archive or range mean nothing for another."""
     bounds = ["" if x is None else str(milliseconds(x, time_zone)) for x in (since, until)]
     of = " ".join(about.get(name, "") for name in ("topic", "topic_id", "cluster"))
     return f"archive of {of}, times {' to '.join(bounds)}" if any(bounds) else f"archive of {of}"

@@ -37,14 +37,13 @@ def slice_topic(
     """Write the records from `since` (included) to `until` (excluded), by timestamp.
 
     `output` is `-` for standard output or a file, JSON lines in either case, or a path that ends in
-    `.parquet` and does not exist. Times as `times.milliseconds` takes them, `lateness`
-    as `read_topic`. A JSON line has the
-    format's columns, `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes
-    are text where they are UTF-8, else {"base64": …}. Lines are ordered by partition and offset;
-    `limit` ends after so many.
+    `.parquet` and does not exist. Times are those of `times.milliseconds`, `lateness` that of
+    `read_topic`. A JSON line has the format's columns, `_key`, `_partition`, `_offset`,
+    `_timestamp`, `_headers`, and `_error`; bytes are text if they are UTF-8, else {"base64": …}.
+    Lines are ordered by partition and offset; `limit` is the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a
-    file that is there already or a full disk.
+    file that already exists or a full disk.
     """
     frame = read_topic(
         spark, bootstrap, topic, format=format, schema=schema, schemas=schemas,

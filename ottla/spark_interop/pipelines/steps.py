@@ -173,8 +173,8 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options, checked: PipelineError for one that is unknown, missing or of another kind. A
-    topic without an address is where all commands look for it."""
+    """The options, checked: PipelineError for one that is unknown, missing or of another kind. For
+    a topic without an address, the default address of all commands is used."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
@@ -197,7 +197,7 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
 def load_file(
     path: str | Path, bootstrap: str | None = None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """The steps of a TOML file, checked as far as that goes without a cluster.
+    """The steps of a TOML file, checked as far as possible without a cluster.
 
         bootstrap = "localhost:9092"        # what several steps have in common
         [[step]]
@@ -205,8 +205,8 @@ def load_file(
         topic = "flights"
         path = "flights-archive"
 
-    `bootstrap` replaces the address that the steps have in common; a step's own wins. Raises
-    PipelineError with the file, the number of the step and what is wrong with it.
+    `bootstrap` replaces the address that the steps have in common; a step's own takes precedence.
+    Raises PipelineError with the file, the number of the step and what is wrong with it.
     """
     import tomllib
 

@@ -1,8 +1,8 @@
 """A table of Parquet files whose contents are defined by its commits; used by archive and latest.
 
     ROOT/data/…                       Parquet files, in directories or not
-    ROOT/_ottla/table.json            what the table is of: topic, cluster, version of this layout
-    ROOT/_ottla/notes/NAME.json   what became known about it later, such as targets' ids
+    ROOT/_ottla/table.json            the table's topic and cluster, the version of this layout
+    ROOT/_ottla/notes/NAME.json   facts that were learned later, such as targets' ids
     ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
     ROOT/_ottla/staging/              what is being written
     ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)
@@ -32,7 +32,7 @@ META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
 LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # in sentences
-SETTINGS = "settings"  # a note: those of the topic when the table was made
+SETTINGS = "settings"  # a note: those of the topic when the table was created
 TARGETS = "targets"  # a note, or part of a claim: the ids of topics to write
 CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
 CHECKPOINT = "_ottla/checkpoint"
@@ -98,10 +98,10 @@ class Table:
         about: dict[str, Any],
         origin: transactional.Origin | None = None,
     ) -> Iterator[Table]:
-        """The table for its one writer, made if need be, without what a killed writer left.
+        """The table for its one writer, created if needed, without leftovers of a killed writer.
 
-        PipelineError if it was made for another topic or cluster, the directory has other data in
-        it, or another process writes to it.
+        PipelineError if it belongs to another topic or cluster, the directory has other data, or
+        another process writes to it.
         """
         if not files.exists(META):
             if files.list():
@@ -118,7 +118,7 @@ class Table:
             yield table
 
     def note(self, more: dict[str, Any]) -> None:
-        """Adds what is not known about the table yet, each name once."""
+        """Adds notes about the table, each name once."""
         for name, value in more.items():
             self.files.write(f"{NOTES}/{name}.json", json.dumps(value, indent=1))
         self.about |= more
@@ -157,7 +157,7 @@ class Table:
     ) -> dict[str, Entry]:
         """Moves the staged files to data/, in the same directories, under names with the prefix.
 
-        `read` finds out what is in a file, by its name and size; those without records are left
+        `read` returns the content of a file, by its name and size; those without records are left
         out, or kept.
         """
         moved = {}
@@ -219,7 +219,7 @@ class Table:
         ]
 
     def read(self, spark: Any) -> Any:
-        """The live files as a frame; DataLost where one is gone or has another size."""
+        """The live files as a frame; DataLost if one is missing or has another size."""
         problems = self.check_files()
         if problems:
             raise DataLost(
@@ -233,14 +233,14 @@ class Table:
 
 
 def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
-    """Writes down which topics a checkpoint is of; PipelineError if it is of other ones."""
+    """Records the topics of a checkpoint; PipelineError if it belongs to others."""
     check_claim(checkpoint, about, to)
     if not checkpoint.exists(CLAIM):
         checkpoint.write(CLAIM, json.dumps(about | {TARGETS: target_ids(to)}, indent=1))
 
 
 def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
-    """PipelineError if a checkpoint is of other topics, or of earlier ones of these names."""
+    """PipelineError if a checkpoint belongs to other topics, or to earlier ones of these names."""
     if checkpoint.exists(CLAIM):
         known = json.loads(checkpoint.read(CLAIM))
         check_same(checkpoint, known, about)
@@ -248,12 +248,13 @@ def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Dest
 
 
 def target_ids(to: transactional.Destination) -> dict[str, str | None]:
-    """The ids of the topics to write and of the progress: who makes one again has lost it."""
+    """The ids of the topics to write and of the progress: a topic that is created again has lost
+    its records."""
     return to.cluster.topic_ids([*to.topics, progress.TOPIC])
 
 
 def check_targets(files: Files, known: dict[str, Any], to: transactional.Destination) -> None:
-    """PipelineError where a topic that was written to is another one now."""
+    """PipelineError if a topic that was written to has been created again since."""
     if TARGETS not in known:
         return
     for name, now in target_ids(to).items():
@@ -267,9 +268,9 @@ def check_targets(files: Files, known: dict[str, Any], to: transactional.Destina
 
 
 def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """PipelineError where what was kept in a directory is of another topic than this run's.
+    """PipelineError if a directory belongs to another topic than this run.
 
-    What an older version did not write down is not compared.
+    Properties that an older version did not record are not compared.
     """
     for key, value in wanted.items():
         if key in known and known[key] != value:

@@ -1,7 +1,8 @@
-"""Targets: the topics that pipelines write, made like their source, or checked before a row.
+"""Targets: the topics that pipelines write, created like their source, or checked before the first
+row.
 
-Records keep their timestamps. A topic that keeps records for a shorter time than they are old would
-lose them as soon as they are written, so such a topic is refused, and none is made.
+Records keep their timestamps. A topic whose retention is shorter than their age would delete them
+as soon as they are written, so such a topic is refused, and none is created.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.wire.wording import counted
 
-# Copied also where the source has its cluster's default: the other cluster may have another one.
+# Copied even if they are the source cluster's defaults: the other cluster may have others.
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
     "min.insync.replicas", "unclean.leader.election.enable",  # of the source's cluster
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
-HEADER_BYTES = 64 * 1024  # that a pipeline adds to a record which fits into its source just so
+HEADER_BYTES = 64 * 1024  # that a pipeline may add to a record of the source's maximum size
 FOR_EVER = -1
 RetentionCheck = Callable[[int], bool]
 """Whether there are records to be written with timestamps before this one (epoch ms)."""
@@ -50,7 +51,7 @@ def prepare(
     """Creates a topic with these settings, or checks one that exists.
 
     `has_older` is None for records that get the present time. PipelineError for too few partitions,
-    a retention that is shorter than records are old, and a topic that replaces timestamps.
+    a retention below the age of the records, and a topic that replaces timestamps.
     """
     if not cluster.exists(topic) and create:
         config = dict(like)
@@ -86,7 +87,7 @@ def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
 
 
 def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
-    """Whether retention would take records that are to be written."""
+    """Whether retention would delete records of this run."""
     retention_ms = int(settings["retention.ms"])
     if "delete" not in settings["cleanup.policy"] or retention_ms < 0:
         return False

@@ -6,8 +6,8 @@ transaction as the rows. A task that runs again, in this driver or the next, fen
 reads that position and skips what is written. Readers with isolation.level=read_committed see every
 row once; others see aborted rows too.
 
-Before each commit a lane asks for the ids of the topics. Rows of a source created again, or
-for a destination that was, are not committed.
+Before each commit a lane asks for the ids of the topics. Rows are not committed if the
+source or the destination was created again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_SECONDS = 120  # a broker may restart meanwhile
-SETTLED_SECONDS = 5.0  # an answer about topics counts that stays the same for so long
+SETTLED_SECONDS = 5.0  # an answer about topics counts once it has been the same for this time
 RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0
 TRANSACTION_TIMEOUT_MS = 180_000
@@ -48,7 +48,7 @@ class Origin:
     topic_id: str
 
     def check(self) -> None:
-        """PipelineError if the topic is another one now: what was read may be of either."""
+        """PipelineError if the topic was created again: the rows may come from either."""
         check_ids(self.cluster, {self.topic: self.topic_id})
 
 
@@ -57,12 +57,12 @@ class Destination:
     """Where rows are written, and the name under which the progress is kept.
 
     `writer` names the pipeline. Its progress and the transactional ids belong to the writer, the
-    source's cluster and the topic. `source` names what the rows are of, and `source_cluster` is the
-    id of the cluster they come from. `aside` is a second topic, for rows whose column `aside` is
-    true. `origin` is checked before each commit, and so are the ids of the topics to write: `known`
-    ones when the pipeline began, else those of the beginning of each `write`. `rate` is records a
-    second of one task, None without a limit. `map_topic` gets one record per transaction: which
-    position is at which offset.
+    source's cluster and the topic. `source` names the origin of the rows, and `source_cluster` is
+    the id of their cluster. `aside` is a second topic, for rows whose column `aside` is true.
+    `origin` is checked before each commit, and so are the ids of the topics to write: `known` ones
+    when the pipeline began, else those of the beginning of each `write`. `rate` is records a second
+    of one task, None without a limit. `map_topic` gets one record per transaction: which position
+    is at which offset.
     """
 
     cluster: Cluster
@@ -84,12 +84,13 @@ class Destination:
         return [self.topic] if self.aside is None else [self.topic, self.aside]
 
     def check(self) -> None:
-        """PipelineError if the topic that rows are read from is another one now."""
+        """PipelineError if the topic that rows are read from was created again."""
         if self.origin is not None:
             self.origin.check()
 
     def transactional_id(self, lane: int) -> str:
-        """Of one lane; another source or destination has another one, and fences nobody."""
+        """The transactional id of one lane; another source or destination has another id, and
+        fences nothing."""
         return f"{self.writer}-{self.source_cluster}-{self.topic}-{lane}"
 
     def key(self, lane: int) -> str:
@@ -104,8 +105,8 @@ class Destination:
 
 @dataclass(frozen=True)
 class Begun:
-    """What a driver found before it wrote: the ids of the topics, the lanes, their positions, and
-    the offset of the progress up to which it read them."""
+    """The state that a driver read before it wrote: the ids of the topics, the lanes, their
+    positions, and the offset in the progress topic up to which it read them."""
 
     topics: dict[str, str]
     lanes: list[int]
@@ -122,8 +123,8 @@ def positions(to: Destination) -> dict[int, int]:
 
 
 def begin(to: Destination) -> Begun:
-    """Reads the progress. PipelineError if it is of another source, or only one of two topics is
-    the one that was written to; none where the topics were created again."""
+    """Reads the progress. PipelineError if it belongs to another source, or if only one of two
+    topics was created again; no progress if both were."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -138,8 +139,8 @@ def begin(to: Destination) -> Begun:
 
 
 def begun_with(to: Destination) -> Destination:
-    """The same for the topics that there are now: ones that are made later in their place are not
-    written to. Raises as `begin` does."""
+    """The same for the existing topics: topics that replace them later are not written to. Raises
+    as `begin` does."""
     return replace(to, known=begin(to).topics)
 
 
@@ -152,7 +153,7 @@ def _ids(to: Destination) -> dict[str, str]:
 
 
 def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | None) -> int | None:
-    """What an entry says about the topics that there are now."""
+    """What an entry says about the existing topics."""
     if entry is None:
         return None
     if to.source and entry.source != to.source:
@@ -173,14 +174,14 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     """Write rows that have not been written before.
 
     Columns: lane int (a partition of the destination), position bigint (grows within a lane; rows
-    of one position are written in one transaction), key binary, value binary, and where there are
+    of one position are written in one transaction), key binary, value binary, and optionally
     headers array<struct<key, value>>, partition int (else the key decides, as Java's partitioner
     does), timestamp_ms bigint, aside boolean. With `in_order` the caller's tasks already have the
     rows of a lane together and by position; else rows are shuffled and sorted so.
 
     Returns {lane: {"written" (aside or not), "aside", "skipped", "transactions", "restamped"
     (records with times up to 1970-01-01, which librdkafka cannot send and sends with the present
-    time), "position"}}. Raises PipelineError where a lane is no partition of the destination, the
+    time), "position"}}. Raises PipelineError if a lane is not a partition of the destination, the
     name was used for another source, a topic was created again, or the brokers refuse.
     """
     begun: Begun = _while_away(lambda: begin(to))
@@ -399,7 +400,8 @@ class Lane:
             )
 
     def _flushed(self) -> int:
-        """How many records are left. A fatal error may come out of a callback, in a SystemError."""
+        """How many records are left. A fatal error may come from a callback, inside a
+        SystemError."""
         from confluent_kafka import KafkaException
 
         try:
@@ -426,7 +428,7 @@ class Lane:
         return None
 
     def _check_topics(self) -> None:
-        """Everything that was read and written so far, was of and for the topics of these ids."""
+        """Check that all rows so far were read from and written to the topics with these ids."""
         self._to.check()
         check_ids(self._to.cluster, self._topics)
 
@@ -435,25 +437,26 @@ class Lane:
             self._failed.append(f"{message.topic()}: {error.name()}: {error.str()}")
 
     def finish(self) -> tuple[int, ...]:
-        """Commits what is open; returns a row of the report."""
+        """Commits the open transaction; returns a row of the report."""
         if self._open_since is not None:
             self._commit()
         counts = (getattr(self, name) for name in COUNTS)
         return self.number, *counts, self._done
 
     def abandon(self) -> None:
-        """Aborts what is open, so that readers do not wait for its timeout."""
+        """Aborts the open transaction, so that readers do not wait for its timeout."""
         if self._open_since is not None:
             try:
                 self._producer.abort_transaction(5)
-            except Exception:  # the error that led here is the one to report
+            except Exception:  # the earlier error is the one to report
                 return
 
 
 def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
-    """PipelineError if a topic is not the one of the beginning.
+    """PipelineError if a topic was created again since the beginning.
 
-    A broker that has just started may not know every topic yet, so an answer counts once it stays.
+    A broker that has just started may not know every topic yet, so an answer counts once it has
+    stayed the same for a while.
     """
     deadline = time.monotonic() + SETTLED_SECONDS
     while True:
@@ -472,7 +475,7 @@ def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
 
 
 def _while_away(call: Callable[[], Any]) -> Any:
-    """Asks again while no broker answers; each time waits for an answer itself."""
+    """Retries while no broker answers; each attempt waits for an answer."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

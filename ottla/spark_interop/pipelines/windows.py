@@ -1,8 +1,8 @@
-"""Windows: figures by windows of event time, from a topic to a topic or to Parquet.
+"""Windows: aggregates by windows of event time, from a topic to a topic or to Parquet.
 
 A row is a window of a group: window_start and window_end (timestamp, UTC), the columns of `by`,
 and one column an aggregate. To a topic, key and value are JSON: the key is the window and the
-group, so that a compacted topic keeps the newest figure of each. To Parquet the windows are final.
+group, so that a compacted topic keeps the newest result of each. To Parquet the windows are final.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ def windows(
 ) -> dict[str, Any]:
     """Aggregate what is new in `topic` by windows; a later run continues.
 
-    `path` holds the state, and the result too unless `to` names a topic for it. `window` is a
-    length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends where a
-    group was silent for `window`. `aggregates` are columns as SQL, `{"flights": "count(*)"}`, over
-    the format's columns and `_timestamp`, `_partition` and so on. `time_column` is a timestamp.
-    A row that is later than `watermark` after the newest event is late: it is left out and counted.
-    A window is final once the watermark passed its end; `updates` (to a topic only) also writes
-    each change before. With `final` the topic has ended: all windows are closed once everything is
-    read, and `path` takes no more records.
+    `path` has the state, and the result too unless `to` names a topic for it. `window` is a
+    length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after a
+    group had no events for the length of `window`. `aggregates` are columns as SQL, `{"flights":
+    "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
+    is a timestamp. A row that is older than the newest event by more than `watermark` is late: it
+    is dropped and counted. A window is final once the watermark has passed its end; `updates` (to a
+    topic only) also writes each earlier change. With `final` the topic has ended: all windows are
+    closed once everything is read, and `path` accepts no more records.
 
-    Returns {"records" (read), "bad" (not of the format), "without_time", "late" (Spark's count: of
+    Returns {"records" (read), "bad" (without the format), "without_time", "late" (Spark's count: of
     window-and-group rows after each task's partial sums), "written", "watermark", "seconds"}.
-    Raises as `archive` does, and PipelineError for an expression or column that cannot be, and for
-    a lost checkpoint whose windows are in `to` already, for other options than the earlier runs'
-    on the same path, and for a path whose windows are final.
+    Raises as `archive` does, and PipelineError for an invalid expression or column, for a lost
+    checkpoint whose windows are already in `to`, for other options than in earlier runs on the
+    same path, and for a path whose windows are final.
     """
     check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
@@ -126,7 +126,7 @@ def _run(
 
 
 def _schema_text(given: Format) -> str:
-    """A schema as it is compared: what it says, wherever it was given."""
+    """A schema's content for comparison, wherever it was given."""
     if given.schema is None:
         return ""
     if given.name != "json":
@@ -138,7 +138,7 @@ def _schema_text(given: Format) -> str:
 
 
 def _check_final(target: Table, final: bool) -> None:
-    """PipelineError where windows are closed and there is more to read, or may be."""
+    """PipelineError if windows are closed and there are, or may be, more records."""
     origin = target.origin
     assert origin is not None
     if not target.about.get(FINAL):
@@ -153,7 +153,7 @@ def _check_final(target: Table, final: bool) -> None:
 
 def _close_all(target: Table) -> bool:
     """Puts a batch without records into the checkpoint, whose watermark is after every window; the
-    next query runs it as one that a killed driver had begun. False where there is nothing to close.
+    next query runs it like one that a killed driver had begun. False if there is nothing to close.
     """
     last = query_run.newest(target.files, CHECKPOINT, "offsets")
     if last is None:
@@ -171,7 +171,7 @@ def _close_all(target: Table) -> bool:
 def check_options(
     topic: str, to: str | None, updates: bool, final: bool, every: str | None
 ) -> None:
-    """PipelineError for options that do not go together."""
+    """PipelineError for options that contradict each other."""
     if updates and to is None:
         raise PipelineError("updates need a topic: give to=; windows in Parquet are final")
     if final and every is not None:
@@ -235,7 +235,7 @@ def _aggregated(
 
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
-    """Batch numbers are the positions: they are meaningless for a new checkpoint."""
+    """Batch numbers are the positions, which mean nothing for a new checkpoint."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
     if not begun and transactional.positions(replace(into, source="")):  # of any path's windows
         raise PipelineError(

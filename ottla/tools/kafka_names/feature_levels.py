@@ -38,7 +38,7 @@ METADATA_VERSIONS = {
     34: "4.5-IV0",
 }
 LATEST = 33
-# The level of metadata.version from which on a level of a feature is the default.
+# The lowest level of metadata.version for which each level of a feature is the default.
 DEFAULTS = {
     "kraft.version": ((21, 1),),
     "transaction.version": ((24, 2),),
@@ -76,7 +76,7 @@ def metadata_level(text: str) -> int:
 
 
 def levels_of(level: int) -> dict[str, int]:
-    """The default level of each feature beside this one of metadata.version."""
+    """The default level of each feature for this level of metadata.version."""
     return {
         name: max([0, *(value for since, value in steps if level >= since)])
         for name, steps in DEFAULTS.items()

@@ -32,11 +32,11 @@ class Options:
         self.action = ""
         """The sub-command of tools that have some."""
         self.ignored: list[str] = []
-        """Words after a number's flag that are no numbers, where the flag needs no value."""
+        """Words after a flag with an optional number that are not numbers."""
         self.arguments: list[str] = []
         """The whole command line, for messages that repeat it."""
         self.properties: dict[str, str] | None = None
-        """Those of the client's files, once they have been read."""
+        """The properties of the client's files, once they have been read."""
 
     def has(self, name: str) -> bool:
         """Whether the flag was given."""
@@ -60,13 +60,13 @@ class Options:
             raise UsageError(f"Cannot parse argument '{self.one(name)}' of option {name}") from None
 
     def check_numbers(self) -> None:
-        """UsageError for a number that is none, also where the tool does not use it."""
+        """Raises UsageError for an invalid number, even if the tool does not use it."""
         for flag in self.command.flags:
             if flag.metavar in NUMBERS:
                 self.number(flag.name, 0)
 
     def only_with(self, allowed: str, *names: str) -> None:
-        """UsageError where one of `names` was given and the action is not `allowed`."""
+        """Raises UsageError if one of `names` was given and the action is not `allowed`."""
         for name in names:
             if self.has(name) and not any(self.has(one) for one in allowed.split()):
                 [action] = [one for one in self.command.actions if self.has(one)] or [allowed]
@@ -106,7 +106,7 @@ def _values(flag: Flag, left: list[str], ignored: list[str]) -> list[str]:
     if flag.optional and (not left or left[0].startswith("--")):
         return []
     if flag.optional and flag.metavar in NUMBERS and not _is_number(left[0]):
-        ignored.append(left.pop(0))         # joptsimple takes it for another argument
+        ignored.append(left.pop(0))         # joptsimple treats it as another argument
         return []
     if not left:
         raise UsageError(f"Option {flag.name} requires an argument")

@@ -31,7 +31,7 @@ def exception_of(code: int, message: str | None = None) -> str:
 
 
 def metrics_table(group: str, client: str, values: Mapping[str, float]) -> str:
-    """Metrics as the perf tools' --print-metrics shows those of a client."""
+    """Metrics in the form of the perf tools' --print-metrics."""
     names = {f"{group}:{name}:{{client-id={client}}}": value for name, value in values.items()}
     width = max(map(len, names))
     lines = ["", f"{'Metric Name':<{width}}   Value"]

@@ -34,7 +34,7 @@ ENDS_WITH_0 = {
     "kafka-verifiable-consumer": {"refused"},
     "kafka-verifiable-producer": {"unreachable"},
 }
-"""Failures that Apache Kafka's tools log, and then end with 0: so do ours, after their line on
+"""Failures after which Apache Kafka's tools end with 0: so do ours, after their line on
 stderr (compat_tests/test_tool_troubles.py)."""
 HELP_ENDS_WITH_0 = {"kafka-features", "kafka-metadata-quorum", "kafka-storage"}
 NO_ARGUMENTS_END_WITH_0 = {
@@ -95,7 +95,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         if not (failed.shown and same_file()):
             complain(name, reason_of(failed))
         return failed.status
-    except UsageError as wrong:         # what a tool finds wrong with its flags
+    except UsageError as wrong:         # an error in the flags of a tool
         complain(name, f"{wrong}; see {name} --help")
         return 1
     except (ClientError, OSError) as failed:
@@ -123,7 +123,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
 
 
 def kind_of(failed: Exception) -> str:
-    """What ENDS_WITH_0 calls a failure."""
+    """The name of a failure in ENDS_WITH_0."""
     from ottla.client.errors import Refused, Unreachable
     from ottla.wire.errors import ErrorCode
 

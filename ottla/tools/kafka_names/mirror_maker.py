@@ -58,7 +58,7 @@ def flow(properties: dict[str, str], once: bool) -> None:
 
 
 def of_cluster(properties: dict[str, str], name: str) -> dict[str, str]:
-    """The client properties of one cluster: what begins with its name."""
+    """The client properties of one cluster: those that begin with its name."""
     return {
         key.removeprefix(f"{name}."): value
         for key, value in properties.items()

@@ -84,7 +84,7 @@ def run(options: Options) -> int:
 
 
 def transactional_id(options: Options, properties: Mapping[str, str]) -> str:
-    """The transactional id, or "" where no flag and no property wants transactions."""
+    """The transactional id, or "" if no flag or property requests transactions."""
     given = options.one("transactional-id") or properties.get("transactional.id", "")
     if not given and options.has("transaction-duration-ms"):
         given = f"performance-producer-{uuid4()}"
@@ -152,7 +152,7 @@ TRANSACTION_MS = 3000
 
 
 class Report:
-    """Lines while it runs, and the last one."""
+    """The lines during a run, and the last one."""
 
     def __init__(self, warmup: int, interval_ms: int) -> None:
         self.warmup, self.interval = warmup, interval_ms / 1000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.tools.kafka_names.reassignment_plan import Plan
 
 CUT_OFF = "Unexpected end-of-input within/between Object entries"
-"""What Apache Kafka's tool says of a file that is not JSON, without the file's name."""
+"""The error of Apache Kafka's tool for a file that is not JSON, without the file's name."""
 TIMEOUT_MS = 10_000
 AGAIN_SECONDS = 0.1
 BROKER_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -87,7 +87,7 @@ def generate(options: Options, cluster: ClusterClient) -> None:
 
 
 def racks_of(options: Options, cluster: ClusterClient, brokers: list[int]) -> dict[int, str | None]:
-    """The racks of the listed brokers, none for each with --disable-rack-aware."""
+    """The racks of the listed brokers; all None with --disable-rack-aware."""
     if options.has("disable-rack-aware"):
         return dict.fromkeys(brokers)
     cluster.refresh()
@@ -127,7 +127,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
     live = set(cluster.live())
     for place, item in plan.items():
         for broker in item.replicas:
-            # A broker that is down may keep what it has: the others can move meanwhile.
+            # A broker that is down may keep its replicas: the others can move meanwhile.
             if broker not in live and broker not in current.get(place, []):
                 raise ClientError(f"Unknown broker id {broker}")
     if not options.has("additional") and partitions.reassignments(cluster):
@@ -159,7 +159,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
 
 
 def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raises what was refused."""
+    """Raises an error for what was refused."""
     failed = {place: result for place, result in results.items() if result[0]}
     if not failed:
         return
@@ -174,8 +174,8 @@ def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
 
 
 def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None:
-    """Starts the moves between log directories in the plan; a replica that is only on its way to
-    its broker is waited for."""
+    """Starts the moves between log directories in the plan; waits for a replica that is still being
+    copied to its broker."""
     pending: dict[int, dict[Place, str]] = {}
     for place, item in plan.items():
         for broker, path in zip(item.replicas, item.directories, strict=False):
@@ -200,7 +200,7 @@ def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None
 
 
 def start_moves(cluster: ClusterClient, pending: dict[int, dict[Place, str]]) -> list[str]:
-    """Starts the moves that can be started, and takes them out of `pending`."""
+    """Starts the moves that can be started, and removes them from `pending`."""
     started = []
     for broker, wanted in sorted(pending.items()):
         for place, code in partitions.move_directories(cluster, broker, wanted).items():
@@ -234,7 +234,7 @@ def limit(
         *(b for item in plan.values() for b in item.replicas),
         *(b for replicas in current.values() for b in replicas),
     }
-    # One that has stopped for good is moved off, too, and cannot be asked; it copies nothing.
+    # Replicas are also moved off a dead broker, which cannot be asked and copies nothing.
     brokers = sorted(concerned & set(cluster.live()))
     if between >= 0:
         for name in {topic for topic, _ in plan}:
@@ -288,7 +288,7 @@ def verify(options: Options, cluster: ClusterClient) -> None:
 
 
 def verify_directories(cluster: ClusterClient, plan: Plan) -> bool:
-    """Prints the progress of moves between directories; whether all have ended."""
+    """Prints the progress of moves between directories; returns whether all have ended."""
     wanted = {
         (place, broker): path
         for place, item in plan.items()

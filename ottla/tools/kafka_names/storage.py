@@ -1,7 +1,7 @@
-"""kafka-storage, so that scripts still work that format log directories before starting a broker.
+"""kafka-storage, for scripts that format log directories before they start a broker.
 
 A directory of Ottla needs no formatting. `format` writes `meta.properties` with the cluster's id,
-which the first start takes over.
+which the first start uses.
 """
 
 from __future__ import annotations

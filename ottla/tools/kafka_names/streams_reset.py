@@ -28,7 +28,7 @@ INTERNAL = (
 )
 
 DEFAULT_ADDRESS = "localhost:9092"
-"""Kafka's tool asks there unless it is told otherwise."""
+"""The default address of Kafka's tool."""
 
 
 def run(options: Options) -> int:

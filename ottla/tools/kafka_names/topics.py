@@ -157,7 +157,7 @@ def create(options: Options, cluster: ClusterClient) -> None:
             configs=settings,
         )
     except Refused as refused:
-        # The broker that was asked above may not have heard of it yet.
+        # The broker that answered above may not know the topic yet.
         if refused.code == ErrorCode.TOPIC_ALREADY_EXISTS and options.has("if-not-exists"):
             return
         raise
@@ -233,7 +233,8 @@ def name_of_id(options: Options, cluster: ClusterClient) -> str:
 
 
 def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
-    """The partitions that are being moved; none where the user may not know, as in Kafka's tool."""
+    """The partitions that are being moved; none if the user may not see them, as in Kafka's
+    tool."""
     try:
         return partitions.reassignments(cluster)
     except (NotSupported, Refused):
@@ -241,7 +242,7 @@ def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
 
 
 def factor_of(part: Partition, move: Moving | None) -> int:
-    """How many replicas a partition is to have; those that a reassignment adds are on their way."""
+    """The number of replicas of a partition without those that a reassignment is adding."""
     return len(part.replicas) if move is None else len(move.replicas) - len(move.adding)
 
 

@@ -23,7 +23,7 @@ def say(name: str, **fields: object) -> None:
 
 
 class Acknowledgements:
-    """Prints what became of each record."""
+    """Prints the result of each record."""
 
     def __init__(self, topic: str) -> None:
         self.topic, self.acked = topic, 0

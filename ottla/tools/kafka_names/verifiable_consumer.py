@@ -114,7 +114,7 @@ def consume(consumer: Consumer, options: Options) -> None:
 
 
 def report(taken: dict[Place, list[Any]], *, verbose: bool) -> None:
-    """Print what one poll brought."""
+    """Print the records of one poll."""
     if verbose:
         for place, messages in taken.items():
             for one in messages:

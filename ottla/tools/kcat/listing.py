@@ -92,7 +92,7 @@ def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
 
 
 def offsets_by_time(chosen: Chosen) -> None:
-    """`topic [partition] offset N` for each -t TOPIC:PARTITION:MS; -1 where nothing is so new."""
+    """`topic [partition] offset N` for each -t TOPIC:PARTITION:MS; -1 if no record is that new."""
     asked: dict[tuple[str, int], int] = {}
     for text in chosen.topics:
         topic, _, numbers = text.partition(":")

@@ -1,4 +1,4 @@
-"""kcat's command line: options by getopt, as kcat reads them; the mode decides what is done."""
+"""kcat's command line: options by getopt, as kcat reads them; the mode selects the action."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 
 
 def main(arguments: list[str]) -> int:
-    """`ottla kcat …`; exit status 0, or 1 for whatever went wrong."""
+    """`ottla kcat …`; exit status 0, or 1 for any failure."""
     from ottla.client.errors import ClientError, reason_of
 
     given = arguments[1:]
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(chosen: Chosen) -> None:
-    """What the mode says."""
+    """Run the mode."""
     if not chosen.brokers:
         raise Misused("-b <broker,..> missing")
     if chosen.mode in "LQ":
@@ -154,7 +154,7 @@ def from_file(name: str) -> list[str]:
 
 
 def default_file() -> list[str]:
-    """$KCAT_CONFIG, or kcat's own file where it is."""
+    """$KCAT_CONFIG, or kcat's own file if it exists."""
     named = os.environ.get("KCAT_CONFIG")
     usual = Path.home() / ".config" / "kcat.conf"
     if named or usual.is_file():

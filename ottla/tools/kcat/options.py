@@ -1,4 +1,4 @@
-"""What a kcat command line says, and the error of one that says something else."""
+"""A parsed kcat command line, and the error for an invalid one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 
 class Misused(Exception):
-    """A command line that kcat would not take."""
+    """A command line that kcat would not accept."""
 
 
 @dataclass
 class Chosen:
-    """What the command line says."""
+    """A parsed command line."""
 
     mode: str = ""
     brokers: str = ""

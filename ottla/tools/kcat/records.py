@@ -66,7 +66,7 @@ def consume(chosen: Chosen) -> None:
 
 
 def say_ends(chosen: Chosen, wanted: Reading) -> None:
-    """Say on stderr that everything is read."""
+    """Report on stderr that everything is read."""
     if chosen.quiet or not wanted.ends:
         return
     *others, last = sorted(wanted.ends.items())
@@ -76,7 +76,7 @@ def say_ends(chosen: Chosen, wanted: Reading) -> None:
 
 
 def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
-    """-o: where to begin; the first record without, what is stored with a group."""
+    """-o: where to begin; without it at the first record, with a group at its committed offset."""
     from ottla.client.cluster import ClusterClient
 
     assert isinstance(cluster, ClusterClient)
@@ -117,7 +117,7 @@ def produce(chosen: Chosen) -> None:
     if "transactional.id" in properties:
         raise ClientError("-X transactional.id is not supported here")
     with connected(chosen) as cluster:
-        cluster.any()           # an unreachable broker is said at once
+        cluster.any()           # an unreachable broker is reported at once
         if chosen.partition >= 0:
             TargetTopic(cluster, topic).look(chosen.partition)
         writer, out = Writer(cluster, properties), RecordOutput() if chosen.tee else None
@@ -143,7 +143,7 @@ def send(
 
 
 def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values: a file a record, or what is between delimiters."""
+    """Keys and values: one record per file, or per text between delimiters."""
     if chosen.rest and not chosen.lines:
         for name in chosen.rest:
             with open(name, "rb") as file:

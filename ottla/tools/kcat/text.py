@@ -1,4 +1,4 @@
-"""How kcat writes records: formats, delimiters, JSON, and `-s` for what is packed."""
+"""How kcat writes records: formats, delimiters, JSON, and `-s` for packed values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def escaped(text: str) -> bytes:
 
 
 class Unpacked:
-    """What -s asks for: keys and values as text."""
+    """Keys and values as text, as -s asks."""
 
     def __init__(self, serdes: list[str]) -> None:
         self.key = self.value = ""
@@ -76,7 +76,7 @@ class Unpacked:
 
 
 def shower(chosen: Chosen, brokers: dict[tuple[str, int], int]) -> Show:
-    """What makes the bytes of a record; `brokers` are the leaders, for -J."""
+    """A function from a record to its output; `brokers` are the leaders, for -J."""
     unpacked = Unpacked(chosen.serdes)
     null = b"NULL" if chosen.null else b""
 
@@ -132,7 +132,7 @@ def formatted(
 def enveloped(
     record: Any, key: bytes | None, value: bytes | None, brokers: dict[tuple[str, int], int]
 ) -> bytes:
-    """-J: one object a line."""
+    """-J: one object per line."""
     kinds = {0: "create", 1: "logappend"}
     found: dict[str, Any] = {
         "topic": record.topic, "partition": record.partition, "offset": record.offset,

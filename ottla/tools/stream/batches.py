@@ -1,4 +1,4 @@
-"""Batches sent and fetched with the package's own codec: for perf, and unusual records."""
+"""Batches sent and fetched with the package's own codec: for perf, and for unusual records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLICATION = {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-"""Too few replicas in sync at the moment: sent again, as producers do."""
+"""Errors for too few replicas in sync: the batch is sent again, as producers do."""
 
 
 def produce_request(
@@ -82,8 +82,8 @@ def fetch_request(
 
 
 class SingleSender:
-    """Sends records one by one, each in a batch of its own, and once: with sequences, by which
-    brokers know a batch that they get again after its answer was lost."""
+    """Sends records one by one, each in its own batch, exactly once: by their sequences brokers
+    recognize a batch that is sent again after its answer was lost."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
@@ -110,7 +110,7 @@ class SingleSender:
         try:
             offset = int(self.cluster.with_retries(ask, REPLICATION, again=True))
         except ClientError:
-            self._producer = None       # it is not known what the sequence is now
+            self._producer = None       # the current sequence is unknown
             raise
         self._sequences[place] = (self._sequences[place] + 1) & 0x7FFFFFFF
         return offset

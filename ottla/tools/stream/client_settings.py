@@ -1,4 +1,4 @@
-"""Kafka's client properties as settings of librdkafka, and the clients that are made with them."""
+"""Kafka's client properties as settings of librdkafka, and the clients created with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN = "No such configuration property"
 ALWAYS: dict[str, Any] = {"log_level": 0}
 """Commands report failures themselves, in one line."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
-"""librdkafka's former names, which kcat's users write."""
+"""librdkafka's former names, which users of kcat still write."""
 LOGIN = ("sasl.username", "sasl.password")
 """Settings of librdkafka that Java's clients have within sasl.jaas.config."""
 COMPRESSION_LEVEL = "compression.{}.level"
@@ -40,9 +40,9 @@ def java_names() -> dict[str, str]:
 
 
 def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The properties under librdkafka's names; those that only Java's clients know are left out.
+    """The properties under librdkafka's names; those that only Java's clients know are omitted.
 
-    Raises ClientError for security that cannot be set up.
+    Raises ClientError for security settings that are not supported.
     """
     names = java_names()
     found: dict[str, Any] = {
@@ -70,8 +70,8 @@ def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
 def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
     """A Consumer or a Producer of confluent-kafka with these settings.
 
-    A name that librdkafka does not know is reported and ignored, as Java's clients do with files
-    that serve several programs. Raises ClientError for a wrong value.
+    Unknown names are reported and ignored, as in Java's clients, since a file may serve several
+    programs. Raises ClientError for a wrong value.
     """
     import confluent_kafka
 
@@ -110,7 +110,7 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def why_misspelled(name: str, value: str) -> str:
-    """What is wrong with an unknown entry of a file, "" if it may serve another program."""
+    """The error of an unknown entry of a file, "" if it may be for another program."""
     from ottla.broker.settings.config import shown
     from ottla.broker.settings.declaration import did_you_mean
 
@@ -121,13 +121,14 @@ def why_misspelled(name: str, value: str) -> str:
 
 
 def unknown_name(wrong: Exception) -> str:
-    """The property that librdkafka says it does not know, "" if it says something else."""
+    """The property that librdkafka calls unknown, "" for other errors."""
     text = said(wrong)
     return text.partition('"')[2].rpartition('"')[0] if text.startswith(UNKNOWN) else ""
 
 
 def refusal(kind: str, settings: Mapping[str, Any], wrong: Exception) -> str:
-    """What librdkafka says, with the setting as it was given; librdkafka calls some otherwise."""
+    """librdkafka's error, with the setting's name as it was given, since librdkafka renames
+    some."""
     import confluent_kafka
 
     for name, value in settings.items():
@@ -148,7 +149,7 @@ def said(wrong: Exception) -> str:
 
 
 def reason_with_code(error: Any) -> str:
-    """A KafkaError as NAME: text, with the protocol's name of what a broker has answered."""
+    """A KafkaError as NAME: text, with the protocol's name of a broker's error."""
     code = error.code()
     known = code > 0 and code in ErrorCode._value2member_map_
     name = ErrorCode(code).name if known else error.name()
@@ -162,7 +163,7 @@ def bootstrap_servers(cluster: ClusterClient) -> str:
 
 
 def whole_number(name: str, value: str) -> int:
-    """A property that is a number; ClientError for another value."""
+    """A property that is a number; raises ClientError for another value."""
     try:
         return int(value)
     except ValueError:

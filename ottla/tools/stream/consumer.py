@@ -1,9 +1,9 @@
-"""A consumer of librdkafka that commits what was settled, and nothing else.
+"""A consumer of librdkafka that commits settled positions only.
 
-The position of every assigned partition is followed here. It moves when the taker has finished with
-a record (`advance`), and at the end of a partition. `settle` makes the taker's output safe, a flush
-of standard output for one, and only then may the positions be committed: by `commit`, before
-partitions are revoked, and at the end.
+It tracks the position of every assigned partition, which moves when the user of the consumer has
+processed a record (`advance`), and at the end of a partition. `settle` makes the user's output
+safe, for example by a flush of standard output. Only then may the positions be committed: by
+`commit`, before partitions are revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ottla.tools.stream.batches import Headers
 
 RECORDS_MAX = 5000
-"""Records that one poll returns at most."""
+"""The most records that one poll returns."""
 NO_GROUP = "ottla"
-"""librdkafka requires a group's name, also of a reader that never joins or commits."""
+"""librdkafka requires a group's name, even if a reader never joins or commits."""
 COMMIT_MS = 5000
 COMMITTED_SECONDS = 30.0
 REBALANCE_MS = 300_000
@@ -65,13 +65,13 @@ def record_of(message: Any) -> ConsumedRecord:
 
 
 class RebalanceListener:
-    """What happens around a change of a member's partitions."""
+    """Callbacks for changes of a member's partitions."""
 
     def assigned(self, places: list[Place]) -> None:
         """The member got these partitions."""
 
     def revoked(self, places: list[Place]) -> None:
-        """The member has committed these partitions' positions, and loses them."""
+        """The member has committed the positions of these partitions, and loses the partitions."""
 
 
 class Consumer:
@@ -94,16 +94,17 @@ class Consumer:
         self.positions: dict[Place, int] = {}
         """The next offset of every assigned partition; -1 while it is unknown."""
         self.joined = False
-        """Whether a member of a group has got its partitions, which may be none."""
-        given = {"isolation.level": "read_uncommitted", **properties}   # as with Java's clients
+        """Whether a member of a group has its assignment, which may be empty."""
+        given = {"isolation.level": "read_uncommitted", **properties}   # as in Java's clients
         reset = given.get("auto.offset.reset", "earliest" if start == EARLIEST else "latest")
         self.commits = bool(group) and given.get("enable.auto.commit", "true").lower() != "false"
-        """Whether positions are committed without being asked for."""
+        """Whether positions are committed automatically."""
         self.commit_seconds = 1e-3 * whole_number(
             "auto.commit.interval.ms", given.get("auto.commit.interval.ms", str(COMMIT_MS)))
         self.rebalance_seconds = 1e-3 * whole_number(
             "max.poll.interval.ms", given.get("max.poll.interval.ms", str(REBALANCE_MS)))
-        """How long the group may take to let a member in, if the others are as patient."""
+        """How long the group may take to admit a member, if the other members have the same
+        time-outs."""
         self._start = RESETS.get(reset.lower())
         self._committed_only = given["isolation.level"] == "read_committed"
         self._cluster, self._settle = cluster, settle
@@ -130,7 +131,8 @@ class Consumer:
         self._client.assign(self._partitions(begin))
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read these topics as a member of the group; names that begin with ^ are patterns."""
+        """Read these topics as a member of the group; names that begin with ^ are regular
+        expressions."""
         self._client.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -141,7 +143,7 @@ class Consumer:
         self._client.pause([self.library.TopicPartition(*place)])
 
     def committed(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The group's committed offsets; partitions without one are left out. ClientError."""
+        """The group's committed offsets; partitions without one are omitted. Raises ClientError."""
         asked = [self.library.TopicPartition(*place) for place in places]
         try:
             found = self._client.committed(asked, timeout=COMMITTED_SECONDS) if asked else []
@@ -150,7 +152,7 @@ class Consumer:
         return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
-        """Where a group's reading of these partitions begins: after what is committed."""
+        """Where the group begins to read these partitions: at its committed offsets."""
         found = self.committed(places)
         missing = [place for place in places if place not in found]
         self._committed |= found
@@ -172,7 +174,7 @@ class Consumer:
         self._guarded(lambda: self._revoked(client, places_of(partitions), keep=False))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """librdkafka calls this within `poll`, which raises what goes wrong."""
+        """librdkafka calls this within `poll`, which raises its errors."""
         try:
             act()
         except BaseException as failed:
@@ -208,7 +210,7 @@ class Consumer:
         self.listener.revoked(places)
 
     def _on_error(self, error: Any) -> None:
-        """Most errors pass; librdkafka goes on trying. These do not."""
+        """Errors that do not pass; librdkafka retries after all others."""
         kind = self.library.KafkaError
         if error.fatal() or error.code() in (kind._AUTHENTICATION, kind._FATAL):
             self._failure = self._failure or ClientError(error.str())
@@ -216,11 +218,11 @@ class Consumer:
     # Records
 
     def poll(self, seconds: float) -> list[Any]:
-        """The messages that are there; waits for the first one. Raises ClientError.
+        """The available messages; waits for the first one. Raises ClientError.
 
-        Each is handed out once, in the order of its partition: `advance` must be called before the
-        next poll for those that were taken. A message without a value for `error()` is a record;
-        others are the end of a partition, and `advance` is right for them too.
+        Each is returned once, in the order of its partition: before the next poll, call `advance`
+        for the processed ones. A message whose `error()` is None is a record; others are the end of
+        a partition, for which `advance` may be called too.
         """
         first = self._client.poll(seconds)
         found = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
@@ -237,29 +239,29 @@ class Consumer:
             return True
         kind = self.library.KafkaError
         if error.retriable() or error.code() == kind.UNKNOWN_TOPIC_OR_PART:
-            return False        # librdkafka tries again; a topic may be created yet
+            return False        # librdkafka retries; the topic may still be created
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
-            return False        # it looks for the coordinator of NO_GROUP, which nothing needs
+            return False        # it looks for the coordinator of NO_GROUP, which is not needed
         about = f"group {self.group}: " if self.group and not message.topic() else ""
         raise ClientError(about + reason_with_code(error))
 
     def is_next(self, place: Place, offset: int) -> bool:
-        """Whether a message belongs to the present assignment, and was not handed out before."""
+        """Whether a message belongs to the present assignment, and was not returned before."""
         return offset >= self.positions.get(place, 1 << 62)
 
     def advance(self, place: Place, offset: int) -> None:
-        """The taker is done with what is before this offset."""
+        """Everything before this offset has been processed."""
         self.positions[place] = offset
 
     # Commits
 
     def settle(self) -> None:
-        """Let the taker make its output safe; from here on the positions may be committed."""
+        """The user makes its output safe; after this the positions may be committed."""
         self._settle()
         self._settled = {place: at for place, at in self.positions.items() if at >= 0}
 
     def commit_when_due(self) -> None:
-        """Commit what is settled, if the interval has passed. A failure waits until then."""
+        """Commit settled positions, if the interval has passed. Until then a failure is kept."""
         if self.commits and time.monotonic() - self._committed_at >= self.commit_seconds:
             self._committed_at = time.monotonic()
             try:
@@ -268,7 +270,7 @@ class Consumer:
                 pass
 
     def commit(self) -> dict[Place, int]:
-        """Commit every settled position that changed; returns them. Raises ClientError."""
+        """Commit and return every settled position that has changed. Raises ClientError."""
         changed = {
             place: offset for place, offset in self._settled.items()
             if self._committed.get(place) != offset
@@ -286,7 +288,7 @@ class Consumer:
         return changed
 
     def close(self) -> None:
-        """Commit what is settled, and leave the group. Raises ClientError."""
+        """Commit settled positions, and leave the group. Raises ClientError."""
         try:
             if self.commits:
                 self.commit()
@@ -296,11 +298,11 @@ class Consumer:
 
 
 def plain(failed: Any) -> str:
-    """What a KafkaException says; librdkafka puts "Commit failed" and "Broker" before it."""
+    """The text of a KafkaException without librdkafka's prefixes "Commit failed" and "Broker"."""
     text: str = failed.args[0].str()
     return text.removeprefix("Commit failed: ").removeprefix("Broker: ")
 
 
 def places_of(partitions: Iterable[Any]) -> list[Place]:
-    """The places of librdkafka's partitions."""
+    """Topic and index of librdkafka's partitions."""
     return [(one.topic, one.partition) for one in partitions]

@@ -23,7 +23,7 @@ MOST_PARTITION, MOST_TIMESTAMP = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Line(NamedTuple):
-    """One record as contained in a line; None for an empty line."""
+    """One record in a line; None for an empty line."""
 
     topic: str | None
     partition: int | None
@@ -62,7 +62,7 @@ def line_of(record: Any) -> str:
 
 
 def known(name: str) -> str:
-    """What a line may have instead of an unknown field."""
+    """The known fields, for the message about an unknown one."""
     similar = get_close_matches(name.lower(), FIELDS, 1)
     return f"did you mean {similar[0]}?" if similar else f"known are {', '.join(sorted(FIELDS))}"
 

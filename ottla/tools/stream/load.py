@@ -1,7 +1,8 @@
-"""Load for measuring: batches built once and sent again and again, fetches that are only counted.
+"""Load for measurements: batches that are built once and sent repeatedly, fetches that are only
+counted.
 
-The client does next to nothing, so that the figures are the broker's. Requests are pipelined, up to
-`in_flight` of them, over one connection to each leader.
+The client does as little as possible, so that the figures show the broker's speed. Requests are
+pipelined, up to `in_flight` of them, over one connection to each leader.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ottla.client.frames import Sent
 
 BATCH_BYTES = 16_384
-RECORD_OVERHEAD = 10  # bytes of a record beside its value, at least
+RECORD_OVERHEAD = 10  # minimum bytes of a record without its value
 PASSING = MOVED | EARLY | REPLICATION
 Make = Callable[[Transactions | None, Place], bytes]
 
@@ -108,7 +109,7 @@ class ProduceLoad:
 
 @dataclass
 class _Waiting:
-    """A batch whose answer is due; `sent` is None if its leader could not be reached."""
+    """A batch that waits for its answer; `sent` is None if its leader could not be reached."""
 
     place: Place
     request: Any
@@ -155,8 +156,8 @@ def produce(
 
 
 class _Sender:
-    """Pipelined requests to the leaders of a topic. What a leader refuses since it leads no longer,
-    or what it cannot acknowledge, is sent to its successor; its time counts from the first try."""
+    """Pipelined requests to the leaders of a topic. A batch that a former leader refuses, or that
+    is not acknowledged, is sent to the new leader; its time counts from the first attempt."""
 
     def __init__(
         self, cluster: ClusterClient, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
@@ -204,7 +205,7 @@ class _Sender:
         one = self.waiting.popleft()
         if self._is_accepted(one):
             return
-        # Other answers come first on the connections that are asked for the new leader.
+        # Other answers arrive first on the connections that are asked for the new leader.
         refused = [one, *(each for each in self.waiting if not self._is_accepted(each))]
         self.waiting.clear()
         for each in refused:
@@ -242,7 +243,7 @@ class _Sender:
 
 
 def _leaders_of(cluster: ClusterClient, load: ProduceLoad) -> dict[Place, int]:
-    """The leaders of the topic's partitions; asking creates the topic where brokers do that."""
+    """The leaders of the topic's partitions; the request creates the topic if brokers do that."""
     from ottla.wire.messages import MetadataRequest
 
     topic = MetadataRequest.Topic(name=load.topic)
@@ -268,7 +269,8 @@ Pair = tuple[bytes | None, bytes]
 
 
 def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place, int, int, Make]]:
-    """Partition, number of records, bytes of keys and values, and what makes the batch."""
+    """Partition, number of records, bytes of keys and values, and the function that builds the
+    batch."""
     size = max(len(value) for value in load.values) + RECORD_OVERHEAD
     most = max(1, load.batch_bytes // size)
     if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
@@ -301,7 +303,7 @@ def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place
 def _runs(
     load: ProduceLoad, places: Sequence[Place], most: int
 ) -> Iterator[tuple[Place, list[Pair]]]:
-    """Records of one partition, at most `most` of them: without keys the partitions take turns."""
+    """At most `most` records of one partition; without keys the partitions take turns."""
     done = turn = 0
     while done < load.records:
         count = min(most if load.keys is None else most * len(places), load.records - done)
@@ -321,7 +323,7 @@ def _runs(
 
 @dataclass
 class FetchLoad:
-    """What to fetch. `idle_ms`: give up when nothing has come for so long."""
+    """What to fetch. `idle_ms`: give up after this time without records."""
 
     topics: Sequence[str]
     records: int
@@ -334,7 +336,7 @@ class FetchLoad:
 def fetch(
     cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
 ) -> int:
-    """Fetch until enough has come; `on_fetch` gets records and bytes. Returns the records."""
+    """Fetch until enough has arrived; `on_fetch` gets records and bytes. Returns the records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
     records = size = 0
@@ -357,7 +359,7 @@ def fetch(
                     at.update(mine)
                     records, size = records + more, size + bytes_of
         except ClientError:
-            led.clear()             # leaders have moved, perhaps
+            led.clear()             # leaders may have moved
             raise
 
     got, since = 0, time.monotonic()
@@ -400,7 +402,7 @@ def _fetch_once(
 
 
 def numbers(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property as a number; ClientError where it is none."""
+    """A property as a number; raises ClientError if it is not one."""
     try:
         return int(properties.get(name, default))
     except ValueError:

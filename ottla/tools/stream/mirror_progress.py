@@ -1,10 +1,10 @@
-"""The progress of a mirror: what has been copied of each partition, and how offsets translate.
+"""The progress of a mirror: how far each partition is copied, and how offsets are translated.
 
 The source's next offset is committed in the target cluster for the group `ottla-mirror-…`, with the
 target's next offset as metadata. If a killed mirror left more records in the target than the commit
 accounts for, that many records after the commit have been copied already and are skipped; but not
-where the target has refused one of them, so that later ones may have overtaken it. Records keep
-their order, so source and target offsets differ by a constant between gaps: the runs.
+if the target has refused one of them, since later ones may have overtaken it. Records keep
+their order, so between gaps source and target offsets differ by a constant: the runs.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 RUNS_KEPT = 100
-"""Runs that fit into the metadata of a commit (4096 bytes)."""
+"""How many runs fit into the metadata of a commit (4096 bytes)."""
 
 
 @dataclass
 class Progress:
-    """One partition. `runs` are pairs of source and target offset, ascending; from each on the
-    difference is the same until the next."""
+    """One partition. `runs` are ascending pairs of source and target offset; the difference is
+    constant from one pair to the next."""
 
     place: Place
     source: int
     target: int
     runs: list[tuple[int, int]] = field(default_factory=list)
     skip: int = 0
-    """Records after `source` that the target has already."""
+    """How many records after `source` the target has already."""
     copied: int = 0
     torn: bool = False
     """Whether the target has refused a record, and may have later ones."""
     topic_id: str = ""
-    """Of the source's topic: another one where it was deleted and created again."""
+    """The id of the source's topic, which changes if the topic is deleted and created again."""
 
     def passed(self, source_offset: int, target_offset: int) -> None:
-        """Count one record that is in the target now."""
+        """Count one record that is now in the target."""
         if not self.runs or self.runs[-1][1] - self.runs[-1][0] != target_offset - source_offset:
             self.runs.append((source_offset, target_offset))
             del self.runs[:-RUNS_KEPT]
         self.source, self.target = source_offset + 1, target_offset + 1
 
     def expire(self, first: int) -> None:
-        """Go on at `first`, the first offset that the source still has.
+        """Continue at `first`, the first offset that the source still has.
 
-        Of the records between that the target has already, none is skipped any more. If there were
-        gaps between them, records are repeated, not lost.
+        Records between that the target has already are no longer skipped. If there were gaps
+        between them, records are repeated, not lost.
         """
         gone = min(self.skip, first - self.source)
         self.skip -= gone
@@ -57,7 +57,8 @@ class Progress:
         self.source = first
 
     def translate(self, offset: int) -> int | None:
-        """The target's offset for a source's; None if it was not copied, or is before all runs."""
+        """The target's offset for a source's; None if the record was not copied, or is before all
+        runs."""
         if offset >= self.source:
             return self.target if offset == self.source else None
         at = bisect_right(self.runs, (offset, 1 << 62)) - 1

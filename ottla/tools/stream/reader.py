@@ -1,9 +1,10 @@
 """Records of topics to standard output: with a group or without one.
 
-Without a group partitions are assigned directly, so that the first record is there in milliseconds,
-and nothing is committed. (librdkafka looks for a coordinator all the same: a broker creates
-`__consumer_offsets` then, as for Kafka's console consumer.) Records are written and flushed before
-the group's offsets are committed (`consumer`), and before the next ones are waited for.
+Without a group partitions are assigned directly, so that the first record arrives within
+milliseconds, and nothing is committed. (librdkafka nevertheless looks for a coordinator, for which
+a broker creates `__consumer_offsets`, as for Kafka's console consumer.) Records are written and
+flushed before the group's offsets are committed (`consumer`), and before the reader waits for the
+next ones.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
-"""How long a member of a group waits for partitions that others have, and may leave."""
+"""How long a member of a group waits for partitions that other members may still give up."""
 PATTERN_SECONDS = 10.0
-"""How often topics that fit a pattern are looked for."""
+"""How often new topics that match a pattern are searched."""
 SILENCE_SECONDS = 120.0
-"""How long nothing may come although there are records; clients ask all the time."""
+"""How long no record may arrive although there are some; clients fetch all the time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
 DESCRIBE_SECONDS = 1.0
-"""How often a member that waits for longer looks at its group."""
+"""How often a member that waits longer checks its group."""
 REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 """States of a group in which a member waits for the others."""
 NEVER = 1 << 62
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-"""What a topic's metadata may say while it is being created."""
+"""Errors in a topic's metadata while it is being created."""
 
 Show = Callable[[ConsumedRecord], bytes]
 
@@ -60,20 +61,20 @@ class Reading:
     start: int = LATEST
     starts: dict[Place, int] = field(default_factory=dict)
     stored: bool = True
-    """Whether chosen partitions of a group begin at its committed offsets, where it has some."""
+    """Whether selected partitions of a group begin at its committed offsets, if it has any."""
     partitions: list[int] | None = None
     all_exist: bool = True
-    """Whether a chosen partition that does not exist is an error."""
+    """Whether a selected partition that does not exist is an error."""
     ends: dict[Place, int] | None = None
     until: int | None = None
     """A partition is done at its first record of this time or later."""
     most: int | None = None
-    """Stop after so many records."""
+    """Stop after this many records."""
     idle_ms: int | None = None
-    """Stop when no record has come for so long."""
+    """Stop after this time without records."""
     group_ends: dict[Place, int] = field(default_factory=dict)
-    """A member of a group does not stop for that before it has joined, and has reached these
-    offsets of the partitions that it got."""
+    """A member of a group does not stop for this reason before it has joined, and has reached
+    these offsets of its partitions."""
     taken: int = 0
     """How many records were printed."""
 
@@ -90,10 +91,10 @@ def print_records(
     show: Show,
     counted: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Print records until `wanted` says that it is enough; `counted` is told of each.
+    """Print records until `wanted` says that it is enough; `counted` is called for each.
 
-    Raises ClientError, BrokenPipeError if nobody reads the output any more, Interrupted after a
-    signal. Whatever ends it, the group's offsets are those of the records that were written.
+    Raises ClientError, BrokenPipeError if the reader of the output has gone, Interrupted after a
+    signal. In all cases the group's offsets are those of the records that were written.
     """
     out = RecordOutput()
     consumer = Consumer(
@@ -113,28 +114,28 @@ def print_records(
 
 
 class RecordPrinter:
-    """One reading: where its partitions are, and whether it is done."""
+    """One run of a reader: the positions of its partitions, and whether it is done."""
 
     def __init__(
         self, cluster: ClusterClient, consumer: Consumer, wanted: Reading, out: RecordOutput
     ) -> None:
         self.cluster, self.consumer, self.wanted, self.out = cluster, consumer, wanted, out
         self.ends: dict[Place, int] = {}
-        """The ends that are still to be reached."""
+        """The end offsets that are not reached yet."""
         self.finished: set[Place] = set()
         """Partitions that have reached `until`."""
         self.subscribed: list[str] = []
         self.looked_at = 0.0
         self.since = 0.0
-        """When the last record came, or the reader moved."""
+        """When the last record arrived, or the position last moved."""
         self.at: dict[Place, int] = {}
         self.joined = self.told = False
-        """Whether a member has joined; whether it was said that it waits for that."""
+        """Whether a member has joined; whether its waiting was reported."""
         self.described = 0.0
-        """When the group was looked at last."""
+        """When the group was last checked."""
 
     def begin(self) -> None:
-        """Take the partitions, or ask the group for some."""
+        """Assign the partitions, or join the group."""
         wanted = self.wanted
         if wanted.is_member:
             if not wanted.pattern:
@@ -144,7 +145,7 @@ class RecordPrinter:
         places = places_of(self.cluster, wanted)
         begin = {place: wanted.starts.get(place, wanted.start) for place in places}
         if wanted.group and wanted.stored:
-            self.cluster.coordinator_id(wanted.group)   # librdkafka asks for 30 s if refused
+            self.cluster.coordinator_id(wanted.group)   # librdkafka retries for 30 s if refused
             begin |= self.consumer.committed(places)
         special = {place: start for place, start in begin.items() if start < 0}
         begin |= offsets.required(self.cluster, special)
@@ -152,7 +153,7 @@ class RecordPrinter:
         self.ends = {p: end for p, end in (wanted.ends or {}).items() if end > begin.get(p, end)}
 
     def subscribe(self) -> None:
-        """Join the group for the topics; with a pattern, for those that fit it now."""
+        """Join the group for the topics; with a pattern, for those that match it now."""
         wanted = self.wanted
         self.looked_at = time.monotonic()
         topics = sorted(matching(self.cluster, wanted.pattern)) if wanted.pattern else wanted.topics
@@ -163,7 +164,7 @@ class RecordPrinter:
     def loop(
         self, interrupts: Interrupts, show: Show, counted: Callable[[int], None]
     ) -> None:
-        """Print until it is enough."""
+        """Print records until it is enough."""
         wanted, consumer = self.wanted, self.consumer
         if wanted.ends is not None and not self.ends and not wanted.group:
             return
@@ -188,7 +189,7 @@ class RecordPrinter:
                 self.out.check_reader()
 
     def take(self, message: Any, show: Show) -> bool:
-        """Print one message, if it is a record that is wanted."""
+        """Print one message, if it is a wanted record."""
         place, offset = (message.topic(), message.partition()), message.offset()
         consumer, wanted = self.consumer, self.wanted
         if not consumer.is_next(place, offset) or place in self.finished:
@@ -210,11 +211,12 @@ class RecordPrinter:
         return True
 
     def is_done(self, now: float, *, moved: bool) -> bool:
-        """Whether every end is reached, or nothing has come for too long. Raises ClientError."""
+        """Whether every end is reached, or no record has arrived for too long. Raises
+        ClientError."""
         wanted = self.wanted
         positions = self.consumer.positions
         if moved:
-            self.since = now        # not earlier: whoever takes the records may be slow
+            self.since = now        # not earlier: the reader of the output may be slow
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
         if self.finished and self.finished >= positions.keys():
@@ -222,7 +224,7 @@ class RecordPrinter:
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):
                 here = positions[place]
-                if here != self.at.get(place):      # also across records that are not to be read
+                if here != self.at.get(place):      # also across records that are skipped
                     self.at[place], self.since = here, now
                 if here >= self.ends[place] or place in self.finished:
                     del self.ends[place]
@@ -237,7 +239,7 @@ class RecordPrinter:
             self.subscribe()
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
         if has_all and not self.unread():
-            return True             # no other member can leave it anything
+            return True             # no other member can give up a partition
         idle = now - self.since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = self.unread() if wanted.group_ends else ""
@@ -250,8 +252,8 @@ class RecordPrinter:
         return False
 
     def wait_to_join(self, now: float, idle: float) -> None:
-        """Say that the group is waited for. Raises ClientError where it has taken too long: a
-        rebalance may wait for a member that is gone until its session ends."""
+        """Report that the reader waits for its group. Raises ClientError if that takes too long: a
+        rebalance may wait for a departed member until its session expires."""
         group, seconds = self.wanted.group, self.consumer.rebalance_seconds
         if not self.told:
             self.told = True
@@ -268,7 +270,7 @@ class RecordPrinter:
                 f"the group is {state}: see ottla group why {group}")
 
     def unread(self) -> str:
-        """What a member of a group still has to wait for, "" for nothing."""
+        """What a member of a group still waits for, "" for nothing."""
         if self.wanted.is_member and not self.consumer.joined:
             return "it has not let a member join"
         for place, here in self.consumer.positions.items():
@@ -278,19 +280,19 @@ class RecordPrinter:
         return ""
 
     def end(self) -> None:
-        """Write what is left, unless writing has failed."""
+        """Write the remaining output, unless writing has failed."""
         if not self.out.failed:
             self.consumer.settle()
 
 
 def matching(cluster: ClusterClient, pattern: str) -> list[str]:
-    """The topics that fit a regular expression as a whole."""
+    """The topics whose whole name matches a regular expression."""
     fits = re.compile(pattern).fullmatch
     return [one.name for one in cluster.metadata().topics if fits(one.name) and not one.is_internal]
 
 
 def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
-    """The partitions to read; a topic that does not exist yet is waited for."""
+    """The partitions to read; waits for a topic that does not exist yet."""
     told = False
     while True:
         names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
@@ -321,7 +323,7 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
 
 
 def tell_waiting(cluster: ClusterClient, wanted: Reading) -> None:
-    """Say which topic is waited for, and which ones have similar names."""
+    """Report the topic that the reader waits for, and topics with similar names."""
     known = [topic.name for topic in cluster.metadata().topics]
     for name in [wanted.pattern] if wanted.pattern else wanted.topics:
         if name not in known:
@@ -338,7 +340,7 @@ def check_partitions(topic: Any, wanted: list[int]) -> None:
 
 
 def read_to_the_end(cluster: ClusterClient, wanted: Reading, *, committed: bool) -> None:
-    """Let a member of a group stop once it has read what there is at this moment."""
+    """Make a member of a group stop once it has read all records that exist at this moment."""
     wanted.idle_ms = GROUP_IDLE_MS
     asked = Reading(wanted.topics, wanted.pattern, partitions=wanted.partitions, ends={})
     places = places_of(cluster, asked)

@@ -1,7 +1,7 @@
-"""Standard output for records: buffered here, so that it is known what has been written.
+"""Standard output for records, buffered here, to keep track of what has been written.
 
-A pipe that is full does not hold the program: signals are seen meanwhile. On a terminal, bytes that
-would control it are shown as \\x1b.
+A full pipe does not block the program: signals are handled meanwhile. On a terminal, control
+bytes are shown as \\x1b.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 FULL = 1 << 18
 PIECE = select.PIPE_BUF
-"""A pipe that is ready takes so much at once."""
+"""The bytes that a ready pipe accepts at once."""
 WAIT_MS = 200
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
-"""Everything but tab and line feed: C0, DEL, and C1 in UTF-8."""
+"""All control characters except tab and line feed: C0, DEL, and C1 in UTF-8."""
 
 
 def visible(data: bytes) -> bytes:
-    """Bytes without any that a terminal would obey."""
+    """Bytes without control characters."""
     return CONTROL.sub(lambda found: b"".join(b"\\x%02x" % one for one in found[0]), data)
 
 
@@ -32,19 +32,19 @@ class RecordOutput:
     def __init__(self) -> None:
         sys.stdout.flush()
         self.check: Callable[[], None] = lambda: None
-        """Called while a full pipe is waited for; raises if the program is to end."""
+        """Called during the wait for a full pipe; raises if the program is to end."""
         self.failed = False
         self._parts: list[bytes] = []
         self._size = 0
         self.terminal = sys.stdout.isatty()
         try:
             self._descriptor = sys.stdout.fileno()
-        except (OSError, ValueError):       # standard output is an object of a program
+        except (OSError, ValueError):       # a program has replaced standard output by an object
             self._descriptor = -1
         self._is_file = self._descriptor >= 0 and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
 
     def write(self, data: bytes) -> None:
-        """Take a record's text."""
+        """Add a record's text."""
         self._parts.append(visible(data) if self.terminal else data)
         self._size += len(data)
 
@@ -54,7 +54,8 @@ class RecordOutput:
         return self._size >= FULL
 
     def flush(self) -> None:
-        """Write everything. After a failure nothing more is written: its end is not known."""
+        """Write everything. After a failure nothing more is written, since the end of the output is
+        unknown."""
         if not self._parts or self.failed:
             return
         left = memoryview(b"".join(self._parts))
@@ -82,7 +83,7 @@ class RecordOutput:
         return os.write(self._descriptor, data[:PIECE])
 
     def check_reader(self) -> None:
-        """BrokenPipeError if nobody reads the pipe any more, also while there is nothing to say."""
+        """Raises BrokenPipeError if the reader of the pipe has gone, even without output."""
         if self._descriptor < 0 or self._is_file:
             return
         if polled(self._descriptor, 0, 0) & select.POLLERR:

@@ -33,13 +33,13 @@ class RehearsalWriter:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Count a record. Raises ClientError where it would be refused."""
+        """Count a record. Raises ClientError if a broker would refuse it."""
         if topic not in self._topics:
             self._topics[topic] = self._look_up(topic)
         partitions, size_max = self._topics[topic]
         if partition is not None and not 0 <= partition < partitions:
             raise ClientError(f"{topic} has no partition {partition}, only {partitions}")
-        # A batch of its own is what the record comes to without compression.
+        # The size of the record in its own batch, without compression.
         size = len(build_batch([Record(-1, timestamp_ms or 0, key, value, headers)]))
         if size > size_max:
             raise ClientError(
@@ -55,7 +55,7 @@ class RehearsalWriter:
         return partitions, next(int(one.value) for one in settings if one.name == SIZE)
 
     def flush(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,4 +1,4 @@
-"""Transactions of a load: batches with sequences in a transaction that is committed now and then.
+"""Transactions of a load: batches with sequences in transactions that are committed periodically.
 
 With the requests of KIP-98, which brokers with either transaction.version serve.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 INIT, ADD, END, PRODUCE = 4, 3, 3, 11
-"""The newest versions in which partitions are added before they are written to."""
+"""The newest versions of the protocol in which the client adds partitions before it writes to
+them."""
 TIMEOUT_MS = 60_000
 
 
@@ -82,7 +83,7 @@ class Transactions:
         return bool(self.places) and (time.monotonic() - self.begun) * 1000 >= self.duration_ms
 
     def commit(self) -> None:
-        """Commit what is open; everything in it must have been acknowledged."""
+        """Commit the open transaction; all of its batches must have been acknowledged."""
         if not self.places:
             return
         request = EndTxnRequest(

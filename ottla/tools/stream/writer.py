@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "10"}
-"""Keys go to partitions as Java's clients send them; batches are large, as many records come."""
+"""Keys go to partitions as in Java's clients; batches are large, for high throughput."""
 DELIVERY = {"delivery.timeout.ms", "message.timeout.ms"}
 DELIVERY_MS = "120000"
-"""How long a record is tried, as with Java's producers; librdkafka's own is 300 s."""
+"""How long a record is retried, as in Java's producers; librdkafka's default is 300 s."""
 AT_LEAST_ONCE = {
     "enable.idempotence", "request.required.acks", "retries", "message.send.max.retries",
     "max.in.flight", "max.in.flight.requests.per.connection", "queuing.strategy",
 }
-"""Settings with which librdkafka may refuse idempotence: whoever gives one says what he wants."""
+"""Settings that may contradict idempotence: if one of them is given, idempotence is not set."""
 BYTES_MAX = 1_000_000
-"""librdkafka's own limit of a record, message.max.bytes."""
+"""librdkafka's own limit for a record, message.max.bytes."""
 CLOSE_SECONDS = 60
 SERVE_EVERY = 1000
-"""After how many records acknowledgements are looked at; 100,000 may be under way."""
+"""After how many records acknowledgements are processed; 100,000 may be in flight."""
 
 
 class NotWritten(ClientError):
@@ -46,12 +46,12 @@ class NotWritten(ClientError):
 
 @dataclass
 class SingleDelivery:
-    """The answer about a record that went by itself."""
+    """The acknowledgement of a record that was sent separately."""
 
     at: int
 
     def offset(self) -> int:
-        """As librdkafka's messages have it."""
+        """The interface of librdkafka's messages."""
         return self.at
 
 
@@ -77,7 +77,7 @@ class Writer:
         settings: dict[str, Any] = {**DEFAULTS, **given}
         if not DELIVERY & given.keys():
             settings["delivery.timeout.ms"] = DELIVERY_MS
-        # As with Java's producers: a lost answer does not make a second record.
+        # As in Java's producers: a lost answer does not lead to a second record.
         if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
             settings["enable.idempotence"] = "true"
         self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
@@ -95,8 +95,8 @@ class Writer:
         timestamp_ms: int | None = None,
         delivered: Delivered | None = None,
     ) -> None:
-        """Queue one record; waits where too many are queued. `delivered` gets what librdkafka
-        says of it: an error or None, and the message."""
+        """Queue one record; waits if too many are queued. `delivered` is called with librdkafka's
+        result: an error or None, and the message."""
         if timestamp_ms == 0:       # librdkafka would send the present time
             offset = self._send_apart(topic, Record(-1, 0, key, value, headers), partition)
             if delivered is not None:
@@ -132,7 +132,7 @@ class Writer:
     def _why_not_queued(
         self, topic: str, key: bytes | None, value: bytes | None, refused: Any
     ) -> str:
-        """What librdkafka says, which calls its own limit of a record's size the broker's."""
+        """librdkafka's error, corrected where it calls its own size limit the broker's."""
         if refused.args[0].code() != self._library.KafkaError.MSG_SIZE_TOO_LARGE:
             return f"{topic}: {refused.args[0].str()}"
         size = len(key or b"") + len(value or b"")
@@ -146,14 +146,15 @@ class Writer:
             self._failure = f"topic {message.topic()}: {reason_with_code(error)}"
 
     def serve(self) -> None:
-        """Take the acknowledgements that have come, without waiting."""
+        """Process the acknowledgements that have arrived, without waiting."""
         self._producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged; ClientError for the first that was not."""
+        """Wait until everything is acknowledged; raises ClientError for the first record that was
+        not."""
         deadline = time.monotonic() + CLOSE_SECONDS
         while (left := self._producer.flush(0.5)) and time.monotonic() < deadline:
-            pass                            # in small steps, so that signals are seen
+            pass                            # in small steps, so that signals are handled
         if self._failure or left:
             failed, self._failure = self._failure, ""
             why = failed or f"{left} are left after {CLOSE_SECONDS} s"

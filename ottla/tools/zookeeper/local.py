@@ -1,6 +1,6 @@
 """One ZooKeeper server on this machine, in a directory of its own; on loopback by default.
 
-Its jars are fetched by Maven, once a user, into `~/.cache/ottla`; OTTLA_ZOOKEEPER_JARS names a
+Maven downloads its jars once for each user into `~/.cache/ottla`; OTTLA_ZOOKEEPER_JARS names a
 directory that has them already.
 """
 
@@ -22,7 +22,7 @@ MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JAVA_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 JAVA_RELEASE_MIN = 11
 FETCHED = re.compile(r"Downloaded from .*/([^/]+\.jar) \(([^)]+)\)")
-"""What Maven says of a file that it has fetched: its name and size."""
+"""Maven's line about a downloaded file: its name and size."""
 LOCK = "lock"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -55,7 +55,7 @@ def java() -> str:
 
 
 def jars() -> Path:
-    """The directory of the jars, which are fetched where they are not there."""
+    """The directory of the jars, which are downloaded if they are missing."""
     given = os.environ.get("OTTLA_ZOOKEEPER_JARS")
     if given:
         if not list(Path(given).glob("zookeeper-*.jar")):
@@ -82,7 +82,7 @@ def jars() -> Path:
 
 
 def run_maven(command: list[str]) -> None:
-    """Run it, and name each file that it has fetched. Raises ZooKeeperFailed."""
+    """Run it, and print each file that it has downloaded. Raises ZooKeeperFailed."""
     printed = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -121,17 +121,17 @@ class LocalZooKeeper:
 
     @property
     def connect(self) -> str:
-        """What `zookeeper.connect` is then."""
+        """The value for `zookeeper.connect`."""
         return f"{self.host}:{self.port}"
 
     @property
     def settings_file(self) -> Path:
-        """What it is started with, the last word of its command."""
+        """Its configuration file, the last word of its command."""
         return (self.directory / "zoo.cfg").absolute()
 
     @property
     def left_behind(self) -> str:
-        """The process that uses the directory, as its lock says; nothing where none does."""
+        """The id of the process that uses the directory, from its lock; "" if there is none."""
         try:
             with (self.directory / LOCK).open() as lock:
                 pid = lock.read()
@@ -143,8 +143,8 @@ class LocalZooKeeper:
         return ""
 
     def start(self) -> None:
-        """Start it and wait until it answers. Raises ZooKeeperFailed, also where another one runs
-        in the directory: it locks nothing itself, and two would write one log."""
+        """Start it and wait until it answers. Raises ZooKeeperFailed, also if another one is
+        running in the directory: ZooKeeper locks nothing itself, and two would write one log."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / LOCK).open("ab") as lock:
             try:
@@ -181,14 +181,14 @@ class LocalZooKeeper:
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars()}/*", MAIN, str(self.settings_file)]
         with self.log.open("ab") as log:
-            # In a session of its own, so that a Ctrl-C reaches the brokers first.
+            # In its own session, so that a Ctrl-C reaches the brokers first.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 pass_fds=(lock,),
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Whether it serves sessions, which comes later than its answer to `ruok`."""
+        """Whether it serves sessions, which happens later than its answer to `ruok`."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"srvr")
@@ -201,7 +201,7 @@ class LocalZooKeeper:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
     def stop(self) -> None:
-        """End it in order; one that hangs is killed, which its log is made for."""
+        """Stop it cleanly; a server that hangs is killed, which its log survives."""
         if self.process is None:
             return
         if not self.answers():

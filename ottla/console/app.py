@@ -139,52 +139,52 @@ def endpoint(
 
 
 def of_entry(entry: Entry) -> Ask:
-    """The handler of a path. It ignores no name that somebody has mistyped."""
+    """The handler of a path. It refuses misspelled names."""
 
-    async def handled(asked: ApiRequest) -> Any:
-        asked.check_names(asked.request.query_params, entry.query, "parameter")
+    async def handled(request: ApiRequest) -> Any:
+        request.check_names(request.request.query_params, entry.query, "parameter")
         if entry.body:
-            asked.check_names(await asked.body(), entry.body, "field")
-        return await entry.handler(asked)
+            request.check_names(await request.body(), entry.body, "field")
+        return await entry.handler(request)
 
     return handled
 
 
-async def live(asked: ApiRequest) -> Response:
+async def live(request: ApiRequest) -> Response:
     """Everything live of a page."""
-    return streams.live(asked, answer_path)
+    return streams.live(request, answer_path)
 
 
-async def answer_path(path: str, asked: ApiRequest) -> Any:
+async def answer_path(path: str, request: ApiRequest) -> Any:
     """The answer to a path of the table, for a stream. Raises ClientError."""
     bare, _, query = path.partition("?")
     for pattern, entry in LIVE_PATHS:
         if (match := pattern.match(bare)) is not None:
-            return await entry.handler(part_of(asked, query, match.groupdict()))
+            return await entry.handler(part_of(request, query, match.groupdict()))
     raise BadRequest(f"path {path[:200]!r} does not exist, or has no live updates", 404)
 
 
-def part_of(asked: ApiRequest, query: str, names: dict[str, str]) -> ApiRequest:
+def part_of(request: ApiRequest, query: str, names: dict[str, str]) -> ApiRequest:
     """A request for one path of a stream."""
-    scope = dict(asked.request.scope)
+    scope = dict(request.request.scope)
     scope["path_params"] = names
     scope["query_string"] = query.encode()
-    return ApiRequest(Request(scope), asked.service, asked.visitor, waits=False)
+    return ApiRequest(Request(scope), request.service, request.visitor, waits=False)
 
 
-async def download(asked: ApiRequest) -> Response:
+async def download(request: ApiRequest) -> Response:
     """The value of one record, or its key, byte for byte."""
-    topic = asked.path("topic")
-    partition, offset = (int(asked.path(name)) for name in ("partition", "offset"))
+    topic = request.path("topic")
+    partition, offset = (int(request.path(name)) for name in ("partition", "offset"))
     if partition > 1 << 30 or offset > 1 << 62:
         raise BadRequest("there is no such record", 404, "NOT_FOUND")
-    (low, high), bootstrap = await asked.visitor.connections.run(one_record, topic, partition)
+    (low, high), bootstrap = await request.visitor.connections.run(one_record, topic, partition)
     if not low <= offset < high:
         raise BadRequest(f"{topic}-{partition} has offsets {low} to {high - 1} only", 404)
     message = await asyncio.get_running_loop().run_in_executor(
-        asked.service.search_threads, read_one, dict(asked.visitor.properties), bootstrap, topic,
-        partition, offset)
-    part = message.key() if asked.query("part") == "key" else message.value()
+        request.service.search_threads, read_one, dict(request.visitor.properties), bootstrap,
+        topic, partition, offset)
+    part = message.key() if request.query("part") == "key" else message.value()
     if part is None:
         raise BadRequest("it is null", 404, "NULL")
     return Response(part, media_type="application/octet-stream", headers=NO_STORE | {
@@ -244,11 +244,12 @@ async def logged_in(service: Service, request: Request) -> Response:
     """Open a session. Raises ClientError."""
     if not service.target.asks_login:
         raise BadRequest("no login is needed: the cluster has no authentication")
-    asked = ApiRequest(request, service, None)  # type: ignore[arg-type]
-    user = await asked.field("user", str)
+    api_request = ApiRequest(request, service, None)  # type: ignore[arg-type]
+    user = await api_request.field("user", str)
     usual = service.target.properties.get("sasl.mechanism", "SCRAM-SHA-512")
     token = await service.sessions.open(
-        user, await asked.field("password", str), await asked.field("mechanism", str, usual))
+        user, await api_request.field("password", str),
+        await api_request.field("mechanism", str, usual))
     answer = JSONResponse({"user": user}, headers=NO_STORE)
     answer.set_cookie(service.cookie, token, path="/", httponly=True, secure=service.secure,
                       samesite="strict")

@@ -47,78 +47,78 @@ def strings(values: Mapping[str, Any], what: str) -> dict[str, str]:
     return dict(values)
 
 
-async def create_topic(asked: ApiRequest) -> Row:
+async def create_topic(request: ApiRequest) -> Row:
     """Create a topic."""
-    name = await asked.field("topic", str)
-    made = await asked.visitor.connections.run(
+    name = await request.field("topic", str)
+    made = await request.visitor.connections.run(
         topic_admin.create, name,
-        partitions=await asked.field("partitions", int, -1),
-        replication_factor=await asked.field("replication_factor", int, -1),
-        configs=strings(await asked.field("configs", dict, {}), "setting"),
-        dry_run=await asked.field("dry_run", bool, False),
+        partitions=await request.field("partitions", int, -1),
+        replication_factor=await request.field("replication_factor", int, -1),
+        configs=strings(await request.field("configs", dict, {}), "setting"),
+        dry_run=await request.field("dry_run", bool, False),
     )
     return {"topic": name, "partitions": made.num_partitions,
             "replication_factor": made.replication_factor}
 
 
-async def delete_topic(asked: ApiRequest) -> Row:
+async def delete_topic(request: ApiRequest) -> Row:
     """Delete a topic with all its records."""
-    name = asked.path("topic")
-    await asked.confirmed(name)
-    done = await asked.visitor.connections.run(topic_admin.delete, [name])
+    name = request.path("topic")
+    await request.confirmed(name)
+    done = await request.visitor.connections.run(topic_admin.delete, [name])
     for code, message in done.values():
         check(code, message, f"topic {name!r}")
     return DONE
 
 
-async def grow_topic(asked: ApiRequest) -> Row:
+async def grow_topic(request: ApiRequest) -> Row:
     """Give a topic more partitions: `count` in all."""
-    name, count = asked.path("topic"), await asked.field("count", int)
-    dry_run = await asked.field("dry_run", bool, False)
-    await asked.visitor.connections.run(topic_admin.grow, name, count, dry_run=dry_run)
+    name, count = request.path("topic"), await request.field("count", int)
+    dry_run = await request.field("dry_run", bool, False)
+    await request.visitor.connections.run(topic_admin.grow, name, count, dry_run=dry_run)
     return {"topic": name, "partitions": count}
 
 
-async def trim_topic(asked: ApiRequest) -> Row:
+async def trim_topic(request: ApiRequest) -> Row:
     """Delete the records below an offset of each partition; -1 is the end."""
-    name = asked.path("topic")
-    await asked.confirmed(name)
-    wanted = await asked.field("before", dict)
+    name = request.path("topic")
+    await request.confirmed(name)
+    wanted = await request.field("before", dict)
     if not all(index.isdecimal() and isinstance(at, int) for index, at in wanted.items()):
         raise BadRequest("before: expected an offset for each partition, as {\"0\": 100}")
     below = {(name, int(index)): at for index, at in wanted.items()}
-    starts = await asked.visitor.connections.run(offsets.delete_or_raise, below)
+    starts = await request.visitor.connections.run(offsets.delete_or_raise, below)
     return {"rows": [{"partition": place[1], "start": at} for place, at in starts.items()]}
 
 
-async def change_config(asked: ApiRequest, kind: int, name: str) -> Row:
+async def change_config(request: ApiRequest, kind: int, name: str) -> Row:
     """Set some settings, and reset others."""
-    set_to = strings(await asked.field("set", dict, {}), "setting")
-    reset = await asked.field("reset", list, [])
+    set_to = strings(await request.field("set", dict, {}), "setting")
+    reset = await request.field("reset", list, [])
     if not all(isinstance(one, str) for one in reset):
         raise BadRequest("reset: expected names of settings")
-    await asked.visitor.connections.run(
+    await request.visitor.connections.run(
         configs.alter, kind, name, set_to, reset,
-        dry_run=await asked.field("dry_run", bool, False),
+        dry_run=await request.field("dry_run", bool, False),
     )
     return DONE
 
 
-async def change_topic_config(asked: ApiRequest) -> Row:
+async def change_topic_config(request: ApiRequest) -> Row:
     """Change settings of a topic: `set` some, `reset` others."""
-    return await change_config(asked, configs.TOPIC, asked.path("topic"))
+    return await change_config(request, configs.TOPIC, request.path("topic"))
 
 
-async def change_broker_config(asked: ApiRequest) -> Row:
+async def change_broker_config(request: ApiRequest) -> Row:
     """Change settings of a broker: `set` some, `reset` others."""
-    return await change_config(asked, configs.BROKER, asked.path("broker"))
+    return await change_config(request, configs.BROKER, request.path("broker"))
 
 
-async def produce(asked: ApiRequest) -> Row:
+async def produce(request: ApiRequest) -> Row:
     """Send one record; `key` and `value` are texts, or base64 with `encoding`."""
-    name = asked.path("topic")
-    encoding = await asked.field("encoding", str, "text")
-    headers = await asked.field("headers", list, [])
+    name = request.path("topic")
+    encoding = await request.field("encoding", str, "text")
+    headers = await request.field("headers", list, [])
     if len(headers) > HEADERS_MAX:
         raise BadRequest(f"the console sends at most {HEADERS_MAX} headers with a record")
     pairs = []
@@ -126,11 +126,11 @@ async def produce(asked: ApiRequest) -> Row:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
             raise BadRequest("headers: expected objects with name and value")
         pairs.append((one["name"], data_of(one.get("value"), "text")))
-    key = data_of(await asked.field("key", str, None), encoding)
-    value = data_of(await asked.field("value", str, None), encoding)
-    partition = await asked.field("partition", int, -1)
-    return await asked.visitor.connections.run(
-        sent, dict(asked.visitor.properties), name, partition, key, value, pairs)
+    key = data_of(await request.field("key", str, None), encoding)
+    value = data_of(await request.field("value", str, None), encoding)
+    partition = await request.field("partition", int, -1)
+    return await request.visitor.connections.run(
+        sent, dict(request.visitor.properties), name, partition, key, value, pairs)
 
 
 def data_of(text: Any, encoding: str) -> bytes | None:
@@ -176,16 +176,16 @@ def sent(
     return {"topic": topic, "partition": message.partition(), "offset": message.offset()}
 
 
-async def reset_group(asked: ApiRequest) -> Row:
+async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
     for each partition; with `dry_run` only say what would change."""
-    name = asked.path("group")
-    dry_run = await asked.field("dry_run", bool, True)
+    name = request.path("group")
+    dry_run = await request.field("dry_run", bool, True)
     if not dry_run:
-        await asked.confirmed(name)
-    rows = await asked.visitor.connections.run(
-        reset, name, await asked.field("to", str, ""), await asked.field("topics", list, []),
-        await asked.field("offsets", list, []), dry_run,
+        await request.confirmed(name)
+    rows = await request.visitor.connections.run(
+        reset, name, await request.field("to", str, ""), await request.field("topics", list, []),
+        await request.field("offsets", list, []), dry_run,
     )
     return {"key": "id", "rows": rows, "dry_run": dry_run}
 
@@ -228,19 +228,19 @@ def resets_of(cluster: ClusterClient, given: list[Any]) -> dict[tuple[str, int],
     return clamp(cluster, wanted)
 
 
-async def delete_group(asked: ApiRequest) -> Row:
+async def delete_group(request: ApiRequest) -> Row:
     """Delete a group without members, with all its offsets."""
-    name = asked.path("group")
-    await asked.confirmed(name)
-    await asked.visitor.connections.run(group_admin.delete, name)
+    name = request.path("group")
+    await request.confirmed(name)
+    await request.visitor.connections.run(group_admin.delete, name)
     return DONE
 
 
-async def delete_group_topic(asked: ApiRequest) -> Row:
+async def delete_group_topic(request: ApiRequest) -> Row:
     """Delete a group's offsets for one topic."""
-    name, topic = asked.path("group"), asked.path("topic")
-    await asked.confirmed(name)
-    count = await asked.visitor.connections.run(forget_topic, name, topic)
+    name, topic = request.path("group"), request.path("topic")
+    await request.confirmed(name)
+    count = await request.visitor.connections.run(forget_topic, name, topic)
     return {"partitions": count}
 
 
@@ -256,10 +256,10 @@ def forget_topic(cluster: ClusterClient, group: str, topic: str) -> int:
     return len(places)
 
 
-async def elect(asked: ApiRequest) -> Row:
+async def elect(request: ApiRequest) -> Row:
     """Elect the preferred leaders, of one `topic` or of all."""
-    topic = await asked.field("topic", str, None)
-    done = await asked.visitor.connections.run(elected, topic)
+    topic = await request.field("topic", str, None)
+    done = await request.visitor.connections.run(elected, topic)
     return {"rows": [
         {"topic": place[0], "partition": place[1], "error": code, "message": message}
         for place, (code, message) in sorted(done.items())
@@ -274,99 +274,99 @@ def elected(
     return partitions.elect(cluster, partitions.PREFERRED, places)
 
 
-async def rule_of(asked: ApiRequest) -> tuple[Pattern, Rule]:
+async def rule_of(request: ApiRequest) -> tuple[Pattern, Rule]:
     """The access rule that a body describes. Raises BadRequest."""
     words = {}
     for name, known in (
         ("resource", rules.RESOURCES), ("pattern", rules.PATTERNS),
         ("operation", rules.OPERATIONS), ("permission", rules.PERMISSIONS),
     ):
-        words[name] = await asked.field(name, str, "LITERAL" if name == "pattern" else ...)
+        words[name] = await request.field(name, str, "LITERAL" if name == "pattern" else ...)
         if words[name] not in known or words[name] in ("ANY", "MATCH"):
             usable = ", ".join(one for one in known if one not in ("ANY", "MATCH"))
             raise BadRequest(f"{name}={words[name]}: expected {usable}")
-    pattern = Pattern(words["resource"], await asked.field("name", str), words["pattern"])
+    pattern = Pattern(words["resource"], await request.field("name", str), words["pattern"])
     return pattern, Rule(
-        await asked.field("principal", str), await asked.field("host", str, "*"),
+        await request.field("principal", str), await request.field("host", str, "*"),
         words["operation"], words["permission"],
     )
 
 
-async def create_acl(asked: ApiRequest) -> Row:
+async def create_acl(request: ApiRequest) -> Row:
     """Add an access rule."""
-    await asked.visitor.connections.run(rules.create, [await rule_of(asked)])
+    await request.visitor.connections.run(rules.create, [await rule_of(request)])
     return DONE
 
 
-async def delete_acl(asked: ApiRequest) -> Row:
+async def delete_acl(request: ApiRequest) -> Row:
     """Remove an access rule."""
-    found = await rule_of(asked)
-    await asked.confirmed(found[1].principal or "")
-    removed = await asked.visitor.connections.run(rules.delete, [found])
+    found = await rule_of(request)
+    await request.confirmed(found[1].principal or "")
+    removed = await request.visitor.connections.run(rules.delete, [found])
     if not removed:
         raise BadRequest("no such ACL exists", 404)
     return {"removed": len(removed)}
 
 
-async def set_user(asked: ApiRequest) -> Row:
+async def set_user(request: ApiRequest) -> Row:
     """Give a user a SCRAM credential."""
-    mechanism = await asked.field("mechanism", str, "SCRAM-SHA-512")
-    password = await asked.field("password", str)
+    mechanism = await request.field("mechanism", str, "SCRAM-SHA-512")
+    password = await request.field("password", str)
     if mechanism not in configs.MECHANISMS or not password:
         raise BadRequest(f"expected a password, and one of {', '.join(configs.MECHANISMS)}")
-    await asked.visitor.connections.run(
-        configs.set_scram, asked.path("user"), mechanism, password)
+    await request.visitor.connections.run(
+        configs.set_scram, request.path("user"), mechanism, password)
     return DONE
 
 
-async def delete_user(asked: ApiRequest) -> Row:
+async def delete_user(request: ApiRequest) -> Row:
     """Delete a user's SCRAM credential of one mechanism."""
-    await asked.confirmed(asked.path("user"))
-    mechanism = await asked.field("mechanism", str)
+    await request.confirmed(request.path("user"))
+    mechanism = await request.field("mechanism", str)
     if mechanism not in configs.MECHANISMS:
         raise BadRequest(f"mechanism={mechanism}: expected {', '.join(configs.MECHANISMS)}")
-    await asked.visitor.connections.run(configs.delete_scram, asked.path("user"), mechanism)
+    await request.visitor.connections.run(configs.delete_scram, request.path("user"), mechanism)
     return DONE
 
 
-async def change_quota(asked: ApiRequest) -> Row:
+async def change_quota(request: ApiRequest) -> Row:
     """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default one."""
-    entity = await asked.field("entity", dict)
-    set_to, reset = await asked.field("set", dict, {}), await asked.field("reset", list, [])
+    entity = await request.field("entity", dict)
+    set_to, reset = await request.field("set", dict, {}), await request.field("reset", list, [])
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool)
                   for one in set_to.values())
     if not entity or not numbers or not all(isinstance(one, str) for one in reset) or not all(
             one is None or isinstance(one, str) for one in entity.values()):
         raise BadRequest("expected an entity, numbers to set and names to reset")
-    await asked.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
+    await request.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
     return DONE
 
 
-async def end_transaction(asked: ApiRequest) -> Row:
+async def end_transaction(request: ApiRequest) -> Row:
     """Abort the transaction of a transactional id; its producer is fenced."""
-    name = asked.path("id")
-    await asked.confirmed(name)
-    await asked.visitor.connections.run(transaction_admin.describe, name)
-    await asked.visitor.connections.run(transaction_admin.terminate, name)
+    name = request.path("id")
+    await request.confirmed(name)
+    await request.visitor.connections.run(transaction_admin.describe, name)
+    await request.visitor.connections.run(transaction_admin.terminate, name)
     return DONE
 
 
-async def end_hanging(asked: ApiRequest) -> Row:
+async def end_hanging(request: ApiRequest) -> Row:
     """Abort an open transaction that no coordinator knows: a marker in the partition ends it.
     `confirm` repeats the topic."""
-    topic = await asked.field("topic", str)
-    await asked.confirmed(topic)
-    await asked.visitor.connections.run(
-        abort_hanging, topic, await asked.field("partition", int),
-        await asked.field("first_offset", int),
-        await asked.field("minutes", int, HANGING_MINUTES))
+    topic = await request.field("topic", str)
+    await request.confirmed(topic)
+    await request.visitor.connections.run(
+        abort_hanging, topic, await request.field("partition", int),
+        await request.field("first_offset", int),
+        await request.field("minutes", int, HANGING_MINUTES))
     return DONE
 
 
-async def reassign(asked: ApiRequest) -> Row:
+async def reassign(request: ApiRequest) -> Row:
     """Move partitions of a topic to other brokers: `replicas` has the brokers of each partition,
     the preferred leader first."""
-    topic, wanted = await asked.field("topic", str), await asked.field("replicas", dict)
+    topic, wanted = await request.field("topic", str), await request.field("replicas", dict)
     plan: dict[tuple[str, int], list[int] | None] = {}
     for index, brokers in wanted.items():
         known = isinstance(brokers, list) and brokers and all(type(one) is int for one in brokers)
@@ -375,12 +375,12 @@ async def reassign(asked: ApiRequest) -> Row:
         plan[topic, int(index)] = brokers
     if not plan:
         raise BadRequest("replicas: expected at least one partition")
-    refuse(await asked.visitor.connections.run(partitions.reassign, plan))
+    refuse(await request.visitor.connections.run(partitions.reassign, plan))
     return {"partitions": len(plan)}
 
 
-async def cancel_reassignment(asked: ApiRequest) -> Row:
+async def cancel_reassignment(request: ApiRequest) -> Row:
     """Stop moving a partition: it stays where it was."""
-    place = (await asked.field("topic", str), await asked.field("partition", int))
-    refuse(await asked.visitor.connections.run(partitions.reassign, {place: None}))
+    place = (await request.field("topic", str), await request.field("partition", int))
+    refuse(await request.visitor.connections.run(partitions.reassign, {place: None}))
     return DONE

@@ -32,260 +32,261 @@ SEARCHES_MAX = 2
 Row = dict[str, Any]
 
 
-async def overview(asked: ApiRequest) -> Row:
+async def overview(request: ApiRequest) -> Row:
     """The cluster on one page: brokers, totals, and what is unhealthy and why. In a stream, what
     has not been read yet is null, and listed in `pending`."""
     notes: list[str] = []
     members, taken, reports, groups = await asyncio.gather(
-        asked.part(picture.members), asked.soon(picture.take),
-        asked.soon(cluster_pages.status_reports), known_groups(asked, notes),
+        request.part(picture.members), request.soon(picture.take),
+        request.soon(cluster_pages.status_reports), known_groups(request, notes),
     )
-    notes += broker_reports.refusals(asked.visitor.views.memory)
-    found: Row = await asked.visitor.views.derived(
+    notes += broker_reports.refusals(request.visitor.views.memory)
+    found: Row = await request.visitor.views.derived(
         "overview", (members, taken, reports, groups or groups is None),
         lambda: cluster_pages.overview(members, taken, reports, groups, notes))
     return found
 
 
-async def known_groups(asked: ApiRequest, notes: list[str]) -> list[Row] | None:
+async def known_groups(request: ApiRequest, notes: list[str]) -> list[Row] | None:
     """The groups; None if they are still being read. None at all, and a note, if the user may not
     see them."""
     try:
-        found: list[Row] | None = await asked.soon(group_pages.group_rows)
+        found: list[Row] | None = await request.soon(group_pages.group_rows)
     except ClientError as refused:
         notes.append(f"groups: {refused}")
         return []
     return found
 
 
-async def brokers(asked: ApiRequest) -> Row:
+async def brokers(request: ApiRequest) -> Row:
     """The brokers: address, state, uptime, leaders, replicas, disk."""
     members, taken, reports = await asyncio.gather(
-        asked.part(picture.members), asked.soon(picture.take),
-        asked.soon(cluster_pages.status_reports))
-    rows = await asked.visitor.views.derived(
+        request.part(picture.members), request.soon(picture.take),
+        request.soon(cluster_pages.status_reports))
+    rows = await request.visitor.views.derived(
         "brokers", (members, taken, reports),
         lambda: cluster_pages.broker_rows(members, taken, reports or {}))
     return {"key": "broker", "rows": rows}
 
 
-async def broker_config(asked: ApiRequest) -> Row:
+async def broker_config(request: ApiRequest) -> Row:
     """The settings of a broker with their sources."""
-    if not asked.path("broker").isdecimal():
-        raise BadRequest(f"broker {asked.path('broker')!r}: expected a number", 404)
-    rows = await asked.view(cluster_pages.setting_rows, configs.BROKER, asked.path("broker"))
+    if not request.path("broker").isdecimal():
+        raise BadRequest(f"broker {request.path('broker')!r}: expected a number", 404)
+    rows = await request.view(cluster_pages.setting_rows, configs.BROKER, request.path("broker"))
     return {"key": "setting", "rows": rows}
 
 
-async def log_directories(asked: ApiRequest) -> Row:
+async def log_directories(request: ApiRequest) -> Row:
     """The log directories of all brokers: size, replicas, free space."""
-    taken = await asked.view(picture.take)
+    taken = await request.view(picture.take)
     return {"key": "id", "rows": cluster_pages.directory_rows(taken.disks)}
 
 
-async def topics(asked: ApiRequest) -> Row:
+async def topics(request: ApiRequest) -> Row:
     """The topics: partitions, size, records, rate, and the slowest group with its lag. In a stream,
     fields that have not been read yet are null, and listed in `pending`."""
-    taken, lags = await asyncio.gather(asked.part(picture.take), slowest(asked))
-    rows = await asked.visitor.views.derived(
+    taken, lags = await asyncio.gather(request.part(picture.take), slowest(request))
+    rows = await request.visitor.views.derived(
         "topics", (taken, lags), lambda: cluster_pages.topic_rows(taken, lags))
     return {"key": "topic", "pending": cluster_pages.pending_of(taken, lags), "rows": rows}
 
 
-async def slowest(asked: ApiRequest) -> cluster_pages.Lags | None:
+async def slowest(request: ApiRequest) -> cluster_pages.Lags | None:
     """The slowest group of each topic; none if the user may not see groups, None if they are still
     being read."""
-    known = await known_groups(asked, [])
+    known = await known_groups(request, [])
     if known is None:
         return None
-    views = asked.visitor.views
+    views = request.visitor.views
     found: cluster_pages.Lags = await views.derived(
         "slowest", (known or None,), lambda: group_pages.slowest(views.memory) if known else {})
     return found
 
 
-async def topic(asked: ApiRequest) -> Row:
+async def topic(request: ApiRequest) -> Row:
     """A topic: its partitions with leader, replicas, offsets and size, and its groups."""
-    name = asked.path("topic")
+    name = request.path("topic")
     taken, known, lags = await asyncio.gather(
-        asked.part(picture.take), known_groups(asked, []), slowest(asked))
-    groups = group_pages.groups_of_topic(asked.visitor.views.memory, known or [], name)
+        request.part(picture.take), known_groups(request, []), slowest(request))
+    groups = group_pages.groups_of_topic(request.visitor.views.memory, known or [], name)
     found = cluster_pages.topic_page(taken, name, groups, lags)
     if found is None:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
     return {"key": "partition", **found}
 
 
-async def topic_config(asked: ApiRequest) -> Row:
+async def topic_config(request: ApiRequest) -> Row:
     """The settings of a topic with their sources."""
-    rows = await asked.view(cluster_pages.setting_rows, configs.TOPIC, asked.path("topic"))
+    rows = await request.view(cluster_pages.setting_rows, configs.TOPIC, request.path("topic"))
     return {"key": "setting", "rows": rows}
 
 
-async def topic_producers(asked: ApiRequest) -> Row:
+async def topic_producers(request: ApiRequest) -> Row:
     """The idempotent producers that have written to a topic lately."""
-    rows = await asked.view(cluster_pages.producer_rows, asked.path("topic"))
+    rows = await request.view(cluster_pages.producer_rows, request.path("topic"))
     return {"key": "id", "rows": rows}
 
 
-async def topic_why(asked: ApiRequest) -> Row:
+async def topic_why(request: ApiRequest) -> Row:
     """What the leaders of a topic say: who is not in sync, since when, and what has happened."""
-    name = asked.path("topic")
-    if name not in (await asked.part(picture.take)).topics.by_name:
+    name = request.path("topic")
+    if name not in (await request.part(picture.take)).topics.by_name:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
-    found: Row = await asked.view(group_pages.why, "topics", name)
+    found: Row = await request.view(group_pages.why, "topics", name)
     return found
 
 
-async def groups(asked: ApiRequest) -> Row:
+async def groups(request: ApiRequest) -> Row:
     """The groups: state, members, topics, lag in records, bytes and seconds."""
-    return {"key": "group", "rows": await asked.view(group_pages.group_rows)}
+    return {"key": "group", "rows": await request.view(group_pages.group_rows)}
 
 
-async def group(asked: ApiRequest) -> Row:
+async def group(request: ApiRequest) -> Row:
     """A group: its members with their partitions, and its offset and lag in each partition."""
-    return {"key": "id", **await asked.view(group_pages.group_page, asked.path("group"))}
+    return {"key": "id", **await request.view(group_pages.group_page, request.path("group"))}
 
 
-async def clean_up(asked: ApiRequest) -> Row:
+async def clean_up(request: ApiRequest) -> Row:
     """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
-    await asked.part(picture.take)
-    return {"key": "id", **await asked.view(group_pages.clean_up)}
+    await request.part(picture.take)
+    return {"key": "id", **await request.view(group_pages.clean_up)}
 
 
-async def topic_clients(asked: ApiRequest) -> Row:
+async def topic_clients(request: ApiRequest) -> Row:
     """The clients that write to a topic or read it, as the brokers have seen them lately."""
-    name = asked.path("topic")
-    rows = await asked.view(cluster_pages.connection_rows)
+    name = request.path("topic")
+    rows = await request.view(cluster_pages.connection_rows)
     return {"key": "id", "rows": [
         {**row, "writes": name in row["produces_to"], "reads": name in row["fetches_from"]}
         for row in rows if name in row["produces_to"] or name in row["fetches_from"]
     ]}
 
 
-async def connections(asked: ApiRequest) -> Row:
+async def connections(request: ApiRequest) -> Row:
     """Who is connected to the brokers: client id, software, address, user, rates. `notes` name the
     brokers that do not say."""
-    rows = await asked.view(cluster_pages.connection_rows)
-    return {"key": "id", "notes": broker_reports.refusals(asked.visitor.views.memory), "rows": rows}
+    rows = await request.view(cluster_pages.connection_rows)
+    notes = broker_reports.refusals(request.visitor.views.memory)
+    return {"key": "id", "notes": notes, "rows": rows}
 
 
-async def client_metrics(asked: ApiRequest) -> Row:
+async def client_metrics(request: ApiRequest) -> Row:
     """The clients that push metrics of their own, and what each is asked for."""
-    return {"key": "id", "rows": await asked.view(cluster_pages.client_metric_rows)}
+    return {"key": "id", "rows": await request.view(cluster_pages.client_metric_rows)}
 
 
-async def audit(asked: ApiRequest) -> Row:
+async def audit(request: ApiRequest) -> Row:
     """The newest lines of the brokers' audit logs, for users who may alter the cluster. `notes`
     name the brokers that gave none."""
-    return {"key": "id", **await asked.view(access_pages.audit_rows)}
+    return {"key": "id", **await request.view(access_pages.audit_rows)}
 
 
-async def transactions(asked: ApiRequest) -> Row:
+async def transactions(request: ApiRequest) -> Row:
     """The transactional ids; those in a transaction with its age and partitions."""
-    return {"key": "id", "rows": await asked.view(access_pages.transaction_rows)}
+    return {"key": "id", "rows": await request.view(access_pages.transaction_rows)}
 
 
-async def hanging(asked: ApiRequest) -> Row:
+async def hanging(request: ApiRequest) -> Row:
     """Open transactions that no coordinator knows. Of many topics each answer has looked at more;
     `left` were not looked at yet."""
-    minutes = asked.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
-    return {"key": "id", **await asked.view(access_pages.hanging_rows, minutes)}
+    minutes = request.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
+    return {"key": "id", **await request.view(access_pages.hanging_rows, minutes)}
 
 
-async def reassignments(asked: ApiRequest) -> Row:
+async def reassignments(request: ApiRequest) -> Row:
     """Partitions that are being moved, with their progress in bytes."""
-    return {"key": "id", "rows": await asked.view(cluster_pages.reassignment_rows)}
+    return {"key": "id", "rows": await request.view(cluster_pages.reassignment_rows)}
 
 
-async def acls(asked: ApiRequest) -> Row:
+async def acls(request: ApiRequest) -> Row:
     """The access rules."""
-    return {"key": "id", "rows": await asked.view(access_pages.acl_rows)}
+    return {"key": "id", "rows": await request.view(access_pages.acl_rows)}
 
 
-async def users(asked: ApiRequest) -> Row:
+async def users(request: ApiRequest) -> Row:
     """The users with SCRAM credentials."""
-    return {"key": "id", "rows": await asked.view(access_pages.user_rows)}
+    return {"key": "id", "rows": await request.view(access_pages.user_rows)}
 
 
-async def quotas(asked: ApiRequest) -> Row:
+async def quotas(request: ApiRequest) -> Row:
     """The quotas of users, client ids and addresses."""
-    return {"key": "id", "rows": await asked.view(access_pages.quota_rows)}
+    return {"key": "id", "rows": await request.view(access_pages.quota_rows)}
 
 
-async def tokens(asked: ApiRequest) -> Row:
+async def tokens(request: ApiRequest) -> Row:
     """The delegation tokens."""
-    return {"key": "id", "rows": await asked.view(access_pages.token_rows)}
+    return {"key": "id", "rows": await request.view(access_pages.token_rows)}
 
 
-async def history(asked: ApiRequest) -> Row:
+async def history(request: ApiRequest) -> Row:
     """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
-    kind, name = asked.query("kind") or "total", asked.query("name") or ""
-    if not await exists(asked, kind, name):
+    kind, name = request.query("kind") or "total", request.query("name") or ""
+    if not await exists(request, kind, name):
         raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
-    measure = asked.query("measure") or "lag"
-    seconds = asked.number("seconds", 3600, 7 * 86400)
-    watched, recorder = asked.service.history, asked.service.sessions.recorder
-    if recorder is not None and recorder is not asked.visitor:
+    measure = request.query("measure") or "lag"
+    seconds = request.number("seconds", 3600, 7 * 86400)
+    watched, recorder = request.service.history, request.service.sessions.recorder
+    if recorder is not None and recorder is not request.visitor:
         whole = await recorder.views.part(picture.take)
-        mine = await asked.part(picture.take)
+        mine = await request.part(picture.take)
         if not whole.topics.by_name.keys() <= mine.topics.by_name.keys():
             recorder = None
-    series = series_of(kind, recorder or asked.visitor)
+    series = series_of(kind, recorder or request.visitor)
     return {
         "kind": kind, "name": name, "measure": measure,
         "points": await asyncio.to_thread(watched.points, series, name, measure, seconds),
     }
 
 
-async def exists(asked: ApiRequest, kind: str, name: str) -> bool:
+async def exists(request: ApiRequest, kind: str, name: str) -> bool:
     """Whether there is such a topic or group that the user may see."""
     if kind == "topic":
-        return name in (await asked.part(picture.take)).topics.by_name
+        return name in (await request.part(picture.take)).topics.by_name
     if kind == "group":
-        return name in {one["group"] for one in await asked.view(group_pages.group_rows)}
+        return name in {one["group"] for one in await request.view(group_pages.group_rows)}
     return not name
 
 
-def wanted_of(asked: ApiRequest) -> Wanted:
+def wanted_of(request: ApiRequest) -> Wanted:
     """The search that the parameters describe. Raises BadRequest or BadFilter."""
-    given = asked.query("partition")
+    given = request.query("partition")
     parts = given.split(",") if given else []
     if not all(one.isdecimal() and len(one) < 10 for one in parts) or len(parts) > 10_000:
         raise BadRequest(f"partition={given}: expected numbers separated by commas")
-    isolation = asked.query("isolation") or "read_uncommitted"
+    isolation = request.query("isolation") or "read_uncommitted"
     if isolation not in ("read_uncommitted", "read_committed"):
         raise BadRequest(f"isolation={isolation}: expected read_uncommitted or read_committed")
     usual = Budget()
     wanted = Wanted(
-        asked.path("topic"),
-        asked.query("from") or "newest",
+        request.path("topic"),
+        request.query("from") or "newest",
         tuple(int(one) for one in parts),
-        Filters(*(asked.query(name) for name in ("text", "regex", "json", "key", "header"))),
-        max(asked.number("limit", 100, LIMIT_MAX), 1),
+        Filters(*(request.query(name) for name in ("text", "regex", "json", "key", "header"))),
+        max(request.number("limit", 100, LIMIT_MAX), 1),
         Budget(
-            max(asked.number("max_records", usual.records, RECORDS_MAX), 1),
-            max(asked.number("max_bytes", usual.bytes, BYTES_MAX), 1),
-            max(asked.number("max_seconds", int(usual.seconds), int(SECONDS_MAX)), 1),
+            max(request.number("max_records", usual.records, RECORDS_MAX), 1),
+            max(request.number("max_bytes", usual.bytes, BYTES_MAX), 1),
+            max(request.number("max_seconds", int(usual.seconds), int(SECONDS_MAX)), 1),
         ),
         isolation == "read_committed",
-        asked.service.schemas,
+        request.service.schemas,
     )
     wanted.filters.tests()
     return wanted
 
 
-async def records(asked: ApiRequest) -> Row:
+async def records(request: ApiRequest) -> Row:
     """Records of a topic, searched on the server within a budget."""
-    wanted = wanted_of(asked)
-    visitor = asked.visitor
+    wanted = wanted_of(request)
+    visitor = request.visitor
     if visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
         raise BadRequest("too many searches are running; wait until one ends", 429, "BUSY")
     bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
     stop = threading.Event()
     visitor.searches += 1
     running = asyncio.get_running_loop().run_in_executor(
-        asked.service.search_threads, searched, wanted, bounds, begins, bootstrap,
+        request.service.search_threads, searched, wanted, bounds, begins, bootstrap,
         dict(visitor.properties), stop,
     )
     running.add_done_callback(lambda done: ended(visitor, done))
@@ -294,7 +295,7 @@ async def records(asked: ApiRequest) -> Row:
             done, _ = await asyncio.wait({running}, timeout=0.5)
             if done:
                 return running.result()
-            if await asked.request.is_disconnected():
+            if await request.request.is_disconnected():
                 raise BadRequest("the client closed the connection")
     finally:
         stop.set()

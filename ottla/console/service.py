@@ -82,9 +82,9 @@ class Service:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stop.wait(), seconds)
 
-    def still_open(self, asked: ApiRequest) -> bool:
+    def still_open(self, request: ApiRequest) -> bool:
         """Whether the session of a stream has not ended. An open page keeps its session alive."""
-        return self.sessions.find(asked.request.cookies.get(self.cookie)) is asked.visitor
+        return self.sessions.find(request.request.cookies.get(self.cookie)) is request.visitor
 
     async def close(self) -> None:
         """Stop recording, close the connections."""

@@ -39,9 +39,9 @@ ENDLESS = 1 << 62
 Answer = Callable[[str, ApiRequest], Awaitable[Any]]
 
 
-def opened(asked: ApiRequest, events: AsyncIterator[bytes]) -> StreamingResponse:
+def opened(request: ApiRequest, events: AsyncIterator[bytes]) -> StreamingResponse:
     """A stream, counted. Raises BadRequest if the user has too many."""
-    visitor = asked.visitor
+    visitor = request.visitor
     if visitor.streams >= STREAMS_MAX * (10 if visitor.name is None else 1):
         raise BadRequest("too many streams are open", 429, "BUSY")
     visitor.streams += 1
@@ -67,28 +67,28 @@ def framed(name: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def live(asked: ApiRequest, answer: Answer) -> StreamingResponse:
+def live(request: ApiRequest, answer: Answer) -> StreamingResponse:
     """The values of several paths, and what changes in them. Raises BadRequest."""
-    paths = asked.request.query_params.getlist("path")
+    paths = request.request.query_params.getlist("path")
     if not 0 < len(paths) <= PATHS_MAX:
         raise BadRequest(f"expected 1 to {PATHS_MAX} paths")
-    return opened(asked, changes(asked, paths, answer))
+    return opened(request, changes(request, paths, answer))
 
 
-async def changes(asked: ApiRequest, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
+async def changes(request: ApiRequest, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
     """Events until the browser goes, or its session ends. No path waits for another one."""
     before: dict[str, Any] = {}
     said = time.monotonic()
-    service = asked.service
+    service = request.service
     due = dict.fromkeys(paths, 0.0)
     reading: dict[str, asyncio.Task[Any]] = {}
     stopping = asyncio.create_task(service.stop.wait())
     try:
-        while not service.stopping and service.still_open(asked):
+        while not service.stopping and service.still_open(request):
             now = time.monotonic()
             for path in due:
                 if path not in reading and due[path] <= now:
-                    reading[path] = asyncio.create_task(value_of(path, asked, answer))
+                    reading[path] = asyncio.create_task(value_of(path, request, answer))
                     due[path] = now + EVERY_SECONDS
             left = min((at for path, at in due.items() if path not in reading),
                        default=now + EVERY_SECONDS) - now
@@ -111,10 +111,10 @@ async def changes(asked: ApiRequest, paths: list[str], answer: Answer) -> AsyncI
             task.cancel()
 
 
-async def value_of(path: str, asked: ApiRequest, answer: Answer) -> Any:
+async def value_of(path: str, request: ApiRequest, answer: Answer) -> Any:
     """The value of a path; of one that is refused, the error."""
     try:
-        return await answer(path, asked)
+        return await answer(path, request)
     except ClientError as failed:
         return answer_of(failed)[1]
 
@@ -150,15 +150,15 @@ def difference(old: Any, new: Any) -> dict[str, Any]:
     }
 
 
-async def tail(asked: ApiRequest) -> StreamingResponse:
+async def tail(request: ApiRequest) -> StreamingResponse:
     """Records as they are written, filtered on the server."""
-    wanted = wanted_of(asked)
-    bounds, _, bootstrap = await asked.visitor.connections.run(prepared, wanted)
-    return opened(asked, tailed(asked, wanted, bounds, bootstrap))
+    wanted = wanted_of(request)
+    bounds, _, bootstrap = await request.visitor.connections.run(prepared, wanted)
+    return opened(request, tailed(request, wanted, bounds, bootstrap))
 
 
 async def tailed(
-    asked: ApiRequest, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
+    request: ApiRequest, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
 ) -> AsyncIterator[bytes]:
     """Events with the rows of each half second."""
     stop, rows, counts = threading.Event(), deque[Any](maxlen=TAIL_ROWS_MAX), [0, 0]
@@ -168,7 +168,7 @@ async def tailed(
     def read() -> None:
         reader = None
         try:
-            reader = Reader(asked.visitor.properties, bootstrap, wanted.committed)
+            reader = Reader(request.visitor.properties, bootstrap, wanted.committed)
             tests = wanted.filters.tests(wanted.schemas)
             second, size = time.monotonic(), 0
             for message in reader.read(wanted.topic, ranges, stop, endless=True):
@@ -193,7 +193,7 @@ async def tailed(
     thread.start()
     said = time.monotonic()
     try:
-        while not asked.service.stopping and asked.service.still_open(asked):
+        while not request.service.stopping and request.service.still_open(request):
             taken = [rows.popleft() for _ in range(len(rows))]
             if taken or time.monotonic() - said > QUIET_SECONDS / 5:
                 said = time.monotonic()
@@ -203,7 +203,7 @@ async def tailed(
             if failure:
                 yield event("failed", {"message": failure[0]})
                 return
-            await asked.service.wait(TAIL_SECONDS)
+            await request.service.wait(TAIL_SECONDS)
         yield event("end", {})
     finally:
         stop.set()

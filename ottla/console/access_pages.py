@@ -123,9 +123,9 @@ def hanging_rows(cluster: ClusterClient, memory: Memory, minutes: int) -> Row:
             if part.leader_id >= 0:
                 places.setdefault(topic.name, []).append((topic.name, part.partition_index))
     sweep: Sweep[list[Row]] = memory.setdefault(("hanging", minutes), Sweep())
-    found = sweep.look(places, lambda name: hanging_of(cluster, places[name], minutes),
+    results = sweep.look(places, lambda name: hanging_of(cluster, places[name], minutes),
                        HANGING_SECONDS)
-    return {"rows": [row for name in sorted(found) for row in found[name]],
+    return {"rows": [row for name in sorted(results) for row in results[name]],
             "left": sweep.left, "of": len(places)}
 
 

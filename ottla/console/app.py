@@ -121,7 +121,7 @@ def endpoint(
                     "this console is read-only, because the cluster has no authentication; start"
                     " it "
                     "with --allow-changes to change that", 403, "READ_ONLY")
-            found = await handler(ApiRequest(request, service, visitor))
+            answer = await handler(ApiRequest(request, service, visitor))
         except ClientError as failed:
             return problem(failed)
         except Exception:
@@ -130,10 +130,10 @@ def endpoint(
         finally:
             if method != "GET" and visitor is not None:
                 visitor.views.forget()
-        if isinstance(found, Response):
-            return found
+        if isinstance(answer, Response):
+            return answer
         return Response(
-            await encoded(found), media_type="application/json", headers=NO_STORE)
+            await encoded(answer), media_type="application/json", headers=NO_STORE)
 
     return answered
 

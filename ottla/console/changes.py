@@ -300,9 +300,9 @@ async def create_acl(request: ApiRequest) -> Row:
 
 async def delete_acl(request: ApiRequest) -> Row:
     """Remove an access rule."""
-    found = await rule_of(request)
-    await request.confirmed(found[1].principal or "")
-    removed = await request.visitor.connections.run(rules.delete, [found])
+    rule = await rule_of(request)
+    await request.confirmed(rule[1].principal or "")
+    removed = await request.visitor.connections.run(rules.delete, [rule])
     if not removed:
         raise BadRequest("no such ACL exists", 404)
     return {"removed": len(removed)}

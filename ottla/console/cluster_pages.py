@@ -253,7 +253,7 @@ def figure(column: array[int] | None, place: int) -> int | None:
 def setting_rows(cluster: ClusterClient, memory: Memory, kind: int, name: str) -> list[Row]:
     """The settings of a topic, a broker or a group, with where each comes from."""
     documented = cluster.supports(32, 3)
-    found = configs.describe(cluster, kind, name, documentation=documented)
+    settings = configs.describe(cluster, kind, name, documentation=documented)
     return [
         {
             "setting": one.name,
@@ -264,7 +264,7 @@ def setting_rows(cluster: ClusterClient, memory: Memory, kind: int, name: str) -
             "default": default_of(one),
             "help": getattr(one, "documentation", None),
         }
-        for one in found
+        for one in settings
     ]
 
 
@@ -302,8 +302,8 @@ def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     broker does not say."""
     moving = partitions.reassignments(cluster)
     nothing: list[partitions.Replica] = []
-    found = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []
-    sizes = {(one.topic, one.partition, one.broker): one.size for one in found}
+    moved = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []
+    sizes = {(one.topic, one.partition, one.broker): one.size for one in moved}
     rows = []
     for (topic, index), move in sorted(moving.items()):
         whole = max((sizes.get((topic, index, one), 0) for one in move.replicas), default=0)
@@ -319,15 +319,15 @@ def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 def connection_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The connections of all brokers that report them, with the topics that the user may see."""
-    found = read_all(cluster, memory, "/api/v1/connections")
-    shown = set(names(cluster)) if found else set()
+    reported = read_all(cluster, memory, "/api/v1/connections")
+    shown = set(names(cluster)) if reported else set()
     return [
         {
             "id": f"{broker}/{one['listener']}/{one['peer']}", "broker": broker, **one,
             **{field: [topic for topic in one.get(field, ()) if topic in shown]
                for field in ("produces_to", "fetches_from")},
         }
-        for broker, connections in found.items() for one in connections
+        for broker, connections in reported.items() for one in connections
     ]
 
 

@@ -74,14 +74,14 @@ def text_test(text: str) -> Test:
 def regex_test(pattern: str) -> Test:
     """Whether a regular expression matches somewhere in the value or the key."""
     try:
-        found = compiled(f"(?s).*(?:{pattern}).*")
+        pattern_of_all = compiled(f"(?s).*(?:{pattern}).*")
     except InvalidPattern as wrong:
         raise BadFilter(str(wrong).replace("(?s).*(?:", "").replace(").*", "")) from wrong
 
     def test(record: Any) -> bool:
         return any(
             data is not None
-            and found.fullmatch(data[:SEARCHED_MAX].decode("utf-8", "replace")) is not None
+            and pattern_of_all.fullmatch(data[:SEARCHED_MAX].decode("utf-8", "replace")) is not None
             for data in (record.value(), record.key())
         )
 

@@ -103,15 +103,15 @@ def ends_of(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, int]
     if not wanted:
         return {}
     try:
-        found = offsets.ends(cluster, wanted)
+        ends = offsets.ends(cluster, wanted)
     except Refused:                         # a topic is gone: its partitions one topic at a time
-        found = {}
+        ends = {}
         for topic in sorted({topic for topic, _ in wanted}):
             try:
-                found |= offsets.ends(cluster, [one for one in wanted if one[0] == topic])
+                ends |= offsets.ends(cluster, [one for one in wanted if one[0] == topic])
             except Refused:
                 continue
-    return {place: one.offset for place, one in found.items() if not one.error}
+    return {place: one.offset for place, one in ends.items() if not one.error}
 
 
 def lags_of(committed: dict[Place, int], ends: dict[Place, int]) -> dict[Place, int]:

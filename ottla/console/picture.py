@@ -179,14 +179,14 @@ def request(page: Page, which: int) -> ListOffsetsRequest:
     """The request for some partitions. Topics of one shape share their part of it."""
     made = ListOffsetsRequest.Topic
     parts: dict[tuple[int, ...], list[Any]] = {}
-    asked = []
+    topics_of_leader = []
     for topic, indexes in page:
         if indexes not in parts:
             parts[indexes] = [
                 made.Partition(partition_index=index, timestamp=which) for index in indexes
             ]
-        asked.append(made(name=topic.name, partitions=parts[indexes]))
-    return ListOffsetsRequest(replica_id=-1, topics=asked, timeout_ms=TIMEOUT_MS)
+        topics_of_leader.append(made(name=topic.name, partitions=parts[indexes]))
+    return ListOffsetsRequest(replica_id=-1, topics=topics_of_leader, timeout_ms=TIMEOUT_MS)
 
 
 def sum_up(memory: Memory, topics: Topics, found: Offsets) -> None:
@@ -214,7 +214,7 @@ def rates(
     topics_before: Topics, before: Offsets, topics: Topics, now: Offsets
 ) -> dict[str, float]:
     """Records a second of each topic that has grown."""
-    found = {}
+    growth = {}
     for topic in topics:
         known = topics_before.by_name.get(topic.name)
         if known is None:
@@ -225,8 +225,8 @@ def rates(
         grown = sum(max(end - start, 0) for start, end in zip(old, new, strict=False)
                     if UNKNOWN not in (start, end))
         if grown:
-            found[topic.name] = round(grown / (now.at - before.at), 2)
-    return found
+            growth[topic.name] = round(grown / (now.at - before.at), 2)
+    return growth
 
 
 def disks_reader(

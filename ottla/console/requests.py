@@ -112,12 +112,12 @@ class ApiRequest:
         except ClientDisconnect:
             raise BadRequest("the client closed the connection") from None
         try:
-            found = json.loads(bytes(data) or b"{}")
+            body = json.loads(bytes(data) or b"{}")
         except (ValueError, RecursionError) as wrong:
             raise BadRequest(f"the request is not JSON: {wrong}") from wrong
-        if not isinstance(found, dict):
+        if not isinstance(body, dict):
             raise BadRequest("the request is not a JSON object")
-        return found
+        return body
 
     async def field(self, name: str, kind: type, default: Any = ...) -> Any:
         """A field of the body. Raises BadRequest if it is missing or of another type."""

@@ -115,11 +115,11 @@ class Reader:
         came for a moment. An endless read waits for records that are not written yet."""
         from confluent_kafka import KafkaError, TopicPartition
 
-        left = {index: end for index, (begin, end) in ranges.items() if begin < end}
+        remaining = {index: end for index, (begin, end) in ranges.items() if begin < end}
         self.consumer.assign(
-            [TopicPartition(topic, index, ranges[index][0]) for index in left])
+            [TopicPartition(topic, index, ranges[index][0]) for index in remaining])
         heard = time.monotonic()
-        while left and not stop.is_set():
+        while remaining and not stop.is_set():
             batch = self.consumer.consume(POLLED_RECORDS, POLL_SECONDS)
             patience = IDLE_SECONDS if self.failure else SILENT_SECONDS
             if not endless and not batch and time.monotonic() - heard > patience:
@@ -132,12 +132,12 @@ class Reader:
                 at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
                 if error is not None and not at_end:
                     raise ClientError(f"{topic}-{index}: {error.str()}")
-                if index not in left or (at_end and endless):
+                if index not in remaining or (at_end and endless):
                     continue
-                if error is None and message.offset() < left[index]:
+                if error is None and message.offset() < remaining[index]:
                     yield message
-                if message.offset() >= left[index] - 1:
-                    del left[index]
+                if message.offset() >= remaining[index] - 1:
+                    del remaining[index]
             if not batch:
                 yield None                  # lets the caller look at its clock
 
@@ -216,16 +216,16 @@ def newest(
         }
         if not ranges:
             break
-        found: list[dict[str, Any]] = []
+        matches: list[dict[str, Any]] = []
         for message in reader.read(wanted.topic, ranges, stop):
             if message is not None and counted(message, tests, spent):
-                found.append(row_of(message, spent, wanted.schemas))
-                if len(found) > 2 * LIMIT_MAX:
-                    found = latest(found, LIMIT_MAX)
+                matches.append(row_of(message, spent, wanted.schemas))
+                if len(matches) > 2 * LIMIT_MAX:
+                    matches = latest(matches, LIMIT_MAX)
             if (over := spent.over(wanted.budget)) is not None:
                 spent.ended = over
                 break
-        rows += found
+        rows += matches
         lows |= {index: begin for index, (begin, _) in ranges.items()}
         step = min(step * 4, 1_000_000)
     if len(rows) >= wanted.limit:

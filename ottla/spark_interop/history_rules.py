@@ -163,7 +163,7 @@ def _values(
     at: dict[Any, int],
     idempotent: bool,
 ) -> list[Anomaly]:
-    found = []
+    anomalies = []
     # What a poll may return. Most polls have nothing else, which takes one look at each.
     allowed = {
         committed_only: {
@@ -179,23 +179,23 @@ def _values(
         for n, (offset, value) in enumerate(zip(poll.offsets, poll.values, strict=True)):
             what = f"value {value} at offset {offset}"
             if value not in writer or n in poll.unsound:
-                found.append(Anomaly("corrupt_value", place, what))
+                anomalies.append(Anomaly("corrupt_value", place, what))
             elif value not in allowed[poll.committed_only]:
                 what += f", sent by {where(writer[value].op)}"
-                found.append(Anomaly("aborted_read", place, what))
+                anomalies.append(Anomaly("aborted_read", place, what))
     again: dict[Any, list[int]] = {}
     for offset in sorted(versions.first):
         if offset in versions.several:
             what = f"offset {offset} had the values {versions.at(offset)}"
-            found.append(Anomaly("inconsistent_offsets", f"key {key}", what))
+            anomalies.append(Anomaly("inconsistent_offsets", f"key {key}", what))
         for value in versions.at(offset):
             if at[value] != offset:
                 again.setdefault(value, [at[value]]).append(offset)
     for value in at if again and idempotent else ():
         if value in again:
             what = f"value {value} at offsets {again[value]}"
-            found.append(Anomaly("duplicate", f"key {key}", what))
-    return found
+            anomalies.append(Anomaly("duplicate", f"key {key}", what))
+    return anomalies
 
 
 def _lost(
@@ -278,7 +278,7 @@ def _certain(
 
 
 def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
-    found = []
+    anomalies = []
     before: dict[Hashable, tuple[float, tuple[Hashable, int]]] = {}  # offset and operation
     for send in sorted(sends, key=lambda s: (str(s.op[0]), s.op[1], s.places[0])):
         if send.kind != "ok":
@@ -289,10 +289,10 @@ def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
                 continue
             if offset <= last:
                 what = f"offset {offset} after {last} of {where(op)}"
-                found.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
+                anomalies.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
             last, op = offset, send.op
         before[send.op[0]] = last, op
-    return found
+    return anomalies
 
 
 def _polls(
@@ -310,7 +310,7 @@ def _polls(
         due[offset] = upcoming
         if any(value in must for value in versions.at(offset)):
             upcoming = offset
-    found = []
+    anomalies = []
     before: dict[tuple[Hashable, int], int] = {}
     for poll in sorted(good, key=lambda p: (str(p.op[0]), p.op[1], p.place)):
         if not poll.offsets:
@@ -322,9 +322,9 @@ def _polls(
             if last is not None and not last < offset <= due[last]:
                 rule = "nonmonotonic_poll" if offset <= last else "poll_skip"
                 what = f"offset {offset} after {last}"
-                found.append(Anomaly(rule, where(poll.op, key), what))
+                anomalies.append(Anomaly(rule, where(poll.op, key), what))
             last = offset
-    return found
+    return anomalies
 
 
 def _edges(
@@ -345,20 +345,20 @@ def judge_transactions(
     times: dict[tuple[Hashable, int], tuple[str, int, int]],
 ) -> list[Anomaly]:
     """The rules over several keys: torn transactions, cycles of information."""
-    found = []
+    anomalies = []
     for op, (shown, lost) in seen.items():
         if shown and lost:
             what = f"{shown} of its values were read, {lost} are lost"
-            found.append(Anomaly("torn_transaction", where(op), what))
+            anomalies.append(Anomaly("torn_transaction", where(op), what))
     edges = set(edges)
     for circle in circles(edges):
         text = ", ".join(where(op) for op in circle[:6])
-        found.append(Anomaly("circular_information_flow", where(circle[0]), text))
-    if not found or all(a.rule == "torn_transaction" for a in found):
+        anomalies.append(Anomaly("circular_information_flow", where(circle[0]), text))
+    if not anomalies or all(a.rule == "torn_transaction" for a in anomalies):
         for circle in circles(edges | real_time(edges, times)):
             text = ", ".join(where(op) for op in circle[:6])
-            found.append(Anomaly("circular_in_real_time", where(circle[0]), text))
-    return found
+            anomalies.append(Anomaly("circular_in_real_time", where(circle[0]), text))
+    return anomalies
 
 
 def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[Any]:
@@ -389,7 +389,7 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
     low: dict[Any, int] = {}
     stack: list[Any] = []
     on: set[Any] = set()
-    found = []
+    anomalies = []
     for root in list(graph):
         work = [] if root in number else [(root, iter(graph[root]))]
         while work:
@@ -415,8 +415,8 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
                     part.reverse()
                     on.difference_update(part)
                     if len(part) > 1:
-                        found.append(part)
-    return found
+                        anomalies.append(part)
+    return anomalies
 
 
 def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
@@ -441,7 +441,7 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
-    found = []
+    anomalies = []
     sure: list[Any] = []
     by_offset: dict[int, list[tuple[int, float]]] = defaultdict(list)  # when each commit was
     for row in rows:
@@ -464,8 +464,8 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
             has = "nothing" if offset == -1 else offset
             text = f"group {group[0]} has {has}, committed was {newest[1]}"
-            found.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
-    return found
+            anomalies.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
+    return anomalies
 
 
 def _owners(group: Any, rows: list[Any]) -> list[Anomaly]:
@@ -477,7 +477,7 @@ def _owners(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
-    found = []
+    anomalies = []
     begins = sorted((ended, epoch) for f, epoch, _, ended, _ in rows if f == "init")
     ends = [ended for ended, _ in begins]
     highest = list(accumulate((epoch for _, epoch in begins), max))
@@ -485,8 +485,8 @@ def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
         before = bisect_left(ends, began) - 1
         if f != "init" and before >= 0 and highest[before] > epoch:
             what = f"transactional id {group}, epoch {epoch}, after epoch {highest[before]} began"
-            found.append(Anomaly("zombie_write", where(op), what))
-    return found
+            anomalies.append(Anomaly("zombie_write", where(op), what))
+    return anomalies
 
 
 def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:

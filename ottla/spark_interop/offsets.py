@@ -55,14 +55,14 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     cluster = Cluster.reached(where)
     consumer = Consumer(cluster.client(**{"group.id": group, "enable.auto.commit": False}))
     try:
-        asked = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
-        found = consumer.committed(asked, timeout=ANSWER_SECONDS)
+        places = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
+        answers = consumer.committed(places, timeout=ANSWER_SECONDS)
     finally:
         consumer.close()
-    for at in found:
+    for at in answers:
         if at.error is not None:        # and no offset, as if none was ever committed
             raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
-    return {at.partition: at.offset for at in found if at.offset >= 0}
+    return {at.partition: at.offset for at in answers if at.offset >= 0}
 
 
 def starting_offsets_from_group(

@@ -72,19 +72,20 @@ def _from_registry(address: str, subject: str, kind: str) -> Schemas:
     quoted = urllib.parse.quote(subject, safe="")
     texts, newest = {}, 0
     for version in sorted(_get(address, f"/subjects/{quoted}/versions")):
-        found = _get(address, f"/subjects/{quoted}/versions/{version}")
-        told = found.get("schemaType", "AVRO")
-        if told != REGISTRY_TYPES[kind]:
+        answer = _get(address, f"/subjects/{quoted}/versions/{version}")
+        schema_type = answer.get("schemaType", "AVRO")
+        if schema_type != REGISTRY_TYPES[kind]:
             raise PipelineError(
-                f"version {version} of {subject} at {address} is {told}, but the format is {kind}"
+                f"version {version} of {subject} at {address} is {schema_type}, but the "
+                f"format is {kind}"
             )
-        if found.get("references"):
+        if answer.get("references"):
             raise PipelineError(
                 f"version {version} of {subject} refers to other schemas; put the whole schema "
-                f"into a directory as {found['id']}{ENDINGS[kind]} and give that instead"
+                f"into a directory as {answer['id']}{ENDINGS[kind]} and give that instead"
             )
-        newest = int(found["id"])
-        texts[newest] = str(found["schema"])
+        newest = int(answer["id"])
+        texts[newest] = str(answer["schema"])
     return Schemas(texts, newest, f"{address} ({subject})")
 
 

@@ -130,8 +130,8 @@ def java_version() -> int:
             f"Java not found ({'JAVA_HOME is ' + home if home else 'none in PATH'}): install "
             f"Java {JAVA_MIN} or newer, on Debian `apt-get install openjdk-17-jre-headless`"
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-    release = told.split('"')[1] if '"' in told else "0"
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    release = printed.split('"')[1] if '"' in printed else "0"
     feature = int(release.split(".")[1] if release.startswith("1.") else release.split(".")[0])
     if feature < JAVA_MIN:
         raise SparkUnavailable(f"{java} is Java {feature}; Spark 4 needs {JAVA_MIN} or newer")
@@ -226,10 +226,10 @@ def given_jars(home: Path, version: str) -> list[Path]:
         return []
     wanted = f"{MODULES['kafka']}_{SCALA}-{version}.jar"
     if not any(name.endswith(wanted) for name in connectors):
-        found = connectors[0].rpartition("-")[2].removesuffix(".jar")
+        jar_version = connectors[0].rpartition("-")[2].removesuffix(".jar")
         raise SparkUnavailable(
-            f"{home / connectors[0]} is the connector of Spark {found}, but pyspark is {version}. "
-            f"They must be equal: pip install 'pyspark=={found}', or put {wanted} there"
+            f"{home / connectors[0]} is the connector of Spark {jar_version}, but pyspark is "
+            f"{version}. They must be equal: pip install 'pyspark=={jar_version}', or put {wanted} there"
         )
     return files
 

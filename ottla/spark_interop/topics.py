@@ -183,8 +183,8 @@ def records_of(
         raise PipelineError(
             f"column {', '.join(missing)} not found; known are {', '.join(frame.columns)}"
         )
-    apart = {column for column in (headers, partition) if column}
-    values = [name for name in frame.columns if not name.startswith("_") and name not in apart]
+    reserved = {column for column in (headers, partition) if column}
+    values = [name for name in frame.columns if not name.startswith("_") and name not in reserved]
     if given.name in ("raw", "text") and len(values) > 1 and key in values:
         values.remove(str(key))
     if not values:

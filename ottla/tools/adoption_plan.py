@@ -114,11 +114,11 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
         carried_settings(image, adopted, plan.node_id, plan.notes)
         if known else settings_unknown(adopted)
     )
-    told = {"RegisterBrokerRecord", "RegisterControllerRecord", "BrokerRegistrationChangeRecord",
+    ignored = {"RegisterBrokerRecord", "RegisterControllerRecord", "BrokerRegistrationChangeRecord",
             "FenceBrokerRecord", "UnfenceBrokerRecord", "UnregisterBrokerRecord", "NoOpRecord",
             "FeatureLevelRecord", "ZkMigrationStateRecord"}  # fmt: skip
     for kind, count in image.others.items():
-        if kind not in told:
+        if kind not in ignored:
             plan.notes.append(f"not carried over: {counted(count, 'record')} of type {kind}")
     names = {(topic.name, index) for topic in image.topics.values() for index in topic.partitions}
     for source in sources:

@@ -77,12 +77,12 @@ def held(path: str) -> Iterator[None]:
 
 def partitions_in(path: str) -> dict[Partition, str]:
     """The partitions that have a directory here."""
-    found: dict[Partition, str] = {}
+    directories: dict[Partition, str] = {}
     for name in sorted(os.listdir(path)):
         whole = os.path.join(path, name)
         if (key := partition_of(name)) is not None and os.path.isdir(whole):
-            found[key] = whole
-    return found
+            directories[key] = whole
+    return directories
 
 
 def bytes_in(path: str) -> int:
@@ -196,10 +196,10 @@ def compare_closed(
         return
     # A checkpoint also has the log start after deletions; the segments may begin before it.
     begins = max(log.log_start_offset, checked.start_offset)
-    told = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
-    found = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
-    if told != found:
-        what = f"{key[0]}-{key[1]} was closed with {told}, and has {found}"
+    recorded = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
+    actual = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
+    if recorded != actual:
+        what = f"{key[0]}-{key[1]} was closed with {recorded}, and has {actual}"
         advice = f"its files were changed since: compare with a copy, or {LOOK_FOR_ITSELF}"
         report.add(Finding(f"{directory.path}/{CLOSED_LOGS}", what, advice))
 

@@ -95,14 +95,14 @@ CONSUMER_PROTOCOL: dict[str, type[Message]] = {
 
 def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]:
     """The classes of an internal topic's keys and values, by the type of the record."""
-    found = {}
+    classes = {}
     for path in sorted((SCHEMA_FOLDER / "records").glob("*.txt")):
         with path.open(encoding="ascii") as file:
             first = read_first_lines(file)
         if first.topic == topic and first.key is not None:
             name = camel_case(first.name)
-            found[first.key] = getattr(messages, f"{name}Key"), getattr(messages, f"{name}Value")
-    return found
+            classes[first.key] = getattr(messages, f"{name}Key"), getattr(messages, f"{name}Value")
+    return classes
 
 
 def coordinator_decoder(topic: str) -> Decoder:

@@ -118,7 +118,7 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
         positions = list(used(read_entries(beside(path, ".index"), OFFSET_ENTRY), 0))
     except FileNotFoundError:
         positions = []                  # Ottla's small segments have none
-    found = TimeIndexFaults(os.path.abspath(path))
+    faults = TimeIndexFaults(os.path.abspath(path))
     previous = NO_TIMESTAMP
     for timestamp, relative in used(entries, 1):
         at = bisect_right(positions, relative, key=lambda entry: entry[0])
@@ -126,11 +126,11 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
         batch = next(
             (b for _, b in read_batches(log, None, start) if b.last_offset >= base + relative), None
         )
-        found.compare(timestamp, base + relative, batch, previous)
+        faults.compare(timestamp, base + relative, batch, previous)
         if not options.verify_index_only:
             yield f"timestamp: {timestamp} offset: {base + relative}"
         previous = timestamp
-    findings += found.texts()
+    findings += faults.texts()
 
 
 class TimeIndexFaults:

@@ -60,9 +60,9 @@ def dump_log(
                 pairs[previous] = record.offset
             previous = record.offset
             yield record_line(batch, record, options.skip_record_metadata, decoder)
-    left = os.stat(path).st_size - end
-    if left > 0 and options.max_bytes == INT_MAX:
-        yield f"Found {left} invalid bytes at the end of {os.path.basename(path)}"
+    trailing = os.stat(path).st_size - end
+    if trailing > 0 and options.max_bytes == INT_MAX:
+        yield f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}"
     if pairs:
         lines = [f"  {before} is followed by {after}" for before, after in sorted(pairs.items())]
         findings.append("\n".join([f"Non-consecutive offsets in {os.path.abspath(path)}", *lines]))
@@ -74,12 +74,12 @@ def first_line(path: str) -> str:
     if name.endswith(".checkpoint"):
         if name == "bootstrap.checkpoint":
             return "KRaft bootstrap snapshot"
-        found = SNAPSHOT_NAME.fullmatch(name)
-        if found is None:
+        match = SNAPSHOT_NAME.fullmatch(name)
+        if match is None:
             raise ValueError(
                 f"{path} is not the name of a snapshot: expected offset-epoch.checkpoint"
             )
-        return f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}"
+        return f"Snapshot end offset: {int(match[1])}, epoch: {int(match[2])}"
     base = name.split(".")[0]
     if not base.isdecimal():
         raise ValueError(

@@ -100,10 +100,10 @@ def dump_checkpoint(path: str) -> Iterator[str]:
     elif name == closed_logs.CLOSED_LOGS:
         for (topic, partition), log in read_closed(path).items():
             topic_id, *numbers = log
-            told = zip(CLOSED_FIELDS, numbers, strict=True)
+            fields = zip(CLOSED_FIELDS, numbers, strict=True)
             yield (
                 f"topic: {topic} partition: {partition} topicId: {topic_ids.id_text(topic_id)} "
-                + " ".join(f"{field}: {number}" for field, number in told)
+                + " ".join(f"{field}: {number}" for field, number in fields)
             )
     elif name == topic_ids.TOPIC_IDS:
         for topic, each in topic_ids.decode(read_small(path)).items():

@@ -31,7 +31,7 @@ def uuid_text(value: bytes) -> str:
 def as_json(struct: Struct, version: int) -> dict[str, Any]:
     """The fields of one version of a message, ready for `text_of`."""
     layout = type(struct).LAYOUT
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field in layout.fields:
         if version not in field.versions:
             continue
@@ -42,8 +42,8 @@ def as_json(struct: Struct, version: int) -> dict[str, Any]:
                 default = layout.classes[field.name]()
             if value == default:
                 continue
-        found[kafka_name(field.name)] = field_as_json(value, field, version)
-    return found
+        fields[kafka_name(field.name)] = field_as_json(value, field, version)
+    return fields
 
 
 def field_as_json(value: Any, field: Field, version: int) -> Any:

@@ -40,13 +40,13 @@ class UnknownKraftRecord(ValueError):
 @cache
 def kraft_classes() -> dict[int, type[Message]]:
     """The classes of metadata records, by their type."""
-    found: dict[int, type[Message]] = {}
+    classes: dict[int, type[Message]] = {}
     for path in sorted((SCHEMA_FOLDER / "kraft").glob("*.txt")):
         with path.open(encoding="ascii") as file:
             first = read_first_lines(file)
         if first.key is not None:
-            found[first.key] = getattr(messages, camel_case(first.name))
-    return found
+            classes[first.key] = getattr(messages, camel_case(first.name))
+    return classes
 
 
 def kind_name(message: Message) -> str:

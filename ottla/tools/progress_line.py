@@ -66,9 +66,9 @@ def line_of(done: int, total: int, unit: str, seconds: float) -> str:
         return count
     share = min(1.0, done / total)
     full = int(share * BAR)
-    left = max(0, total - done) / rate if rate else 0
+    seconds_left = max(0, total - done) / rate if rate else 0
     bar = "#" * full + "." * (BAR - full)
-    remaining = f", {clock(left)} left" if rate else ""
+    remaining = f", {clock(seconds_left)} left" if rate else ""
     return f"{share:4.0%} [{bar}] {scaled(done)} of {scaled(total)} {unit}, {scaled(rate)}/s" + (
         remaining
     )

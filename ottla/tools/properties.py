@@ -27,23 +27,23 @@ def read_client_properties(path: str) -> dict[str, str]:
     """
     from ottla.tools.stream.client_settings import is_known, why_misspelled
 
-    found = read_properties(path)
-    unknown = {name: value for name, value in found.items() if not is_known(name)}
+    properties = read_properties(path)
+    unknown = {name: value for name, value in properties.items() if not is_known(name)}
     wrong = {name: why for name, value in unknown.items() if (why := why_misspelled(name, value))}
-    if found and len(unknown) == len(found):
+    if properties and len(unknown) == len(properties):
         why = f": {next(iter(wrong.values()))}" if wrong else ""
         raise ClientError(f"{path} has no setting of Kafka's clients{why}")
     for why in wrong.values():
         print(f"{path}: {why}", file=sys.stderr)
-    return {name: value for name, value in found.items() if name not in wrong}
+    return {name: value for name, value in properties.items() if name not in wrong}
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
     """`NAME=VALUE` arguments as a dictionary; ClientError for one without an equals sign."""
-    found = {}
+    properties = {}
     for item in given:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise WrongUsage(f"{what} {item!r}: expected NAME=VALUE")
-        found[name.strip()] = value
-    return found
+        properties[name.strip()] = value
+    return properties

@@ -73,12 +73,12 @@ def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
 
 def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
     """The records of other replicas that the adopted one lacks."""
-    found = []
+    leftovers = []
     for replica in replicas:
         first = parted_at(adopted, replica)
         if replica is not adopted and first < replica.end_offset:
-            found.append(LeftOut(replica, first))
-    return found
+            leftovers.append(LeftOut(replica, first))
+    return leftovers
 
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:

@@ -90,10 +90,10 @@ def verify_directory(path: str, options: Namespace, report: Report) -> int:
             for (topic, index), place in partitions_in(path).items()
             if not options.partition or f"{topic}-{index}" in options.partition
         )
-        found = check_directory(
+        checked = check_directory(
             path, set(options.partition), options.online, options.deep, report
         )
-        return len(found.partitions)
+        return len(checked.partitions)
 
 
 def verify_partition(path: str, options: Namespace, report: Report) -> int:

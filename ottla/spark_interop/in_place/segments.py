@@ -77,8 +77,8 @@ def node_id(log_dir: Path) -> int | None:
         lines = (log_dir / "meta.properties").read_text().splitlines()
     except OSError:
         return None
-    found = dict(line.split("=", 1) for line in lines if "=" in line)
-    number = found.get("node.id", found.get("broker.id", "")).strip()
+    properties = dict(line.split("=", 1) for line in lines if "=" in line)
+    number = properties.get("node.id", properties.get("broker.id", "")).strip()
     return int(number) if number.isdigit() else None
 
 

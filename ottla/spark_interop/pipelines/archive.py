@@ -139,7 +139,7 @@ def gaps_of(
     while the batch was read, it may have overtaken the reader: all that it deleted counts, unless
     every offset of it was read.
     """
-    found = {}
+    deleted = {}
     read = table.totals(added)
     for partition, end in ended.items():
         first = started.get(partition, 0)
@@ -150,8 +150,8 @@ def gaps_of(
         passed = deleted_to > first_read and count < last_read - first_read + 1
         lost_to = deleted_to if passed else min(first_read, deleted_to)
         if lost_to > first:
-            found[partition] = [first, lost_to]
-    return found
+            deleted[partition] = [first, lost_to]
+    return deleted
 
 
 def ranges(files: Files, name: str, size: int) -> table.Ranges:
@@ -159,17 +159,17 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
     footer = files.footer(name, size)
     if not footer.num_rows:
         return {}
-    found: dict[str, list[int]] = {"partition": [], "offset": []}
+    statistics: dict[str, list[int]] = {"partition": [], "offset": []}
     for group in map(footer.row_group, range(footer.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in found:
-                found[column.path_in_schema] += [column.statistics.min, column.statistics.max]
-    [partition, *others] = set(found["partition"])
+            if column.path_in_schema in statistics:
+                statistics[column.path_in_schema] += [column.statistics.min, column.statistics.max]
+    [partition, *others] = set(statistics["partition"])
     if others:
         raise PipelineError(
             f"{files.at(name)} mixes partitions: remove the source option that splits tasks"
         )
-    return {str(partition): [min(found["offset"]), max(found["offset"]), footer.num_rows]}
+    return {str(partition): [min(statistics["offset"]), max(statistics["offset"]), footer.num_rows]}
 
 
 def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -248,11 +248,11 @@ def _compact(
 
     def merged(name: str, size: int) -> table.Ranges:
         folder = f"data{name.removeprefix(stage).rpartition('/')[0]}"
-        found = table.totals({old: target.live[old] for old in chosen[folder]})
-        rows, said = files.rows(name, size), sum(count for _, _, count in found.values())
+        ranges = table.totals({old: target.live[old] for old in chosen[folder]})
+        rows, said = files.rows(name, size), sum(count for _, _, count in ranges.values())
         if rows != said:
             raise PipelineError(f"{files.at(name)} has {rows} records, expected {said}")
-        return found
+        return ranges
 
     added = target.adopt(stage, f"c{target.next_commit:08}", merged)
     target.commit(added, small)
@@ -339,15 +339,15 @@ def _extent(target: Table) -> tuple[dict[str, int], dict[str, int]]:
 def _gaps(target: Table) -> dict[str, list[list[int]]]:
     """The offsets that were deleted before batches could read them, by partition, with adjacent
     ranges merged."""
-    found: dict[str, list[list[int]]] = {}
+    merged: dict[str, list[list[int]]] = {}
     for _, batch in sorted(target.batches.items()):
         for partition, (first, end) in batch.get("gaps", {}).items():
-            gaps = found.setdefault(partition, [])
+            gaps = merged.setdefault(partition, [])
             if gaps and gaps[-1][1] == first:
                 gaps[-1][1] = end
             else:
                 gaps.append([first, end])
-    return found
+    return merged
 
 
 def _broken_ranges(target: Table) -> list[str]:

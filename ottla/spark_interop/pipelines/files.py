@@ -159,7 +159,7 @@ class Tail(io.RawIOBase):
         if self._at < self._size - len(self._bytes):
             self._bytes = self._files.read_from(self._name, self._at)
         start = self._at - (self._size - len(self._bytes))
-        found = self._bytes[start : start + len(buffer)]
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        chunk = self._bytes[start : start + len(buffer)]
+        buffer[: len(chunk)] = chunk
+        self._at += len(chunk)
+        return len(chunk)

@@ -80,13 +80,13 @@ def value(position: int, source: str, topics: dict[str, str]) -> str:
 def read(cluster: Cluster, partition: int, begin: int = 0) -> tuple[dict[str, Entry], int]:
     """The newest committed entry of each key from an offset on, and the offset after them."""
     end = cluster.ends(TOPIC, committed=False, partitions=[partition])[partition]
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     if begin >= end:
-        return found, begin
+        return entries, begin
     for name, text in _records(cluster, partition, begin, end):
         given = json.loads(text)
-        found[name] = Entry(given["position"], given["source"], given["topics"])
-    return found, end
+        entries[name] = Entry(given["position"], given["source"], given["topics"])
+    return entries, end
 
 
 def _records(

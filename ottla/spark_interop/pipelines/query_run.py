@@ -202,13 +202,13 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
     separate calls: ten times a second it cost more than a third of the time of `archive`.
     """
     known = query._jsq.recentProgress()
-    found: dict[int, Any] = {}
+    reports: dict[int, Any] = {}
     for at in reversed(range(len(known))):
         number = known[at].batchId()
         if number <= seen:
             break
-        found[number] = known[at]  # the first report of a batch: later ones have no rows
-    return [json.loads(found[number].json()) for number in sorted(found)]
+        reports[number] = known[at]  # the first report of a batch: later ones have no rows
+    return [json.loads(reports[number].json()) for number in sorted(reports)]
 
 
 def unreported(query: Any) -> dict[str, Any]:

@@ -103,10 +103,10 @@ def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], 
     """Records by partition, and the oldest time in epoch ms of those that are not written yet."""
     from pyspark.sql import functions as f
 
-    left = f.lit(True)
+    unwritten = f.lit(True)
     for partition, position in done.items():
-        left = left & ~((f.col("partition") == partition) & (f.col("offset") < position))
-    oldest = f.unix_millis(f.min(f.when(left, f.col("timestamp")))).alias("oldest")
+        unwritten = unwritten & ~((f.col("partition") == partition) & (f.col("offset") < position))
+    oldest = f.unix_millis(f.min(f.when(unwritten, f.col("timestamp")))).alias("oldest")
     rows = records.groupBy("partition").agg(f.count("*").alias("n"), oldest).collect()
     times = [row.oldest for row in rows if row.oldest is not None]
     return {row.partition: row.n for row in rows}, min(times, default=None)

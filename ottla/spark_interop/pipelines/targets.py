@@ -29,10 +29,10 @@ RetentionCheck = Callable[[int], bool]
 
 def settings_like(cluster: Cluster, topic: str) -> dict[str, str]:
     """The settings for a copy of a topic."""
-    found = cluster.settings(topic)
+    settings = cluster.settings(topic)
     copied = {
         name: setting.value
-        for name, setting in found.items()
+        for name, setting in settings.items()
         if (setting.own or name in ALWAYS_COPIED) and name not in NOT_COPIED
     }
     copied["max.message.bytes"] = str(int(copied["max.message.bytes"]) + HEADER_BYTES)

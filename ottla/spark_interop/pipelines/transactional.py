@@ -145,11 +145,11 @@ def begun_with(to: Destination) -> Destination:
 
 
 def _ids(to: Destination) -> dict[str, str]:
-    found = to.cluster.topic_ids(to.topics)
-    for name, known in found.items():
+    ids = to.cluster.topic_ids(to.topics)
+    for name, known in ids.items():
         if known is None:
             raise PipelineError(f"topic {name} not found at {to.cluster.bootstrap}")
-    return {name: str(known) for name, known in found.items()}
+    return {name: str(known) for name, known in ids.items()}
 
 
 def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | None) -> int | None:
@@ -389,14 +389,15 @@ class Lane:
         self.transactions += 1
 
     def _flush(self) -> None:
-        left = self._flushed()
+        unsent = self._flushed()
         if self._failed:
             more = f" ({len(self._failed)} such errors)" if len(self._failed) > 1 else ""
             raise PipelineError(self._failed[0] + more)
-        if left:
+        if unsent:
             raise PipelineError(
                 f"{self._to.topic} at {self._to.cluster.bootstrap} did not acknowledge "
-                f"{counted(left, 'record')} within {PATIENCE_SECONDS} s: run the same command again"
+                f"{counted(unsent, 'record')} within {PATIENCE_SECONDS} s: run the same command "
+                "again"
             )
 
     def _flushed(self) -> int:

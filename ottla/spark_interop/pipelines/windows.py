@@ -159,11 +159,11 @@ def _close_all(target: Table) -> bool:
     if last is None:
         return False
     lines = target.files.read(f"{CHECKPOINT}/offsets/{last}").splitlines()
-    told = json.loads(lines[1])
-    if told["batchWatermarkMs"] == AFTER_ALL_MS:
+    metadata = json.loads(lines[1])
+    if metadata["batchWatermarkMs"] == AFTER_ALL_MS:
         return False
     target.note({FINAL: True})
-    lines[1] = json.dumps(told | {"batchWatermarkMs": AFTER_ALL_MS})
+    lines[1] = json.dumps(metadata | {"batchWatermarkMs": AFTER_ALL_MS})
     target.files.write(f"{CHECKPOINT}/offsets/{last + 1}", "\n".join(lines))
     return True
 

@@ -123,7 +123,7 @@ def delete(
     cluster: ClusterClient, filters: Sequence[tuple[Pattern, Rule]]
 ) -> list[tuple[Pattern, Rule]]:
     """Deletes the rules that match any of the filters, and returns them."""
-    asked = [
+    request_filters = [
         DeleteAclsRequest.Filter(
             resource_type_filter=RESOURCES[pattern.resource],
             resource_name_filter=pattern.name,
@@ -135,12 +135,13 @@ def delete(
         )
         for pattern, rule in filters
     ]
-    found = []
-    for result in cluster.controller().call(DeleteAclsRequest(filters=asked)).filter_results:
+    deleted = []
+    response = cluster.controller().call(DeleteAclsRequest(filters=request_filters))
+    for result in response.filter_results:
         check(result.error_code, result.error_message)
         for acl in result.matching_acls:
             check(acl.error_code, acl.error_message)
-            found.append(
+            deleted.append(
                 (
                     Pattern(
                         name_of(RESOURCES, acl.resource_type),
@@ -155,4 +156,4 @@ def delete(
                     ),
                 )
             )
-    return found
+    return deleted

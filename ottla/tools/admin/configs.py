@@ -144,11 +144,13 @@ def quotas(
     strict: bool = False,
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     """Quotas of the entities that match; None is the default user, client or address."""
-    asked = [
+    request_components = [
         DescribeClientQuotasRequest.Component(entity_type=kind, match_type=match, match=name)
         for kind, match, name in components
     ]
-    response = cluster.any().call(DescribeClientQuotasRequest(components=asked, strict=strict))
+    response = cluster.any().call(
+        DescribeClientQuotasRequest(components=request_components, strict=strict)
+    )
     check(response.error_code, response.error_message)
     return [
         (

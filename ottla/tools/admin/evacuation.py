@@ -17,18 +17,18 @@ def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dic
 
     Raises ClientError where they do not fit: nothing should move that has to move back.
     """
-    left = {path: float("inf") if size is None else float(size) for path, size in free.items()}
-    counts = dict.fromkeys(left, 0)
+    room = {path: float("inf") if size is None else float(size) for path, size in free.items()}
+    counts = dict.fromkeys(room, 0)
     plan = {}
     for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-        path = max(left, key=lambda each: (left[each], -counts[each]))
-        if size > left[path]:
+        path = max(room, key=lambda each: (room[each], -counts[each]))
+        if size > room[path]:
             raise ClientError(
                 f"{sum(sizes.values())} bytes have to move, more than the other directories have"
                 " free:"
                 f" {', '.join(f'{size or 0} are free in {path}' for path, size in free.items())}"
             )
-        left[path] -= size
+        room[path] -= size
         counts[path] += 1
         plan[place] = path
     return plan

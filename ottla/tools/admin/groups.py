@@ -183,10 +183,10 @@ def _decoded(data: bytes) -> dict[str, list[int]]:
     highest = ConsumerProtocolAssignment.VERSIONS[-1]
     version = min(int.from_bytes(data[:2], "big"), highest)
     try:
-        found = ConsumerProtocolAssignment.decode(data[2:], version)
+        assignment = ConsumerProtocolAssignment.decode(data[2:], version)
     except MalformedMessage:
         return {}
-    return {part.topic: sorted(part.partitions) for part in found.assigned_partitions}
+    return {part.topic: sorted(part.partitions) for part in assignment.assigned_partitions}
 
 
 def committed(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, int]]:
@@ -210,8 +210,8 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
         connection = cluster.coordinator(group_id)
         version = connection.version_of(ApiKey.OFFSET_FETCH, NAMED_TOPICS)
         if version >= 8:
-            asked = OffsetFetchRequest.Group(group_id=group_id, topics=None)
-            [answer] = connection.call(OffsetFetchRequest(groups=[asked]), version).groups
+            request_group = OffsetFetchRequest.Group(group_id=group_id, topics=None)
+            [answer] = connection.call(OffsetFetchRequest(groups=[request_group]), version).groups
         else:
             answer = connection.call(OffsetFetchRequest(group_id=group_id, topics=None), version)
         check(answer.error_code, what=f"group {group_id!r}")

@@ -160,8 +160,8 @@ def delete_records(
     results: dict[Place, tuple[int, int]] = {}
 
     def ask() -> None:
-        left = {place: offset for place, offset in below.items() if _deletable(results, place)}
-        results.update(_delete(cluster, left))
+        undeleted = {place: offset for place, offset in below.items() if _deletable(results, place)}
+        results.update(_delete(cluster, undeleted))
         _wait(code for code, _ in results.values())
 
     try:
@@ -191,7 +191,7 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
             by_leader[leader][topic].append((index, offset))
     kind = DeleteRecordsRequest.Topic
     for leader, topics in by_leader.items():
-        asked = [
+        request_topics = [
             kind(
                 name=topic,
                 partitions=[
@@ -200,7 +200,7 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
             )
             for topic, parts in topics.items()
         ]
-        request = DeleteRecordsRequest(topics=asked, timeout_ms=TIMEOUT_MS)
+        request = DeleteRecordsRequest(topics=request_topics, timeout_ms=TIMEOUT_MS)
         try:
             answers = cluster.node(leader).call(request).topics
         except (Unreachable, TimedOut) as lost:

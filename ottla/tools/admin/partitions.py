@@ -50,10 +50,10 @@ class Replica:
 
 def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
     """Partitions under the names of their topics."""
-    found: dict[str, list[int]] = defaultdict(list)
+    indexes: dict[str, list[int]] = defaultdict(list)
     for topic, index in places:
-        found[topic].append(index)
-    return found
+        indexes[topic].append(index)
+    return indexes
 
 
 def reassign(
@@ -106,14 +106,14 @@ def elect(
     cluster: ClusterClient, election: int, places: Iterable[Place] | None
 ) -> dict[Place, tuple[int, str | None]]:
     """Elects leaders, of all partitions for None; code and message of each affected one."""
-    asked = None
+    topics = None
     if places is not None:
         kind = ElectLeadersRequest.TopicPartition
-        asked = [
+        topics = [
             kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
         ]
     request = ElectLeadersRequest(
-        election_type=election, topic_partitions=asked, timeout_ms=cluster.timeout_ms
+        election_type=election, topic_partitions=topics, timeout_ms=cluster.timeout_ms
     )
     response = cluster.controller().call(request)
     check(response.error_code)
@@ -128,13 +128,13 @@ def log_dirs(
     cluster: ClusterClient, broker: int, places: Iterable[Place] | None = None
 ) -> list[Any]:
     """The log directories of a broker with the partitions in them."""
-    asked = None
+    request_topics = None
     if places is not None:
         kind = DescribeLogDirsRequest.Topic
-        asked = [
+        request_topics = [
             kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
         ]
-    response = cluster.node(broker).call(DescribeLogDirsRequest(topics=asked))
+    response = cluster.node(broker).call(DescribeLogDirsRequest(topics=request_topics))
     check(getattr(response, "error_code", 0))
     return list(response.results)
 

@@ -95,16 +95,16 @@ def describe(
 
 
 def _described(asked: Connection, wanted: list[str], limit: int) -> list[Topic]:
-    found: dict[str, Topic] = {}
+    described: dict[str, Topic] = {}
     cursor = None
-    left = [DescribeTopicPartitionsRequest.Topic(name=name) for name in wanted]
-    while left:
+    remaining = [DescribeTopicPartitionsRequest.Topic(name=name) for name in wanted]
+    while remaining:
         request = DescribeTopicPartitionsRequest(
-            topics=left, response_partition_limit=limit, cursor=cursor
+            topics=remaining, response_partition_limit=limit, cursor=cursor
         )
         response = asked.call(request)
         for topic in response.topics:
-            made = found.setdefault(
+            made = described.setdefault(
                 topic.name,
                 Topic(topic.name, topic.topic_id, topic.is_internal, [], topic.error_code),
             )
@@ -115,8 +115,8 @@ def _described(asked: Connection, wanted: list[str], limit: int) -> list[Topic]:
             topic_name=response.next_cursor.topic_name,
             partition_index=response.next_cursor.partition_index,
         )
-        left = [topic for topic in left if topic.name >= cursor.topic_name]
-    return [found[name] for name in wanted if name in found]
+        remaining = [topic for topic in remaining if topic.name >= cursor.topic_name]
+    return [described[name] for name in wanted if name in described]
 
 
 def _partition(item: Any) -> Partition:

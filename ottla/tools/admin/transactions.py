@@ -60,18 +60,18 @@ def list_transactions(
 
     def ask() -> list[Listed]:
         live = cluster.live()   # all are asked again where one leaves: others have its share now
-        found = []
+        listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
             check(response.error_code)
-            found += [
+            listings += [
                 Listed(item.transactional_id, node_id, item.producer_id, item.transaction_state)
                 for item in response.transaction_states
             ]
-        return found
+        return listings
 
-    found: list[Listed] = cluster.with_retries(ask, again=True)
-    return sorted(found)
+    listings: list[Listed] = cluster.with_retries(ask, again=True)
+    return sorted(listings)
 
 
 def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
@@ -110,11 +110,12 @@ def _producers(cluster: ClusterClient, wanted: Sequence[Place]) -> dict[Place, l
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, what=what)
     found: dict[Place, list[Any]] = {}
     for node_id in sorted({led[place] for place in wanted}):
-        asked = [
+        request_topics = [
             DescribeProducersRequest.Topic(name=topic, partition_indexes=indexes)
             for topic, indexes in by_topic(p for p in wanted if led[p] == node_id).items()
         ]
-        for topic in cluster.node(node_id).call(DescribeProducersRequest(topics=asked)).topics:
+        response = cluster.node(node_id).call(DescribeProducersRequest(topics=request_topics))
+        for topic in response.topics:
             for part in topic.partitions:
                 what = f"{topic.name}-{part.partition_index}"
                 check(part.error_code, part.error_message, what)

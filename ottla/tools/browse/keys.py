@@ -19,7 +19,7 @@ def decode(text: str) -> list[str]:
 
     A terminal sends a sequence in one piece, so an escape at the end is the Escape key.
     """
-    found: list[str] = []
+    names: list[str] = []
     while text:
         first, text = text[0], text[1:]
         if first == ESCAPE and text[:1] in ("[", "O"):
@@ -27,14 +27,14 @@ def decode(text: str) -> list[str]:
             name = SEQUENCES.get(text[:size])
             text = text[size:]
             if name:
-                found.append(name)
+                names.append(name)
         elif first == ESCAPE:
-            found.append("escape")
+            names.append("escape")
         elif first in CONTROLS:
-            found.append(CONTROLS[first])
+            names.append(CONTROLS[first])
         elif first.isprintable():
-            found.append(first)
-    return found
+            names.append(first)
+    return names
 
 
 def length(text: str) -> int:

@@ -49,10 +49,10 @@ class Page:
 
     def refresh(self) -> None:
         """Ask for the partition's offsets again."""
-        found = self.source.bounds(self.place[0])
-        if self.place[1] not in found:
+        bounds = self.source.bounds(self.place[0])
+        if self.place[1] not in bounds:
             raise ClientError(f"{self.place[0]} has no partition {self.place[1]}")
-        self.bounds = found[self.place[1]]
+        self.bounds = bounds[self.place[1]]
 
     def go(self, text: str) -> None:
         """Show the records from `beginning`, `end`, an offset N, the last N (-N) or s@TIME on."""
@@ -78,13 +78,13 @@ class Page:
         Where fewer records follow than fit, earlier ones are above it.
         """
         self.following = False
-        found = self.source.after(self.place, max(offset, self.bounds.first), self.height)
-        room = self.height - len(found)
+        fetched = self.source.after(self.place, max(offset, self.bounds.first), self.height)
+        room = self.height - len(fetched)
         if room == self.height:
             self.show_end()
             return
-        earlier = self.back(found[0].offset, room) if room else []
-        self.records, self.cursor = [*earlier, *found], len(earlier)
+        earlier = self.back(fetched[0].offset, room) if room else []
+        self.records, self.cursor = [*earlier, *fetched], len(earlier)
 
     def show_end(self) -> None:
         """The last records, the last one chosen."""
@@ -153,11 +153,11 @@ class Page:
     def more(self, count: int) -> int:
         """Take records that come after the last one; returns how many."""
         offset = self.records[-1].offset + 1 if self.records else self.bounds.first
-        found = self.source.after(self.place, offset, count)
-        if found:
-            self.records = [*self.records, *found][-self.height :]
-            self.bounds = self.bounds._replace(next=max(self.bounds.next, found[-1].offset + 1))
-        return len(found)
+        fetched = self.source.after(self.place, offset, count)
+        if fetched:
+            self.records = [*self.records, *fetched][-self.height :]
+            self.bounds = self.bounds._replace(next=max(self.bounds.next, fetched[-1].offset + 1))
+        return len(fetched)
 
     def follow(self) -> None:
         """Take what has come since; more than a screen of it is passed over, not shown line by

@@ -35,8 +35,8 @@ class Source:
 
     def topics(self) -> list[tuple[str, int]]:
         """Names and numbers of partitions of all topics."""
-        found = self.cluster.metadata().topics
-        return sorted((topic.name, len(topic.partitions)) for topic in found)
+        metadata = self.cluster.metadata().topics
+        return sorted((topic.name, len(topic.partitions)) for topic in metadata)
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
         """The offsets of a topic's partitions; raises Refused for an unknown topic."""
@@ -49,9 +49,9 @@ class Source:
 
     def at_time(self, place: Place, timestamp: int) -> int:
         """The first offset from a time on (ms), the partition's end if there is none."""
-        found = offsets.at(self.cluster, {place: timestamp})[place]
-        check(found.error, what=f"{place[0]}-{place[1]}")
-        return found.offset if found.offset >= 0 else self.bounds(place[0])[place[1]].next
+        listed = offsets.at(self.cluster, {place: timestamp})[place]
+        check(listed.error, what=f"{place[0]}-{place[1]}")
+        return listed.offset if listed.offset >= 0 else self.bounds(place[0])[place[1]].next
 
     def fetch(self, place: Place, offset: int) -> tuple[list[Record], int]:
         """Records from an offset on, as many as one fetch brings, and where the next one begins.
@@ -63,7 +63,7 @@ class Source:
             place[0], [(place[1], offset)], partition_bytes=FETCH_BYTES, wait_ms=0, min_bytes=0
         )
         response = self.cluster.node(leader).call(request, at_most=FETCH_MAX)
-        found: list[Record] = []
+        records: list[Record] = []
         following = offset
         for topic in response.responses:
             for part in topic.partitions:
@@ -71,19 +71,19 @@ class Source:
                 for batch in batches(part.records or b""):
                     following = batch.next_offset
                     if not batch.control:
-                        found += [one for one in batch.records() if one.offset >= offset]
-        return found, following
+                        records += [one for one in batch.records() if one.offset >= offset]
+        return records, following
 
     def after(self, place: Place, offset: int, count: int) -> list[Record]:
         """The first `count` records from an offset on, fewer at the partition's end."""
-        found: list[Record] = []
-        while len(found) < count:
+        collected: list[Record] = []
+        while len(collected) < count:
             records, following = self.fetch(place, offset)
-            found += records
+            collected += records
             if following == offset:
                 break
             offset = following
-        return found[:count]
+        return collected[:count]
 
     def before(self, place: Place, first: int, offset: int, count: int) -> list[Record]:
         """The last `count` records before an offset; `first` is where the partition begins.
@@ -93,16 +93,16 @@ class Source:
         span = count
         while True:
             begin = max(first, offset - span)
-            found: deque[Record] = deque(maxlen=count)
+            collected: deque[Record] = deque(maxlen=count)
             at = begin
             while at < offset:
                 records, following = self.fetch(place, at)
-                found.extend(one for one in records if one.offset < offset)
+                collected.extend(one for one in records if one.offset < offset)
                 if following == at:
                     break
                 at = following
-            if len(found) == count or begin == first:
-                return list(found)
+            if len(collected) == count or begin == first:
+                return list(collected)
             span *= 4
 
     def search(self, place: Place, offset: int, wanted: bytes) -> Iterator[tuple[int, bool]]:

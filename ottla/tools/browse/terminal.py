@@ -56,10 +56,10 @@ class Terminal:
 
     def size(self) -> tuple[int, int]:
         """Columns and lines; a size of zero is what some terminals say that do not know theirs."""
-        found = os.get_terminal_size(self.target)
-        if not found.columns or not found.lines:
+        reported = os.get_terminal_size(self.target)
+        if not reported.columns or not reported.lines:
             return 80, 24
-        return max(found.columns, SMALLEST[0]), max(found.lines, SMALLEST[1])
+        return max(reported.columns, SMALLEST[0]), max(reported.lines, SMALLEST[1])
 
     def draw(self, lines: list[str], chosen: int) -> None:
         """Show a screen; nothing is written where nothing changed."""

@@ -84,10 +84,10 @@ def moment(timestamp: int) -> str:
     if timestamp < 0:
         return "-"
     try:
-        found = datetime.fromtimestamp(timestamp / 1000, UTC)
+        date = datetime.fromtimestamp(timestamp / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(timestamp)
-    return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp % 1000:03d}"
+    return date.strftime("%Y-%m-%d %H:%M:%S.") + f"{timestamp % 1000:03d}"
 
 
 def heading(width: int) -> str:

@@ -36,24 +36,26 @@ def check(options: Namespace) -> int:
         if leaving is not None and leaving not in alive:
             running = ", ".join(map(str, sorted(alive)))
             raise ClientError(f"broker {leaving} is not running; running brokers: {running}")
-        found = [topic for topic in topics.describe(cluster, asked=controller) if not topic.error]
+        described = [
+            topic for topic in topics.describe(cluster, asked=controller) if not topic.error
+        ]
         minimum = {}
         if leaving is not None:
             settings = configs.describe_many(
-                cluster, configs.TOPIC, [topic.name for topic in found], controller
+                cluster, configs.TOPIC, [topic.name for topic in described], controller
             )
             minimum = {
                 name: int(next(item.value for item in items if item.name == MIN_ISR) or 1)
                 for name, items in settings.items()
             }
-        partitions = [part for topic in found for part in topic.partitions]
+        partitions = [part for topic in described for part in topic.partitions]
         since = departures(cluster, controller, away(partitions, alive), alive)
     rows = [
         {
             "topic": topic.name, "partition": part.index, "problem": problem,
             "leader": part.leader, "replicas": part.replicas, "isr": part.isr,
         }
-        for topic in found
+        for topic in described
         for part in topic.partitions
         for problem in problems(part, alive, leaving, minimum.get(topic.name, 1))
     ]
@@ -89,13 +91,13 @@ def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def runs(numbers: Iterable[int]) -> str:
     """Ascending numbers, such as `0-3,5`."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in found)
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
 
 
 def away(partitions: list[Partition], alive: set[int]) -> list[int]:
@@ -180,15 +182,15 @@ def active_controller(cluster: ClusterClient) -> Connection:
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
     """What is not in order with a partition, or would not be without the broker that leaves."""
-    found = []
+    faults = []
     if part.leader < 0 or part.leader not in alive:
-        found.append("no leader")
+        faults.append("no leader")
     if missing := [str(node) for node in part.replicas if node not in part.isr]:
-        found.append(f"not in sync: {','.join(missing)}")
+        faults.append(f"not in sync: {','.join(missing)}")
     if leaving in part.isr:
-        left = len(part.isr) - 1
-        if not left:
-            found.append(f"only broker {leaving} has it")
-        elif left < minimum:
-            found.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
-    return found
+        remaining = len(part.isr) - 1
+        if not remaining:
+            faults.append(f"only broker {leaving} has it")
+        elif remaining < minimum:
+            faults.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
+    return faults

@@ -97,14 +97,14 @@ def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
     """The broker's node.id, which it keeps: that of its log directories, and of its file if that
     has one."""
     known = directories[0].known_ids()
-    found = known.get("node.id") or known["broker.id"]
-    told = {"node.id", "broker.id"} & config.static.keys()
-    if config.sources.path is not None and told and str(config.node_id) != found:
+    recorded = known.get("node.id") or known["broker.id"]
+    configured = {"node.id", "broker.id"} & config.static.keys()
+    if config.sources.path is not None and configured and str(config.node_id) != recorded:
         raise ClientError(
             f"{config.sources.path} has node.id={config.node_id}, {directories[0].path} belongs to"
-            f" broker {found}"
+            f" broker {recorded}"
         )
-    return found
+    return recorded
 
 
 async def run(creation: Creation, options: Namespace) -> None:

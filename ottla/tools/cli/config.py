@@ -47,7 +47,7 @@ def show_settings(options: Namespace, entity: str, *, everything: bool) -> None:
     """Print the settings of one entity."""
     kind, name = entity_of(entity)
     with connect(options) as cluster:
-        found = configs.describe(cluster, kind, name, documentation=options.output == "json")
+        settings = configs.describe(cluster, kind, name, documentation=options.output == "json")
     show(
         options,
         ("name", "value", "source"),
@@ -60,7 +60,7 @@ def show_settings(options: Namespace, entity: str, *, everything: bool) -> None:
                 "sensitive": item.is_sensitive,
                 **({"documentation": item.documentation} if options.output == "json" else {}),
             }
-            for item in found
+            for item in settings
             if everything or configs.SOURCES[item.config_source] not in DEFAULTS
         ),
         ("read_only", "sensitive"),
@@ -87,9 +87,9 @@ def set_values(options: Namespace) -> None:
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
     """The settings of an entity. Those of all brokers are shown where they are set only, and each
     broker has them."""
-    asked = {name} if name else {name, str(min(cluster.live()))}
+    names = {name} if name else {name, str(min(cluster.live()))}
     return {
-        item.name for each in asked
+        item.name for each in names
         for item in configs.describe(cluster, kind, each, synonyms=False)
     }
 

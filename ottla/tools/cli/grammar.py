@@ -79,9 +79,9 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     verbs = {one.words: one.about for one in commands.values() if one.words.startswith(f"{noun} ")}
     if noun == "server":
         verbs = {"server start": "Run a broker until SIGTERM or SIGINT."} | verbs
-    asked = given in (["-h"], ["--help"])
-    out = sys.stdout if asked or not given else sys.stderr
-    if given and not asked:
+    wants_help = given in (["-h"], ["--help"])
+    out = sys.stdout if wants_help or not given else sys.stderr
+    if given and not wants_help:
         print(
             f"ottla {noun}: {given[0]!r} is not a command; known commands: "
             + ", ".join(words.partition(" ")[2] for words in verbs),
@@ -91,7 +91,7 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     print(f"usage: ottla {noun} COMMAND …", file=out)
     for words, about in verbs.items():
         print(f"  {words:<22} {about}", file=out)
-    return 0 if asked else 2
+    return 0 if wants_help else 2
 
 
 def parser_of(command: Command) -> argparse.ArgumentParser:

@@ -228,13 +228,14 @@ def check_free(cluster: LocalCluster) -> None:
         raise ClientError(
             f"this cluster is already running: Ctrl-C in its terminal, or kill {pid}, stops it"
         )
-    left = [str(pid) for home in sorted(directory.glob("broker-*/")) if (pid := holder_of(home))]
-    if left:
-        if cluster.zookeeper is not None and (pid_of_zookeeper := cluster.zookeeper.left_behind):
-            left.append(pid_of_zookeeper)
+    homes = sorted(directory.glob("broker-*/"))
+    survivors = [str(pid) for home in homes if (pid := holder_of(home))]
+    if survivors:
+        if cluster.zookeeper is not None and (zookeeper_pid := cluster.zookeeper.left_behind):
+            survivors.append(zookeeper_pid)
         raise ClientError(
             f"brokers of {directory} still run, because their `ottla cluster start` was killed."
-            f" Stop them first: kill {' '.join(left)}"
+            f" Stop them first: kill {' '.join(survivors)}"
         )
     taken = [broker for broker in cluster.brokers.values() if is_taken("127.0.0.1", broker.port)]
     if taken:

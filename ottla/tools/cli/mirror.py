@@ -153,11 +153,13 @@ class Mirror:
             told = f"group {back[name]} of the source says that it is a copy of the target's"
             print(f"ottla mirror: {name} is skipped: {told}", file=sys.stderr)
         self.left_out |= back.keys()
-        found = self.source.metadata().topics
-        self.ids = {topic.name: show_uuid(topic.topic_id) for topic in found if any(topic.topic_id)}
+        metadata = self.source.metadata().topics
+        self.ids = {
+            topic.name: show_uuid(topic.topic_id) for topic in metadata if any(topic.topic_id)
+        }
         return {
             topic.name: len(topic.partitions)
-            for topic in found
+            for topic in metadata
             if not topic.is_internal
             and self.fits(topic.name)
             and not (self.prefix and topic.name.startswith(self.prefix))
@@ -344,12 +346,12 @@ class Mirror:
                 continue
             consumer.advance(place, offset + 1)
             moved.add(place)
-            found = self.progress[place]
-            if found.skip:
-                found.skip -= 1
-                found.passed(offset, found.target)
+            progress = self.progress[place]
+            if progress.skip:
+                progress.skip -= 1
+                progress.passed(offset, progress.target)
             else:
-                self.waiting.append((found, offset, self.send_one(record_of(message))))
+                self.waiting.append((progress, offset, self.send_one(record_of(message))))
         self.settle()
         return moved
 

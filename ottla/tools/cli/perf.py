@@ -96,5 +96,5 @@ def consume(options: Namespace) -> None:
     }
     show(options, ("topic", "records", "records_s", "mib_s"), [row])
     if got < wanted:
-        found = f"{options.topic} has only {counted(got, 'record')}"
-        print(f"ottla perf consume: {found}", file=sys.stderr)
+        shortage = f"{options.topic} has only {counted(got, 'record')}"
+        print(f"ottla perf consume: {shortage}", file=sys.stderr)

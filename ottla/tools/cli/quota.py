@@ -40,7 +40,7 @@ def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
 
 def show(options: Namespace) -> None:
     with connect(options) as cluster:
-        found = configs.quotas(cluster, [])
+        quotas = configs.quotas(cluster, [])
     print_rows(
         options,
         ("entity", "quota", "value"),
@@ -53,7 +53,7 @@ def show(options: Namespace) -> None:
                 "quota": key,
                 "value": value,
             }
-            for entity, values in found
+            for entity, values in quotas
             for key, value in sorted(values.items())
         ),
     )
@@ -96,7 +96,7 @@ def _alter(
 def users(options: Namespace) -> None:
     numbers = {number: name for name, (number, _) in configs.MECHANISMS.items()}
     with connect(options) as cluster:
-        found = configs.scram_users(cluster)
+        credentials = configs.scram_users(cluster)
     print_rows(
         options,
         ("user", "mechanism", "iterations"),
@@ -106,7 +106,7 @@ def users(options: Namespace) -> None:
                 "mechanism": numbers.get(item.mechanism),
                 "iterations": item.iterations,
             }
-            for one in found
+            for one in credentials
             if not one.error_code
             for item in one.credential_infos
         ),

@@ -29,7 +29,7 @@ SHOWN = 5
 
 def show(options: Namespace) -> None:
     with connect(options) as cluster:
-        found = partitions.reassignments(cluster)
+        moves = partitions.reassignments(cluster)
     print_rows(
         options,
         ("topic", "partition", "replicas", "adding", "removing"),
@@ -41,7 +41,7 @@ def show(options: Namespace) -> None:
                 "adding": move.adding,
                 "removing": move.removing,
             }
-            for place, move in sorted(found.items())
+            for place, move in sorted(moves.items())
         ),
     )
 

@@ -80,13 +80,13 @@ def escaped(text: str) -> bytes:
     r"""Text with \n, \t, \r, \0, \\ and \x41 replaced."""
     names = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
     out, at = b"", 0
-    for found in re.finditer(r"\\(?:x([0-9a-fA-F]{2})|(.))", text):
-        out += text[at : found.start()].encode()
-        if found[1]:
-            out += bytes([int(found[1], 16)])
+    for escape in re.finditer(r"\\(?:x([0-9a-fA-F]{2})|(.))", text):
+        out += text[at : escape.start()].encode()
+        if escape[1]:
+            out += bytes([int(escape[1], 16)])
         else:
-            out += names.get(found[2], found[0]).encode()
-        at = found.end()
+            out += names.get(escape[2], escape[0]).encode()
+        at = escape.end()
     return out + text[at:].encode()
 
 
@@ -102,20 +102,20 @@ def formatted(text: str) -> Show:
 
 def parsed(text: str) -> list[str | Show]:
     """The parts of a format in order: plain text, and tokens."""
-    found: list[str | Show] = []
-    left = text
-    while left:
-        before, percent, left = left.partition("%")
+    parts: list[str | Show] = []
+    remaining = text
+    while remaining:
+        before, percent, remaining = remaining.partition("%")
         if before:
-            found.append(before)
+            parts.append(before)
         if not percent:
             break
-        token, left = left[:1], left[1:]
+        token, remaining = remaining[:1], remaining[1:]
         modifier = None
-        if left[:1] == "{" and token not in ("%", "{", "}", "n"):
-            modifier, left = braced(left, f"%{token}")
-        found.append(shown(token, modifier))
-    return found
+        if remaining[:1] == "{" and token not in ("%", "{", "}", "n"):
+            modifier, remaining = braced(remaining, f"%{token}")
+        parts.append(shown(token, modifier))
+    return parts
 
 
 def braced(text: str, token: str) -> tuple[str, str]:
@@ -241,21 +241,21 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
             raise WrongUsage(f"--format: unpack: {letter!r} is not one of {known}")
 
     def show(data: bytes) -> bytes:
-        out, left = b"", data
+        out, remaining = b"", data
         for sign, letter in steps:
             if letter in "c.":
-                out += left[:1] or b"%!c(no bytes available)"
-                left = left[1:]
+                out += remaining[:1] or b"%!c(no bytes available)"
+                remaining = remaining[1:]
             elif letter == "s":
-                out, left = out + left, b""
+                out, remaining = out + remaining, b""
             elif letter == "$":
-                out += b"%!$(not end-of-input)" if left else b""
-            elif len(left) < (need := NEEDS[letter.lower()]):
-                out += b"%%!(have %d bytes, need %d)" % (len(left), need)
-                left = b""
+                out += b"%!$(not end-of-input)" if remaining else b""
+            elif len(remaining) < (need := NEEDS[letter.lower()]):
+                out += b"%%!(have %d bytes, need %d)" % (len(remaining), need)
+                remaining = b""
             else:
-                out += decimal(struct.unpack(sign + letter, left[:need])[0])
-                left = left[need:]
+                out += decimal(struct.unpack(sign + letter, remaining[:need])[0])
+                remaining = remaining[need:]
         return out
 
     return show

@@ -87,10 +87,11 @@ class TargetTopic:
 def creates_topics(cluster: ClusterClient) -> bool:
     """Whether brokers create topics for producers; True if the user may not see settings."""
     try:
-        found = configs.describe(cluster, configs.BROKER, str(min(cluster.live())), synonyms=False)
+        broker = str(min(cluster.live()))
+        settings = configs.describe(cluster, configs.BROKER, broker, synonyms=False)
     except Refused:
         return True
-    return any(one.name == AUTO_CREATE and one.value == "true" for one in found)
+    return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
 
 
 def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:

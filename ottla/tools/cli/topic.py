@@ -51,7 +51,7 @@ def list_topics(options: Namespace) -> None:
     except re.error as wrong:
         raise WrongUsage(f"{options.pattern!r} is not a regular expression: {wrong}") from wrong
     with connect(options) as cluster:
-        found = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
+        metadata = sorted(cluster.metadata().topics, key=lambda topic: str(topic.name))
     show(
         options,
         ("topic", "partitions", "replicas"),
@@ -63,7 +63,7 @@ def list_topics(options: Namespace) -> None:
                 "id": show_uuid(topic.topic_id),
                 "internal": topic.is_internal,
             }
-            for topic in found
+            for topic in metadata
             if fits(topic.name) and (options.internal or not topic.is_internal)
         ),
         ("id", "internal"),

@@ -22,20 +22,20 @@ SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
 
 def duration_ms(text: str, plain: str = "ms") -> float:
     """Milliseconds; a number without a unit has the unit `plain`. Raises WrongUsage."""
-    found = NUMBER.fullmatch(text.strip())
-    unit = (found[2].lower() or plain) if found else ""
-    if found is None or unit not in MILLISECONDS:
+    match = NUMBER.fullmatch(text.strip())
+    unit = (match[2].lower() or plain) if match else ""
+    if match is None or unit not in MILLISECONDS:
         raise WrongUsage(f"{text!r} is not a time: expected a number with ms, s, m, h, d or w")
-    return float(found[1]) * MILLISECONDS[unit]
+    return float(match[1]) * MILLISECONDS[unit]
 
 
 def size_bytes(text: str) -> int:
     """Bytes. Raises WrongUsage."""
-    found = NUMBER.fullmatch(text.strip())
-    unit = (found[2].lower() or "b") if found else ""
-    if found is None or unit not in BYTES:
+    match = NUMBER.fullmatch(text.strip())
+    unit = (match[2].lower() or "b") if match else ""
+    if match is None or unit not in BYTES:
         raise WrongUsage(f"{text!r} is not a size: expected a number with kB, MB, GB, KiB, MiB …")
-    return int(float(found[1]) * BYTES[unit])
+    return int(float(match[1]) * BYTES[unit])
 
 
 def without_units(settings: Mapping[str, str]) -> dict[str, str]:
@@ -45,10 +45,10 @@ def without_units(settings: Mapping[str, str]) -> dict[str, str]:
 
 def number_of(name: str, value: str) -> str:
     """The value of one setting; unchanged if it has no unit, or the setting is of another kind."""
-    found = NUMBER.fullmatch(value.strip())
-    if found is None or not found[2]:
+    match = NUMBER.fullmatch(value.strip())
+    if match is None or not match[2]:
         return value
-    unit = found[2].lower()
+    unit = match[2].lower()
     for suffix, one in TIME_SUFFIXES.items():
         if name.endswith(suffix) and unit in MILLISECONDS:
             whole, rest = divmod(duration_ms(value), one)

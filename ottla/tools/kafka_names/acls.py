@@ -120,19 +120,19 @@ def pattern_kind(options: Options) -> str:
 def patterns(options: Options, *, needed: bool = False) -> list[Pattern]:
     """The resources that the flags name."""
     kind = pattern_kind(options)
-    found = [
+    resources = [
         Pattern(resource, name.strip(), kind)
         for flag, resource in FLAGS.items()
         for name in options.all(flag)
     ]
     if options.has("cluster"):
-        found.append(Pattern("CLUSTER", CLUSTER_NAME, "LITERAL"))
-    if not found and needed:
+        resources.append(Pattern("CLUSTER", CLUSTER_NAME, "LITERAL"))
+    if not resources and needed:
         raise UsageError(
             "You must provide at least one resource: --topic <topic> or --cluster or "
             "--group <group> or --delegation-token <Delegation Token ID>"
         )
-    return found
+    return resources
 
 
 def principals(options: Options, flag: str) -> list[str]:
@@ -146,23 +146,23 @@ def principals(options: Options, flag: str) -> list[str]:
 
 def rules(options: Options, operations: list[str], *, needed: bool) -> list[Rule]:
     """The rules that the flags describe."""
-    found = []
+    parsed = []
     for permission in ("ALLOW", "DENY"):
         who = principals(options, f"{permission.lower()}-principal")
         if options.has(f"{permission.lower()}-host") and not who:
             raise UsageError("You must specify principals where you specify hosts")
         hosts = [one.strip() for one in options.all(f"{permission.lower()}-host")] or ["*"]
-        found += [
+        parsed += [
             Rule(principal, host, operation, permission)
             for principal in who
             for host in hosts
             for operation in operations
         ]
-    if not found and needed:
+    if not parsed and needed:
         raise UsageError(
             "You must specify one of: --allow-principal, --deny-principal when trying to add ACLs."
         )
-    return found
+    return parsed
 
 
 def operation_of(text: str) -> str:
@@ -259,17 +259,17 @@ def confirmed(options: Options, question: str) -> bool:
 
 
 def show_all(options: Options, cluster: ClusterClient, filters: list[Pattern]) -> None:
-    found: dict[Pattern, list[Rule]] = {}
+    by_pattern: dict[Pattern, list[Rule]] = {}
     for pattern in filters or [Pattern("ANY", None, "ANY")]:
         for about_it, its_rules in acls.describe(cluster, pattern).items():
-            known = found.setdefault(about_it, [])
+            known = by_pattern.setdefault(about_it, [])
             known += [rule for rule in its_rules if rule not in known]
     who = principals(options, "principal")
     if not who:
-        show(found, None)
+        show(by_pattern, None)
     for principal in who:
         print(f"ACLs for principal `{principal}`")
-        show(found, principal)
+        show(by_pattern, principal)
 
 
 def show(found: dict[Pattern, list[Rule]], principal: str | None) -> None:

@@ -57,8 +57,8 @@ def run(options: Options) -> int:
 
 def set_names(cluster: ClusterClient, name: str) -> list[str]:
     """The settings that a subscription has."""
-    found = configs.describe(cluster, configs.CLIENT_METRICS, name)
-    return [item.name for item in found if item.config_source == 7]
+    settings = configs.describe(cluster, configs.CLIENT_METRICS, name)
+    return [item.name for item in settings if item.config_source == 7]
 
 
 def describe(options: Options, cluster: ClusterClient) -> None:

@@ -28,10 +28,10 @@ def run(options: Options) -> int:
         options.needs("id")
     with connect(options) as cluster:
         if name == "cluster-id":
-            found = admin.brokers(cluster).cluster_id
+            cluster_id = admin.brokers(cluster).cluster_id
             print(
-                f"Cluster ID: {found}"
-                if found
+                f"Cluster ID: {cluster_id}"
+                if cluster_id
                 else "No cluster ID found. The Kafka version is probably too old."
             )
         elif name == "unregister":
@@ -55,9 +55,9 @@ def unregister(cluster: ClusterClient, broker_id: int) -> None:
 
 
 def endpoints(cluster: ClusterClient, *, fenced: bool) -> None:
-    found = sorted(admin.brokers(cluster, fenced=fenced).brokers, key=lambda one: one.broker_id)
-    host = max(4, *(len(one.host) for one in found))
-    rack = max(10, *(len(one.rack or "null") for one in found))
+    brokers = sorted(admin.brokers(cluster, fenced=fenced).brokers, key=lambda one: one.broker_id)
+    host = max(4, *(len(one.host) for one in brokers))
+    rack = max(10, *(len(one.rack or "null") for one in brokers))
     print(
         padded(
             ("ID", 10),
@@ -68,7 +68,7 @@ def endpoints(cluster: ClusterClient, *, fenced: bool) -> None:
             ("ENDPOINT_TYPE", 15),
         )
     )
-    for one in found:
+    for one in brokers:
         state = "fenced" if getattr(one, "is_fenced", False) else "unfenced"
         print(
             padded(

@@ -79,8 +79,10 @@ def run(options: Options) -> int:
 
 def entities_of(options: Options) -> list[Entity]:
     """The entities in the order of the command line."""
-    found: list[Entity] = [(SHORT[name], options.one(name)) for name in SHORT if options.has(name)]
-    found += [(kind, "") for name, kind in DEFAULTS.items() if options.has(name)]
+    entities: list[Entity] = [
+        (SHORT[name], options.one(name)) for name in SHORT if options.has(name)
+    ]
+    entities += [(kind, "") for name, kind in DEFAULTS.items() if options.has(name)]
     names = iter(named(options.arguments))
     for kind in options.all("entity-type"):
         if kind not in TYPES:
@@ -88,23 +90,23 @@ def entities_of(options: Options) -> list[Entity]:
                 f"Invalid entity type {kind}, the entity type must be one of {', '.join(TYPES)} "
                 "with a --bootstrap-server or --bootstrap-controller argument"
             )
-        found.append((kind, next(names, None)))
-    if not found:
+        entities.append((kind, next(names, None)))
+    if not entities:
         raise UsageError("At least one entity type must be specified")
-    return sorted(found, key=lambda entity: entity[0] != "users")
+    return sorted(entities, key=lambda entity: entity[0] != "users")
 
 
 def named(arguments: list[str]) -> list[str]:
     """The values of --entity-name and --entity-default in their order."""
-    found = []
+    names = []
     for place, word in enumerate(arguments):
         if word == "--entity-default":
-            found.append("")
+            names.append("")
         elif word == "--entity-name":
-            found.append(arguments[place + 1])
+            names.append(arguments[place + 1])
         elif word.startswith("--entity-name="):
-            found.append(word.partition("=")[2])
-    return found
+            names.append(word.partition("=")[2])
+    return names
 
 
 def check(options: Options, entities: list[Entity]) -> None:
@@ -132,9 +134,9 @@ def check(options: Options, entities: list[Entity]) -> None:
 
 def added(options: Options) -> dict[str, str]:
     """The settings of --add-config and --add-config-file."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if options.has("add-config-file"):
-        found.update(read_properties(options.one("add-config-file")))
+        settings.update(read_properties(options.one("add-config-file")))
     for text in options.all("add-config"):
         for part in re.split(r",(?=[^\]]*(?:\[|$))", text):
             key, equals, value = part.partition("=")
@@ -144,8 +146,8 @@ def added(options: Options) -> dict[str, str]:
                     'the format "key=val" or  "key=[val1,val2]" to group values which contain '
                     "commas."
                 )
-            found[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
-    return found
+            settings[key.strip()] = value.strip().removeprefix("[").removesuffix("]")
+    return settings
 
 
 def removed(options: Options) -> list[str]:
@@ -242,9 +244,9 @@ def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
 
 
 def describe_quotas(cluster: ClusterClient, entities: list[Entity]) -> None:
-    found = configs.quotas(cluster, components(entities), strict=len(entities) < 2 or True)
+    quotas = configs.quotas(cluster, components(entities), strict=len(entities) < 2 or True)
     for entity, values in sorted(
-        found, key=lambda pair: sorted((kind, name or "") for kind, name in pair[0].items())
+        quotas, key=lambda pair: sorted((kind, name or "") for kind, name in pair[0].items())
     ):
         who = ", ".join(
             f"{SHOWN[kind]} '{name}'" if name is not None else f"the default {SHOWN[kind]}"
@@ -297,10 +299,10 @@ def everything(cluster: ClusterClient, kind: str) -> list[str]:
         return topics.names(cluster)
     if kind in ("brokers", "broker-loggers"):
         return [*map(str, cluster.live()), *([""] if kind == "brokers" else [])]
-    found = set(configs.resources(cluster, configs.KINDS[kind]))
+    names = set(configs.resources(cluster, configs.KINDS[kind]))
     if kind == "groups":
-        found |= {group.id for group in groups.list_groups(cluster)}
-    return sorted(found)
+        names |= {group.id for group in groups.list_groups(cluster)}
+    return sorted(names)
 
 
 def exists(cluster: ClusterClient, kind: str, name: str) -> bool:

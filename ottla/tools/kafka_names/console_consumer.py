@@ -77,12 +77,12 @@ def check(options: Options) -> None:
 
 def consumer_properties(options: Options) -> dict[str, str]:
     """Properties of the consumer from file and flags."""
-    found = properties_of(options)
+    properties = properties_of(options)
     for flag in ("consumer-property", "command-property"):
-        found.update(pairs(options.all(flag), f"--{flag}"))
+        properties.update(pairs(options.all(flag), f"--{flag}"))
     if options.has("isolation-level"):
-        found["isolation.level"] = options.one("isolation-level")
-    groups = {one for one in (options.one("group"), found.get("group.id", "")) if one}
+        properties["isolation.level"] = options.one("isolation-level")
+    groups = {one for one in (options.one("group"), properties.get("group.id", "")) if one}
     if len(groups) > 1:
         shown = ", ".join(f"'{one}'" for one in sorted(groups))
         raise UsageError(
@@ -90,7 +90,7 @@ def consumer_properties(options: Options) -> dict[str, str]:
             "'--consumer-property', or via '--consumer.config') do not match. "
             f"Detected group ids: {shown}"
         )
-    return found
+    return properties
 
 
 def reading(options: Options, properties: Mapping[str, str]) -> Reading:
@@ -166,27 +166,27 @@ class Formatter:
 
     def parts(self, record: Any) -> list[bytes]:
         """The printed form of a record."""
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         if self.timestamp:
             kind = TIMESTAMP_TYPES.get(record.timestamp_type)
-            found.append(f"{kind}:{record.timestamp}".encode() if kind else b"NO_TIMESTAMP")
+            pieces.append(f"{kind}:{record.timestamp}".encode() if kind else b"NO_TIMESTAMP")
         if self.partition:
-            found.append(b"Partition:%d" % record.partition)
+            pieces.append(b"Partition:%d" % record.partition)
         if self.offset:
-            found.append(b"Offset:%d" % record.offset)
+            pieces.append(b"Offset:%d" % record.offset)
         if self.epoch:
-            found.append(b"Epoch:NOT_PRESENT")
+            pieces.append(b"Epoch:NOT_PRESENT")
         if self.headers:
             pairs_of = [
                 key.encode() + b":" + self.shown(value, self.header_of)
                 for key, value in record.headers
             ]
-            found.append(self.headers_separator.join(pairs_of) or b"NO_HEADERS")
+            pieces.append(self.headers_separator.join(pairs_of) or b"NO_HEADERS")
         if self.key:
-            found.append(self.shown(record.key, self.key_of))
+            pieces.append(self.shown(record.key, self.key_of))
         if self.value:
-            found.append(self.shown(record.value, self.value_of))
-        return found
+            pieces.append(self.shown(record.value, self.value_of))
+        return pieces
 
     def shown(self, data: bytes | None, reader: Callable[[bytes], bytes]) -> bytes:
         """A key, value or header as text."""

@@ -95,18 +95,19 @@ def lines() -> Iterator[bytes]:
 
 def reader_properties(options: Options) -> dict[str, str]:
     """Properties of the line reader from file and flags."""
-    found = read_properties(options.one("reader-config")) if options.has("reader-config") else {}
+    has_file = options.has("reader-config")
+    properties = read_properties(options.one("reader-config")) if has_file else {}
     for flag in ("property", "reader-property"):
-        found.update(pairs(options.all(flag), f"--{flag}"))
-    return found
+        properties.update(pairs(options.all(flag), f"--{flag}"))
+    return properties
 
 
 def producer_settings(options: Options) -> dict[str, str]:
     """Properties of the producer from file and flags."""
-    found = {"linger.ms": "1000", **properties_of(options)}
+    properties = {"linger.ms": "1000", **properties_of(options)}
     for flag, name in SETTINGS.items():
         if options.has(flag):
-            found[name] = options.one(flag)
+            properties[name] = options.one(flag)
     if options.has("compression-codec"):
         codec = options.one("compression-codec", "gzip")
         if codec not in CODECS:
@@ -114,11 +115,11 @@ def producer_settings(options: Options) -> dict[str, str]:
                 f"Invalid value {codec} for configuration compression.type: String must "
                 f"be one of: {', '.join(CODECS)}"
             )
-        found["compression.type"] = codec
+        properties["compression.type"] = codec
     for flag in ("producer-property", "command-property"):
-        found.update(pairs(options.all(flag), f"--{flag}"))
-    acks_of(found.get("acks", "all"))
-    return found
+        properties.update(pairs(options.all(flag), f"--{flag}"))
+    acks_of(properties.get("acks", "all"))
+    return properties
 
 
 class Reader:
@@ -166,7 +167,7 @@ class Reader:
     def headers_of(self, text: bytes | None, number: int) -> list[tuple[str, bytes | None]]:
         if text is None or self.nulled(text) is None:
             return []
-        found: list[tuple[str, bytes | None]] = []
+        headers: list[tuple[str, bytes | None]] = []
         for part in text.split(self.headers_separator):
             key, separator, value = part.partition(self.header_key_separator)
             if not separator and not self.lenient:
@@ -174,8 +175,8 @@ class Reader:
                 raise Failed(
                     f"No header key separator found in pair '{shown}' on line number {number}"
                 )
-            found.append((key.decode(), self.nulled(value) if separator else None))
-        return found
+            headers.append((key.decode(), self.nulled(value) if separator else None))
+        return headers
 
     def nulled(self, text: bytes) -> bytes | None:
         """None if the text is the marker of null."""

@@ -135,19 +135,19 @@ def filters(options: Options, name: str, known: tuple[str, ...]) -> list[str]:
 def list_groups(options: Options, cluster: ClusterClient) -> None:
     states = filters(options, "state", STATES)
     types = [one.lower() for one in filters(options, "type", TYPES)]
-    found = [
+    matching = [
         group
         for group in groups.list_groups(cluster, states, types or ["consumer", "classic"])
         if group.type == "consumer" or group.protocol_type in ("consumer", "")
     ]
     if not (options.has("state") or options.has("type")):
-        for group in found:
+        for group in matching:
             print(group.id)
         return
-    width = max([25, *(len(group.id) for group in found)])
+    width = max([25, *(len(group.id) for group in matching)])
     columns = ["TYPE"] * options.has("type") + ["STATE"] * options.has("state")
     print(padded(("GROUP", width), *((name, 20) for name in columns)))
-    for group in found:
+    for group in matching:
         values = {"TYPE": group.type.capitalize(), "STATE": group.state}
         print(padded((group.id, width), *((values[name], 20) for name in columns)))
 

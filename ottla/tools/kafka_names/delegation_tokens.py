@@ -45,13 +45,13 @@ def run(options: Options) -> int:
 
 def principals(options: Options, flag: str) -> list[tuple[str, str]]:
     """Type and name of each principal."""
-    found = []
+    parsed = []
     for text in options.all(flag):
         kind, colon, name = text.strip().partition(":")
         if not colon:
             raise Failed(f"expected a string in format principalType:principalName but got {text}")
-        found.append((kind, name))
-    return found
+        parsed.append((kind, name))
+    return parsed
 
 
 def shown(who: list[tuple[str, str]]) -> str:
@@ -172,8 +172,8 @@ def describe(options: Options, cluster: ClusterClient) -> None:
         else f"Calling describe token operation for owners: {shown(owners)}"
     )
     kind = DescribeDelegationTokenRequest.Owner
-    asked = [kind(principal_type=one, principal_name=name) for one, name in owners] or None
-    response = cluster.any().call(DescribeDelegationTokenRequest(owners=asked))
+    request_owners = [kind(principal_type=one, principal_name=name) for one, name in owners] or None
+    response = cluster.any().call(DescribeDelegationTokenRequest(owners=request_owners))
     check(response.error_code)
     print(f"Total number of tokens : {len(response.tokens)}")
     header()

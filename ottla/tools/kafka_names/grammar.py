@@ -83,9 +83,9 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
     """Read a command line; raises UsageError."""
     options = Options(command)
     options.arguments = list(arguments)
-    left = list(arguments)
-    while left:
-        word = left.pop(0)
+    remaining = list(arguments)
+    while remaining:
+        word = remaining.pop(0)
         if not word.startswith("-") or word == "-" or _is_number(word):
             options.positional.append(word)
             continue
@@ -98,7 +98,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
             if equals:
                 raise UsageError(f"Option {name} does not take a value")
         else:
-            values.extend([value] if equals else _values(flag, left, options.ignored))
+            values.extend([value] if equals else _values(flag, remaining, options.ignored))
     return options
 
 

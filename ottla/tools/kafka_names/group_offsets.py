@@ -126,7 +126,7 @@ def places_of(cluster: ClusterClient, text: str) -> list[Place]:
 
 def from_file(options: Options) -> dict[str, Plan]:
     """The contents of an --export file: topic, partition, offset; the group first if several."""
-    found: dict[str, Plan] = {}
+    plans: dict[str, Plan] = {}
     path = options.one("from-file")
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -134,14 +134,14 @@ def from_file(options: Options) -> dict[str, Plan]:
                 if not row:
                     continue
                 group, topic, index, offset = row if len(row) == 4 else ["", *row]
-                found.setdefault(group.strip(), {})[topic.strip(), int(index)] = int(offset)
+                plans.setdefault(group.strip(), {})[topic.strip(), int(index)] = int(offset)
     except OSError as failed:
         raise ClientError(reason_of(failed)) from failed
     except ValueError as wrong:
         raise ClientError(
             f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET: {wrong}"
         ) from wrong
-    return found
+    return plans
 
 
 def show(options: Options, plans: dict[str, Plan]) -> None:

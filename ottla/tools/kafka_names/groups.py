@@ -20,10 +20,10 @@ def run(options: Options) -> int:
     if options.has("group-type") and options.one("group-type").lower() not in TYPES:
         raise UsageError("--group-type must be a valid group type.")
     with connect(options) as cluster:
-        found = [group for group in list_groups(cluster) if fits(options, group)]
-    width = max([20, *(len(group.id) for group in found)])
+        groups = [group for group in list_groups(cluster) if fits(options, group)]
+    width = max([20, *(len(group.id) for group in groups)])
     print(padded(("GROUP", width), ("TYPE", 20), ("PROTOCOL", 20)))
-    for group in found:
+    for group in groups:
         line = padded((group.id, width), (group.type.capitalize(), 20), (group.protocol_type, 20))
         print(f"{line} ")
     return 0

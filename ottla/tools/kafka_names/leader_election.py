@@ -53,12 +53,12 @@ def chosen(options: Options) -> list[Place] | None:
     path = options.one("path-to-json-file")
     value = read_json(path)
     try:
-        found = [(str(item["topic"]), int(item["partition"])) for item in value["partitions"]]
+        places = [(str(item["topic"]), int(item["partition"])) for item in value["partitions"]]
     except (KeyError, TypeError, ValueError) as wrong:
         raise Failed(f"{path}: expected partitions with topic and partition: {wrong}") from wrong
-    if len(set(found)) < len(found):
+    if len(set(places)) < len(places):
         raise Failed("Replica election data contains duplicate partitions")
-    return found
+    return places
 
 
 def report(results: dict[Place, tuple[int, str | None]], kind: str, *, said: bool) -> None:

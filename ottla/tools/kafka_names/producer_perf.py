@@ -137,13 +137,13 @@ def values_of(options: Options, random: Random) -> list[bytes]:
     print(f"Reading payloads from: {Path(path).absolute()}")
     delimiter = options.one("payload-delimiter", "\\n").replace("\\n", "\n").encode()
     try:
-        found = [part for part in Path(path).read_bytes().split(delimiter) if part]
+        parts = [part for part in Path(path).read_bytes().split(delimiter) if part]
     except OSError as failed:
         raise Failed(f"cannot read {path}: {failed.strerror}") from failed
-    if not found:
+    if not parts:
         raise Failed(f"{path} holds no records")
-    print(f"Number of records read: {len(found)}")
-    return found
+    print(f"Number of records read: {len(parts)}")
+    return parts
 
 
 DISTRIBUTIONS = ("none", "range", "random")

@@ -190,10 +190,11 @@ def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None
                 + ",".join(started)
             )
         if pending and time.monotonic() >= deadline:
-            left = [f"{p[0]}-{p[1]}-{broker}" for broker in pending for p in pending[broker]]
+            unmoved = [f"{p[0]}-{p[1]}-{broker}" for broker in pending for p in pending[broker]]
             raise ClientError(
-                f"Timed out before log directory move{'s' * (len(left) > 1)} could be started for "
-                + ",".join(left)
+                f"Timed out before log directory move{'s' * (len(unmoved) > 1)} could be "
+                "started for "
+                + ",".join(unmoved)
             )
         if pending:
             time.sleep(AGAIN_SECONDS)

@@ -170,15 +170,15 @@ def new_offsets(
 
 def delete_internal(options: Options, cluster: ClusterClient, application: str) -> None:
     """Delete the application's internal topics, or those that --internal-topics names."""
-    found = [name for name in topics.names(cluster) if internal(name, application)]
+    internal_topics = [name for name in topics.names(cluster) if internal(name, application)]
     if options.has("internal-topics"):
         wanted = names(options, "internal-topics")
-        if strange := [name for name in wanted if name not in found]:
+        if strange := [name for name in wanted if name not in internal_topics]:
             raise Failed(f"Invalid topic specified in the --internal-topics option: {strange[0]}")
-        found = [name for name in found if name in wanted]
-    print(f"Deleting inferred internal topics [{', '.join(found)}]")
-    if found and not options.has("dry-run"):
-        for name, (code, message) in topics.delete(cluster, found).items():
+        internal_topics = [name for name in internal_topics if name in wanted]
+    print(f"Deleting inferred internal topics [{', '.join(internal_topics)}]")
+    if internal_topics and not options.has("dry-run"):
+        for name, (code, message) in topics.delete(cluster, internal_topics).items():
             check(code, message, f"topic {name!r}")
     print("Done.")
 

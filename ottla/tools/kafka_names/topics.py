@@ -90,12 +90,12 @@ def wanted(options: Options, cluster: ClusterClient, *, required: bool) -> list[
     """The topics selected by `--topic`; Failed if it must select one and does not."""
     pattern = options.one("topic") if options.has("topic") else None
     names = topics.names(cluster, internal=not options.has("exclude-internal"))
-    found = matching(pattern, names)
-    if required and not found and pattern is not None:
+    matched = matching(pattern, names)
+    if required and not matched and pattern is not None:
         if options.has("if-exists"):
             return []
         raise failure(f"Topic '{pattern}' does not exist as expected")
-    return found
+    return matched
 
 
 def show_list(options: Options, cluster: ClusterClient) -> None:
@@ -165,9 +165,9 @@ def create(options: Options, cluster: ClusterClient) -> None:
 
 
 def alter(options: Options, cluster: ClusterClient) -> None:
-    found = wanted(options, cluster, required=True)
+    names = wanted(options, cluster, required=True)
     count = options.number("partitions", -1)
-    for topic in topics.describe(cluster, found):
+    for topic in topics.describe(cluster, names):
         placed = None
         if options.has("replica-assignment"):
             whole = assignment_of(options.one("replica-assignment"))

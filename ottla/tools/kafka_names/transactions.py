@@ -50,12 +50,13 @@ def run(options: Options) -> int:
 
 
 def show_list(options: Options, cluster: ClusterClient) -> None:
-    found = transactions.list_transactions(
+    listings = transactions.list_transactions(
         cluster,
         older_ms=options.number("duration-filter", -1),
         pattern=options.one("transactional-id-pattern") or None,
     )
-    print(pretty_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), found))
+    columns = "TransactionalId", "Coordinator", "ProducerId", "TransactionState"
+    print(pretty_table(columns, listings))
 
 
 def describe(options: Options, cluster: ClusterClient) -> None:
@@ -105,7 +106,7 @@ def describe(options: Options, cluster: ClusterClient) -> None:
 def describe_producers(options: Options, cluster: ClusterClient) -> None:
     place = (options.one("topic"), options.number("partition", 0))
     try:
-        found = transactions.producers(cluster, [place])[place]
+        known_producers = transactions.producers(cluster, [place])[place]
     except Refused as refused:
         raise Failed(
             f"Failed to describe producers for partition {place[0]}-{place[1]} on leader: "
@@ -120,7 +121,7 @@ def describe_producers(options: Options, cluster: ClusterClient) -> None:
             one.last_timestamp,
             one.current_txn_start_offset if one.current_txn_start_offset >= 0 else "None",
         )
-        for one in found
+        for one in known_producers
     ]
     print(
         pretty_table(

@@ -67,18 +67,18 @@ def consumer_settings(options: Options) -> dict[str, str]:
     policy = options.one("reset-policy", "earliest")
     if policy not in ("earliest", "latest", "none"):
         raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
-    found = {"auto.offset.reset": "error" if policy == "none" else policy,
+    properties = {"auto.offset.reset": "error" if policy == "none" else policy,
              **properties_of(options), "group.protocol": protocol}  # fmt: skip
     if protocol == "classic":
-        found["session.timeout.ms"] = str(options.number("session-timeout", 30_000))
+        properties["session.timeout.ms"] = str(options.number("session-timeout", 30_000))
         if options.has("assignment-strategy"):
             name = options.one("assignment-strategy")
-            found["partition.assignment.strategy"] = ASSIGNORS.get(name, name)
+            properties["partition.assignment.strategy"] = ASSIGNORS.get(name, name)
     elif options.has("group-remote-assignor"):
-        found["group.remote.assignor"] = options.one("group-remote-assignor")
+        properties["group.remote.assignor"] = options.one("group-remote-assignor")
     if options.has("group-instance-id"):
-        found["group.instance.id"] = options.one("group-instance-id")
-    return found
+        properties["group.instance.id"] = options.one("group-instance-id")
+    return properties
 
 
 def shown(places: list[Place]) -> list[dict[str, object]]:

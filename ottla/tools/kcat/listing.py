@@ -93,18 +93,18 @@ def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
 
 def offsets_by_time(chosen: Chosen) -> None:
     """`topic [partition] offset N` for each -t TOPIC:PARTITION:MS; -1 if no record is that new."""
-    asked: dict[tuple[str, int], int] = {}
+    times: dict[tuple[str, int], int] = {}
     for text in chosen.topics:
         topic, _, numbers = text.partition(":")
         index, _, time = numbers.partition(":")
         if not index.isdecimal() or not time.removeprefix("-").isdecimal():
             raise Misused(f"-t {text}: expected TOPIC:PARTITION:TIMESTAMP")
-        if (topic, int(index)) in asked:
+        if (topic, int(index)) in times:
             raise Misused(f"-t {text}: the partition is named twice")
-        asked[topic, int(index)] = int(time)
-    if not asked:
+        times[topic, int(index)] = int(time)
+    if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")
     with connected(chosen) as cluster:
-        found = offsets.required(cluster, asked)
-    for place in sorted(asked):
-        sys.stdout.write(f"{place[0]} [{place[1]}] offset {found[place]}\n")
+        results = offsets.required(cluster, times)
+    for place in sorted(times):
+        sys.stdout.write(f"{place[0]} [{place[1]}] offset {results[place]}\n")

@@ -23,12 +23,12 @@ from ottla.tools.stream.writer import Writer
 
 def properties_of(chosen: Chosen) -> dict[str, str]:
     """-X under the names that Java's clients have."""
-    found = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
-    found.pop("bootstrap.servers", None)
-    check_names(found)
+    properties = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
+    properties.pop("bootstrap.servers", None)
+    check_names(properties)
     if chosen.codec:
-        found["compression.type"] = chosen.codec
-    return found
+        properties["compression.type"] = chosen.codec
+    return properties
 
 
 def consume(chosen: Chosen) -> None:
@@ -53,8 +53,8 @@ def consume(chosen: Chosen) -> None:
             wanted.topics, wanted.pattern = [], "|".join(f"(?:{name})" for name in names)
         place_start(chosen, cluster, wanted)
         if chosen.exit and not chosen.group:
-            asked = Reading(topics=names, partitions=wanted.partitions, ends={})
-            places = places_of(cluster, asked)
+            stored = Reading(topics=names, partitions=wanted.partitions, ends={})
+            places = places_of(cluster, stored)
             wanted.ends = offsets.required(
                 cluster, dict.fromkeys(places, offsets.LATEST), committed=committed
             )

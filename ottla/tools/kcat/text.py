@@ -22,13 +22,13 @@ Show = Callable[[Any], bytes]
 def escaped(text: str) -> bytes:
     """Text with \\n, \\t, \\r and \\xNN replaced."""
     out, at = [], 0
-    for found in ESCAPE.finditer(text):
-        out.append(text[at : found.start()].encode())
-        if found[1]:
-            out.append(bytes([int(found[1], 16) & 0xFF]))
+    for escape in ESCAPE.finditer(text):
+        out.append(text[at : escape.start()].encode())
+        if escape[1]:
+            out.append(bytes([int(escape[1], 16) & 0xFF]))
         else:
-            out.append(NAMED.get(found[2], found[2].encode()))
-        at = found.end()
+            out.append(NAMED.get(escape[2], escape[2].encode()))
+        at = escape.end()
     return b"".join([*out, text[at:].encode()])
 
 
@@ -107,11 +107,11 @@ def formatted(
     """-f."""
     pieces: list[bytes | str] = []
     at = 0
-    for found in re.finditer(r"%(.)", text, re.DOTALL):
-        if found[1] not in KCAT_TOKENS:
-            raise Misused(f"Unsupported formatter: %{found[1]}")
-        pieces += [escaped(text[at : found.start()]), found[1]]
-        at = found.end()
+    for token in re.finditer(r"%(.)", text, re.DOTALL):
+        if token[1] not in KCAT_TOKENS:
+            raise Misused(f"Unsupported formatter: %{token[1]}")
+        pieces += [escaped(text[at : token.start()]), token[1]]
+        at = token.end()
     pieces.append(escaped(text[at:]))
 
     def piece_of(piece: str, record: Any, key: bytes | None, value: bytes | None) -> bytes:
@@ -134,7 +134,7 @@ def enveloped(
 ) -> bytes:
     """-J: one object per line."""
     kinds = {0: "create", 1: "logappend"}
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic": record.topic, "partition": record.partition, "offset": record.offset,
         "tstype": kinds.get(record.timestamp_type, "unknown"), "ts": record.timestamp,
         "broker": brokers.get((record.topic, record.partition), -1),
@@ -143,10 +143,10 @@ def enveloped(
         pairs: list[str | None] = []
         for name, held in record.headers:
             pairs += [name, None if held is None else readable(held)]
-        found["headers"] = pairs
-    found["key"] = None if key is None else readable(key)
-    found["payload"] = None if value is None else readable(value)
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        fields["headers"] = pairs
+    fields["key"] = None if key is None else readable(key)
+    fields["payload"] = None if value is None else readable(value)
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def readable(data: bytes) -> str:

@@ -32,11 +32,11 @@ COMPRESSION_LEVEL = "compression.{}.level"
 def java_names() -> dict[str, str]:
     """Every client property of Java's clients, with librdkafka's name, NO_NAME if it has none."""
     text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
-    found = {}
+    names = {}
     for line in text.splitlines():
         name, _, other = line.partition(" ")
-        found[name] = other or name
-    return found
+        names[name] = other or name
+    return names
 
 
 def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -45,26 +45,26 @@ def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     Raises ClientError for security settings that are not supported.
     """
     names = java_names()
-    found: dict[str, Any] = {
+    renamed: dict[str, Any] = {
         names.get(name, name): value
         for name, value in properties.items()
         if names.get(name) != NO_NAME
     }
     if "ssl.keystore.location" in properties:
-        found.setdefault("ssl.key.location", properties["ssl.keystore.location"])
+        renamed.setdefault("ssl.key.location", properties["ssl.keystore.location"])
     if properties.get("ssl.endpoint.identification.algorithm") == "":
-        found["ssl.endpoint.identification.algorithm"] = "none"
+        renamed["ssl.endpoint.identification.algorithm"] = "none"
     codec = properties.get("compression.type", "")
     if (level := properties.get(COMPRESSION_LEVEL.format(codec))) is not None:
-        found["compression.level"] = level
+        renamed["compression.level"] = level
     if (memory := properties.get("buffer.memory")) is not None:
-        found["queue.buffering.max.kbytes"] = str(whole_number("buffer.memory", memory) // 1024)
+        renamed["queue.buffering.max.kbytes"] = str(whole_number("buffer.memory", memory) // 1024)
     if "sasl.jaas.config" in properties:
         security = Security.from_properties(properties)
         if security.extensions:
             raise ClientError("librdkafka does not support delegation tokens")
-        found["sasl.username"], found["sasl.password"] = security.user, security.password
-    return found
+        renamed["sasl.username"], renamed["sasl.password"] = security.user, security.password
+    return renamed
 
 
 def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
@@ -75,16 +75,16 @@ def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
     """
     import confluent_kafka
 
-    left = {**ALWAYS, **settings}
+    remaining = {**ALWAYS, **settings}
     while True:
         try:
-            return getattr(confluent_kafka, kind)(left)
+            return getattr(confluent_kafka, kind)(remaining)
         except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
             name = unknown_name(wrong)
-            if name not in left:
+            if name not in remaining:
                 raise ClientError(refusal(kind, settings, wrong)) from wrong
             print(f"{name} is not a setting of Kafka's clients and has no effect", file=sys.stderr)
-            del left[name]
+            del remaining[name]
 
 
 def is_known(name: str) -> bool:

@@ -144,22 +144,22 @@ class Consumer:
 
     def committed(self, places: Iterable[Place]) -> dict[Place, int]:
         """The group's committed offsets; partitions without one are omitted. Raises ClientError."""
-        asked = [self.library.TopicPartition(*place) for place in places]
+        wanted = [self.library.TopicPartition(*place) for place in places]
         try:
-            found = self._client.committed(asked, timeout=COMMITTED_SECONDS) if asked else []
+            answers = self._client.committed(wanted, timeout=COMMITTED_SECONDS) if wanted else []
         except self.library.KafkaException as failed:
             raise ClientError(f"group {self.group}: {plain(failed)}") from failed
-        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+        return {(one.topic, one.partition): one.offset for one in answers if one.offset >= 0}
 
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
         """Where the group begins to read these partitions: at its committed offsets."""
-        found = self.committed(places)
-        missing = [place for place in places if place not in found]
-        self._committed |= found
+        stored = self.committed(places)
+        missing = [place for place in places if place not in stored]
+        self._committed |= stored
         if missing and self._start is not None:
-            found |= offsets.required(
+            stored |= offsets.required(
                 self._cluster, dict.fromkeys(missing, self._start), committed=self._committed_only)
-        return {place: found.get(place, self.library.OFFSET_STORED) for place in places}
+        return {place: stored.get(place, self.library.OFFSET_STORED) for place in places}
 
     def _partitions(self, begin: Mapping[Place, int]) -> list[Any]:
         return [self.library.TopicPartition(*place, offset) for place, offset in begin.items()]
@@ -225,13 +225,13 @@ class Consumer:
         a partition, for which `advance` may be called too.
         """
         first = self._client.poll(seconds)
-        found = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
+        messages = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
         if self._failure is not None:
             failed, self._failure = self._failure, None
             raise failed
-        if any(message.error() is not None for message in found):
-            found = [message for message in found if self._is_of_use(message)]
-        return found
+        if any(message.error() is not None for message in messages):
+            messages = [message for message in messages if self._is_of_use(message)]
+        return messages
 
     def _is_of_use(self, message: Any) -> bool:
         error = message.error()

@@ -68,10 +68,10 @@ class Latencies:
 
     def percentile(self, share: float) -> int:
         """The time within which this share of the records was acknowledged."""
-        left = self.records * share
+        remaining = self.records * share
         for ms in sorted(self.counts):
-            left -= self.counts[ms]
-            if left <= 0:
+            remaining -= self.counts[ms]
+            if remaining <= 0:
                 return ms
         return 0
 
@@ -249,7 +249,7 @@ def _leaders_of(cluster: ClusterClient, load: ProduceLoad) -> dict[Place, int]:
     topic = MetadataRequest.Topic(name=load.topic)
     cluster.any().call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True))
     try:
-        found = leaders(cluster, [load.topic])
+        by_place = leaders(cluster, [load.topic])
     except Refused as refused:
         if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Refused(
@@ -258,10 +258,12 @@ def _leaders_of(cluster: ClusterClient, load: ProduceLoad) -> dict[Place, int]:
             ) from None
         raise
     if load.partition is not None:
-        found = {place: leader for place, leader in found.items() if place[1] == load.partition}
-    if not found or min(found.values()) < 0:
+        by_place = {
+            place: leader for place, leader in by_place.items() if place[1] == load.partition
+        }
+    if not by_place or min(by_place.values()) < 0:
         raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
-    return found
+    return by_place
 
 
 Pair = tuple[bytes | None, bytes]

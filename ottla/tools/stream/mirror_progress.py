@@ -81,9 +81,9 @@ class Progress:
     def restored(cls, place: Place, source: int, metadata: str) -> Progress | None:
         """Parses the metadata of a commit; None if it is not a mirror's."""
         try:
-            found = json.loads(metadata)
-            runs = [(int(one), int(other)) for one, other in found["runs"]]
-            torn, topic_id = bool(found.get("torn")), str(found.get("id", ""))
-            return cls(place, source, int(found["target"]), runs, torn=torn, topic_id=topic_id)
+            fields = json.loads(metadata)
+            runs = [(int(one), int(other)) for one, other in fields["runs"]]
+            torn, topic_id = bool(fields.get("torn")), str(fields.get("id", ""))
+            return cls(place, source, int(fields["target"]), runs, torn=torn, topic_id=topic_id)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

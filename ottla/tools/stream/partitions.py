@@ -14,13 +14,13 @@ def partition_of(key: bytes, partitions: int) -> int:
 def murmur2(data: bytes) -> int:
     """The 32-bit MurmurHash2 of Austin Appleby, with the seed of Kafka's clients."""
     length = len(data)
-    found = SEED ^ length
+    digest = SEED ^ length
     whole = length & ~3
     for at in range(0, whole, 4):
         word = int.from_bytes(data[at : at + 4], "little") * FACTOR & WORD
         word = (word ^ word >> 24) * FACTOR & WORD
-        found = found * FACTOR & WORD ^ word
+        digest = digest * FACTOR & WORD ^ word
     if length > whole:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * FACTOR & WORD
-    found = (found ^ found >> 13) * FACTOR & WORD
-    return found ^ found >> 15
+        digest = (digest ^ int.from_bytes(data[whole:], "little")) * FACTOR & WORD
+    digest = (digest ^ digest >> 13) * FACTOR & WORD
+    return digest ^ digest >> 15

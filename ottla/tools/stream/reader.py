@@ -293,20 +293,20 @@ def matching(cluster: ClusterClient, pattern: str) -> list[str]:
 
 def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
     """The partitions to read; waits for a topic that does not exist yet."""
-    told = False
+    reported = False
     while True:
         names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
-        asked = cluster.metadata(names).topics if names else []
-        for topic in asked:
+        described = cluster.metadata(names).topics if names else []
+        for topic in described:
             if topic.error_code not in MAY_COME:
                 check(topic.error_code, what=f"topic {topic.name!r}")
         found = [
             (topic.name, part.partition_index)
-            for topic in asked if not topic.error_code for part in topic.partitions
+            for topic in described if not topic.error_code for part in topic.partitions
         ]
         if wanted.partitions is not None:
             if wanted.all_exist:
-                for topic in asked:
+                for topic in described:
                     check_partitions(topic, wanted.partitions)
             found = [place for place in found if place[1] in wanted.partitions]
         if (
@@ -316,8 +316,8 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
             or wanted.most == 0
         ):
             return sorted(found)
-        if not told:
-            told = True
+        if not reported:
+            reported = True
             tell_waiting(cluster, wanted)
         time.sleep(0.2)
 
@@ -342,8 +342,8 @@ def check_partitions(topic: Any, wanted: list[int]) -> None:
 def read_to_the_end(cluster: ClusterClient, wanted: Reading, *, committed: bool) -> None:
     """Make a member of a group stop once it has read all records that exist at this moment."""
     wanted.idle_ms = GROUP_IDLE_MS
-    asked = Reading(wanted.topics, wanted.pattern, partitions=wanted.partitions, ends={})
-    places = places_of(cluster, asked)
+    present = Reading(wanted.topics, wanted.pattern, partitions=wanted.partitions, ends={})
+    places = places_of(cluster, present)
     wanted.group_ends = offsets.required(
         cluster, dict.fromkeys(places, LATEST), committed=committed
     )

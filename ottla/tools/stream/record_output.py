@@ -58,10 +58,10 @@ class RecordOutput:
         unknown."""
         if not self._parts or self.failed:
             return
-        left = memoryview(b"".join(self._parts))
+        unwritten = memoryview(b"".join(self._parts))
         try:
-            while left:
-                left = left[self._write(left):]
+            while unwritten:
+                unwritten = unwritten[self._write(unwritten):]
             self._parts, self._size = [], 0
         except BaseException:
             self.failed = True

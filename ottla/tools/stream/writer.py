@@ -153,11 +153,11 @@ class Writer:
         """Wait until everything is acknowledged; raises ClientError for the first record that was
         not."""
         deadline = time.monotonic() + CLOSE_SECONDS
-        while (left := self._producer.flush(0.5)) and time.monotonic() < deadline:
+        while (unacknowledged := self._producer.flush(0.5)) and time.monotonic() < deadline:
             pass                            # in small steps, so that signals are handled
-        if self._failure or left:
+        if self._failure or unacknowledged:
             failed, self._failure = self._failure, ""
-            why = failed or f"{left} are left after {CLOSE_SECONDS} s"
+            why = failed or f"{unacknowledged} are left after {CLOSE_SECONDS} s"
             raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:

@@ -90,8 +90,8 @@ def run_maven(command: list[str]) -> None:
         assert maven.stdout is not None
         for line in maven.stdout:
             printed.append(line)
-            if found := FETCHED.search(line):
-                print(f"  {found[1]} ({found[2]})", file=sys.stderr, flush=True)
+            if match := FETCHED.search(line):
+                print(f"  {match[1]} ({match[2]})", file=sys.stderr, flush=True)
     if maven.returncode != 0:
         raise ZooKeeperFailed(
             f"Maven could not download ZooKeeper's jars:\n{''.join(printed)[-2000:]}"

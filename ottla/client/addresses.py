@@ -11,7 +11,7 @@ from ottla.client.errors import ClientError
 DEFAULT_PORT = 9092
 DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
-"""The environment variable with the cluster of commands that are not told any."""
+"""The environment variable with the default cluster of commands."""
 Address = tuple[str, int]
 
 
@@ -20,7 +20,7 @@ class BadAddress(ClientError):
 
 
 def default_addresses() -> str:
-    """The cluster of a command that is not told any."""
+    """The default cluster of a command."""
     return os.environ.get(VARIABLE) or DEFAULT_ADDRESS
 
 
@@ -57,8 +57,8 @@ def show_address(address: Address) -> str:
 
 
 def names_one_of(host: str, names: Container[str]) -> bool:
-    """Whether a Host header has one of these names, in small letters, or an address. A page of
-    elsewhere whose name leads here has its own name in it."""
+    """Whether a Host header has one of these names, in lower case, or an address. Requests of a
+    foreign page whose name resolves to this machine have that page's name in it."""
     name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in names:
         return True

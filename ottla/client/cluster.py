@@ -92,19 +92,19 @@ class ClusterClient:
 
     def _bootstrap(self) -> Connection:
         deadline = time.monotonic() + self.connect_seconds
-        # Brokers that were heard of stand in for the bootstrap addresses once those are away.
+        # If the bootstrap addresses do not answer, other known brokers are tried.
         heard = [known for known in self.brokers.values() if known not in self.bootstrap]
         addresses = [*self.bootstrap, *heard]
         while True:
             failures: list[Exception] = []
             for place, address in enumerate(addresses):
-                # A host that is off does not answer at all: it must leave time for the others.
+                # A host that is off does not answer at all: keep time for the others.
                 share = (deadline - time.monotonic()) / (len(addresses) - place)
                 try:
                     return self._connect(address, max(share, 0.2), wait=False)
                 except (Unreachable, TimedOut) as failed:
                     failures.append(failed)
-            # A broker that is starting listens soon, whichever of them that is.
+            # A broker that is starting, whichever it is, will listen soon.
             starting = any(isinstance(one.__cause__, ConnectionRefusedError) for one in failures)
             late = time.monotonic() + BACKOFF_SECONDS >= deadline
             if late or not starting or not self.retry_refused:
@@ -192,7 +192,7 @@ class ClusterClient:
             at = ", ".join(show_address(known) for known in self.bootstrap)
             if len(self.brokers) < 2:
                 self.refresh()
-            # Waiting for another broker in its place has a point only if there are others.
+            # Waiting for another broker in its place helps only if there are others.
             kind: type[ClientError] = NotConnected
             if len(self.brokers) < 2:
                 kind = NoBroker if isinstance(failed, Unreachable) else TimedOut
@@ -204,8 +204,8 @@ class ClusterClient:
     def controller(self, *, itself: bool = False) -> Connection:
         """The broker to which changes of the cluster are sent.
 
-        Where it cannot be reached this is any broker, which forwards them to the next one. Raises
-        NotConnected instead if the controller `itself` is wanted, for what it knows.
+        If it cannot be reached this is any broker, which forwards them to the next controller. With
+        `itself`, for data that only the controller has, this raises NotConnected instead.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -246,11 +246,11 @@ class ClusterClient:
     def with_retries(
         self, ask: Callable[[], Any], also: Container[ErrorCode] = (), *, again: bool = False
     ) -> Any:
-        """Calls `ask`, and retries while it raises Refused with a code that passes, or with one of
-        `also`; or NotConnected, until another broker has taken over.
+        """Calls `ask`, and retries while it raises Refused with a retriable code or one of `also`,
+        or NotConnected, until another broker has taken over.
 
-        With `again` it may be done twice: it is retried as well where a connection breaks, and
-        nobody knows whether it was done. Raises NoBroker once no broker can be reached.
+        With `again` the request may be executed twice: it is also retried if a connection breaks,
+        when it is unknown whether it was executed. Raises NoBroker once no broker can be reached.
         """
         deadline = time.monotonic() + self.patience_seconds
         moved = False
@@ -277,7 +277,7 @@ class ClusterClient:
 
     @property
     def timeout_ms(self) -> int:
-        """How long a broker shall wait for the controller; the `timeout_ms` of a request."""
+        """How long a broker should wait for the controller; the `timeout_ms` of a request."""
         return int(self.patience_seconds * 1000)
 
     def supports(self, key: int, version: int = 0) -> bool:

@@ -46,7 +46,7 @@ class Connection:
         self.request_seconds = request_seconds
         self.frames = Frames(client_id)
         self.failed = False
-        """Whether an answer is missing: what comes next would be taken for another one."""
+        """Whether an answer is missing: the next one would be mistaken for it."""
         self.unanswered = 0
         self.security = security
         self.in_use = False
@@ -75,8 +75,8 @@ class Connection:
         return sent
 
     def call_in_parts(self, request: Any, *path: str) -> DecodedInParts:
-        """As `call`, for a long response: it is decoded an element at a time of the array at this
-        path, such as "topics", so that it is never in memory as a whole."""
+        """As `call`, for a long response: the array at this path, such as
+        "topics", is decoded one element at a time, so that it is never completely in memory."""
         found: DecodedInParts = self.answer(self.send(request), in_parts=path)
         return found
 

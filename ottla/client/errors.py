@@ -14,7 +14,7 @@ class Unreachable(ClientError, ConnectionError):
 
 
 class NoBroker(Unreachable):
-    """None of the brokers that are known could be connected to."""
+    """No known broker could be connected to."""
 
 
 class NotConnected(Unreachable):
@@ -51,7 +51,7 @@ def check(code: int, message: str | None = None, what: str = "") -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says; one of the operating system without its number: PATH: no such file."""
+    """An error's text; an operating system's error without its number: PATH: no such file."""
     if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
         return str(error)
     text = error.strerror[:1].lower() + error.strerror[1:]

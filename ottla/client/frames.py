@@ -59,7 +59,7 @@ class Frames:
     def decode_in_parts(
         self, sent: Sent, frame: bytes | bytearray, path: tuple[str, ...]
     ) -> DecodedInParts:
-        """The same of a long response, an element at a time of the array at this path."""
+        """The same for a long response: the array at this path one element at a time."""
         return DecodedInParts(
             APIS[sent.key].response, self._body(sent, frame), sent.version, *path)
 

@@ -23,7 +23,8 @@ LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v"
 
 
 class JaasError(ValueError):
-    """A text that is no JAAS configuration; the message never quotes it, it may hold secrets."""
+    """A text that is not a JAAS configuration; the message never quotes it, since it may have
+    secrets."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def parse_jaas(text: str) -> LoginModule:
     while at < len(tokens) and tokens[at] != ("mark", ";"):
         key = tokens[at][1]
         if len(tokens) < at + 3 or tokens[at + 1] != ("mark", "=") or tokens[at + 2][0] == "mark":
-            # Not Kafka's words, which have the key: it may be a part of a password without quotes.
+            # Not Kafka's message, which has the key: it may be a part of a password without quotes.
             raise JaasError(f"Value not specified for option {len(options) + 1} in JAAS config")
         options[key] = tokens[at + 2][1]
         at += 3

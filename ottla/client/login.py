@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "ottla"
 VERSION = 1
-"""Of both requests: every broker that has SaslAuthenticate knows it."""
+"""The version of both requests: every broker with SaslAuthenticate supports it."""
 
 
 def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: str) -> None:
-    """Log in. Raises ClientError where the broker refuses, OSError where it goes away."""
+    """Log in. Raises ClientError if the broker refuses, OSError if it disconnects."""
     frames = Frames(CLIENT_ID)
     shaken = _ask(sock, frames, SaslHandshakeRequest(mechanism=mechanism), where)
     if shaken.error_code:

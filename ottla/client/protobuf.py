@@ -1,6 +1,6 @@
 """Protobuf values by the official Python library: no generated classes.
 
-A .proto text is compiled to a descriptor set, from which the class of a message is made. The
+A .proto text is compiled to a descriptor set, from which the class of a message is created. The
 library, and protoc, are imported when they are needed.
 """
 
@@ -88,7 +88,7 @@ def is_map(item: Any) -> bool:
 
 def plain(message: Any, *, defaults: bool = True) -> dict[str, Any]:
     """A message as input for json.dumps and Spark's from_json: numbers stay numbers. Without
-    `defaults` it has only the fields that are set: of many empty messages few bytes remain few."""
+    `defaults` it has only the fields that are set, so that many empty messages stay small."""
     if defaults:
         return {item.name: _field(message, item) for item in message.DESCRIPTOR.fields}
     return {item.name: _field(message, item, False) for item, _ in message.ListFields()}

@@ -18,7 +18,8 @@ from ottla.client.errors import ClientError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MAX = 100_000
-"""Brokers allow 16,384 at most (KIP-84); one that asks for more than this wants to keep us busy."""
+"""Brokers allow 16,384 at most (KIP-84); one that asks for more than this is an attack on our
+CPU."""
 FIRST = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,[^,]*)*")
 LAST = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,[^,]*)*")
 
@@ -36,7 +37,7 @@ class ClientMechanism(Protocol):
 
 
 class PlainClient(ClientMechanism):
-    """PLAIN: the password travels as it is, so the connection has to be encrypted."""
+    """PLAIN: the password is sent as plain text, so the connection has to be encrypted."""
 
     def __init__(self, user: str, password: str) -> None:
         self.user, self.password = user, password
@@ -46,12 +47,12 @@ class PlainClient(ClientMechanism):
         return f"\0{self.user}\0{self.password}".encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """Nothing is left to say."""
+        """The exchange is complete."""
         return None
 
 
 class ScramClient(ClientMechanism):
-    """SCRAM (RFC 5802): neither side learns what it could log in with elsewhere."""
+    """SCRAM (RFC 5802): neither side learns anything with which it could log in elsewhere."""
 
     def __init__(
         self, mechanism: str, user: str, password: str, extensions: Mapping[str, str]
@@ -105,7 +106,7 @@ def decoded(text: bytes) -> bytes:
 def client_mechanism(
     mechanism: str, user: str, password: str, extensions: Mapping[str, str] | None = None
 ) -> ClientMechanism:
-    """The client's part of a mechanism. Raises ClientError for one that is not here."""
+    """The client's part of a mechanism. Raises ClientError for an unknown one."""
     if mechanism == "PLAIN":
         return PlainClient(user, password)
     if mechanism in HASHES:

@@ -16,7 +16,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 def get(address: str, path: str) -> Any:
-    """What a registry answers to a path; `address` may have user and password. Raises
+    """A registry's answer to a path; `address` may have user and password. Raises
     ClientError."""
     parts = urllib.parse.urlsplit(address)
     host = parts.netloc.rpartition("@")[2]

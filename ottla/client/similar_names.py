@@ -1,4 +1,4 @@
-"""Names that were perhaps meant where one is unknown."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ MOST = 3
 
 
 def similar(name: str, known: Iterable[str]) -> str:
-    """"; similar: a, b" for the known names that are nearest, "" if none is near."""
+    """"; similar: a, b" for the most similar known names, "" if none is similar."""
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in known}
-    share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))   # one letter of t2 may be wrong, too
+    # Names as short as t2 may have one wrong letter, too
+    share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))
     found = get_close_matches(name.lower(), by_lower, MOST, share)
     return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
 
 
 def unrecognized(words: Sequence[str], flags: Iterable[str]) -> str:
-    """What is said of words of a command line that are neither flags nor their values."""
+    """The error for words of a command line that are neither flags nor their values."""
     return (
         f"unrecognized arguments: {' '.join(words)}{similar(words[0].partition('=')[0], flags)}"
     )
@@ -44,7 +45,7 @@ def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> No
     try:
         near = similar(found[1], names(cluster))
     except (ClientError, OSError):
-        return                              # the error itself is to be reported
+        return                              # report the original error
     error.args = (str(error).rstrip(".") + near, *error.args[1:])
 
 
@@ -53,7 +54,7 @@ def _topics(cluster: ClusterClient) -> Iterator[str]:
 
 
 def _groups(cluster: ClusterClient) -> Iterator[str]:
-    from ottla.wire.messages import ListGroupsRequest  # `ottla --help` comes without messages
+    from ottla.wire.messages import ListGroupsRequest  # `ottla --help` does not import the messages
 
     for node_id in cluster.brokers:
         answer = cluster.node(node_id).call(ListGroupsRequest(states_filter=[], types_filter=[]))

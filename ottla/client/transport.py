@@ -46,7 +46,7 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Security:
-        """Read `security.protocol` and what belongs to it, under Java's names or librdkafka's.
+        """Read `security.protocol` and the related settings, under Java's names or librdkafka's.
 
         Raises ClientError.
         """
@@ -76,7 +76,7 @@ class Security:
         return cls(protocol, mechanism, user, password, token, tls)
 
     def login(self) -> ClientMechanism | None:
-        """The exchange that logs in; None where nobody asks for it."""
+        """The login exchange; None without SASL."""
         if not self.mechanism:
             return None
         from ottla.client.sasl import client_mechanism
@@ -97,7 +97,7 @@ def check_readable(*paths: str | None) -> None:
 
 
 def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    import ssl  # 15 ms, which commands without TLS do not pay
+    import ssl  # the import takes 15 ms, which commands without TLS save
 
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     named = properties.get("ssl.endpoint.identification.algorithm", "https") not in UNNAMED
@@ -127,7 +127,7 @@ def open_transport(
     """A connected socket, logged in. A refused connection is tried again until `seconds` have
     passed.
 
-    Raises Unreachable with the address and the reason, Refused where the login is.
+    Raises Unreachable with the address and the reason, Refused if the login is refused.
     """
     made = _connect(address, seconds, retry_refused)
     try:
@@ -155,7 +155,7 @@ def open_transport(
 
 
 def perhaps_another(protocol: str) -> str:
-    """What to look at if a broker closes a connection that has never been of use."""
+    """A hint if a broker closes a connection before its first answer."""
     wanted = {
         "PLAINTEXT": "TLS or a login", "SSL": "a login", "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
     }[protocol]
@@ -181,7 +181,7 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
 
 
 def is_closed(made: socket.socket) -> bool:
-    """Whether either side has closed it, even if something that came before is not read."""
+    """Whether either side has closed it, even if earlier bytes are not read yet."""
     if made.fileno() < 0:
         return True
     asked = select.poll()

@@ -1,4 +1,4 @@
-"""Access rules, users, quotas, delegation tokens, transactions."""
+"""ACLs, users, quotas, delegation tokens, transactions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANGING_SECONDS = 5.0
 
 
 def acl_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """All access rules that the user may see."""
+    """All ACLs that the user may see."""
     rows = []
     for pattern, rules in acls.describe(cluster).items():
         for rule in rules:
@@ -115,8 +115,8 @@ def is_open(one: Listed) -> bool:
 
 
 def hanging_rows(cluster: ClusterClient, memory: Memory, minutes: int) -> Row:
-    """Transactions of partitions that no coordinator knows: readers wait behind them for ever. And
-    how many topics were not looked at yet."""
+    """Transactions in partitions that no coordinator knows, and behind which readers wait for ever;
+    and how many topics were not checked yet."""
     places: dict[str, list[Place]] = {}
     for topic in cluster.metadata().topics:
         for part in topic.partitions:
@@ -159,7 +159,7 @@ def abort_hanging(
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     """The newest lines of the brokers' audit logs, the newest first, and notes about brokers that
-    gave none. The lines name everything that others have changed: only users who may alter the
+    did not send theirs. The lines name all changes by other users: only users who may alter the
     cluster see them. Raises Refused."""
     if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -1,6 +1,6 @@
-"""The REST API: the table of its paths, and OpenAPI that is made of it.
+"""The REST API: the table of its paths, and the OpenAPI document generated from it.
 
-The words are those of the command line: a topic is created, grown, trimmed, deleted; a group is
+The terms are those of the command line: a topic is created, grown, trimmed, deleted; a group is
 reset.
 """
 
@@ -174,7 +174,7 @@ def operation(entry: Entry) -> dict[str, Any]:
 def described(
     path: str, summary: str, query: dict[str, str], body: tuple[str, ...]
 ) -> dict[str, Any]:
-    """What OpenAPI says of a path."""
+    """The OpenAPI description of a path."""
     names = [part.partition("}")[0] for part in path.split("{")[1:]]
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}

@@ -84,7 +84,7 @@ async def described(request: Request) -> Response:
 
 @cache
 def description() -> bytes:
-    """The same as JSON, made once."""
+    """The same as JSON, encoded once."""
     return json.dumps(openapi(), separators=(",", ":")).encode()
 
 
@@ -96,7 +96,7 @@ async def missing(request: Request) -> Response:
 
 
 async def refused(request: Request, error: HTTPException) -> Response:
-    """What Starlette itself refuses."""
+    """Requests that Starlette itself refuses."""
     return problem(BadRequest(error.detail, error.status_code, "REFUSED"))
 
 
@@ -109,7 +109,8 @@ def problem(error: Exception) -> Response:
 def endpoint(
     service: Service, handler: Ask, method: str = "GET"
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A function of the table as an endpoint: who asks, may they, what happened."""
+    """A function of the table as an endpoint: checks the session and the rights, and answers
+    errors."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -151,7 +152,7 @@ def of_entry(entry: Entry) -> Ask:
 
 
 async def live(request: ApiRequest) -> Response:
-    """Everything live of a page."""
+    """All live updates of a page."""
     return streams.live(request, answer_path)
 
 
@@ -211,7 +212,7 @@ def read_one(
 
 
 def session(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    """Log in, log out, and who that is."""
+    """Log in, log out, and show the user."""
 
     async def answered(request: Request) -> Response:
         token = request.cookies.get(service.cookie)

@@ -1,7 +1,7 @@
 """What brokers report under their `/api/v1`: state, connections, lag in bytes and seconds.
 
-A broker says in its settings where its HTTP port is. So only users who may read a broker's
-settings see its reports; Apache Kafka has none.
+The address of a broker's HTTP port is one of its settings. So only users who may read the
+settings of a broker see its reports; Apache Kafka has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SETTING = "ottla.http.listener"
 STATUS = "/api/v1/status"
-"""What every broker reports to everybody."""
+"""The path that every broker answers to everybody."""
 REFUSED = (403, 421)
 KNOWN_SECONDS = 60.0
 SECONDS = 2.0
@@ -55,7 +55,7 @@ def addresses(cluster: ClusterClient, memory: Memory) -> dict[int, str]:
 
 
 def reachable(value: str, host: str) -> str | None:
-    """Where a listener is reached: on all interfaces means the address that clients use."""
+    """The address of a listener: if it listens on all interfaces, the address that clients use."""
     text = value.rpartition("://")[2]
     try:
         at, port = parse_address(text if text.rpartition(":")[0] else f"0.0.0.0{text}")
@@ -84,7 +84,7 @@ def read_all(cluster: ClusterClient, memory: Memory, path: str) -> dict[int, Any
 
 
 def refusals(memory: Memory) -> list[str]:
-    """What the brokers say that do not report to this console who uses them."""
+    """The refusals of brokers that do not report their clients to this console."""
     return [
         f"Broker {broker} does not report its clients and groups here: {why}."
         for broker, why in sorted(memory.get("http refusals", {}).items())
@@ -92,7 +92,8 @@ def refusals(memory: Memory) -> list[str]:
 
 
 def read(url: str) -> Any:
-    """A JSON document; None if the broker does not serve it, Refused if not to this console."""
+    """A JSON document; None if the broker does not have it, Refused if this console may not read
+    it."""
     try:
         with OPENER.open(url, timeout=SECONDS) as response:
             return json.loads(response.read(SIZE_MAX))
@@ -103,7 +104,7 @@ def read(url: str) -> Any:
 
 
 def refusal_of(error: HTTPError) -> Refused | None:
-    """Why a broker refuses; None if it only sends to another one, or does not say."""
+    """Why a broker refuses; None if it only refers to another one, or gives no reason."""
     try:
         document = json.loads(error.read(SIZE_MAX))
         code = ErrorCode[document["error"]]

@@ -1,6 +1,6 @@
 """POST, PATCH and DELETE: each is an admin request made by the user, which the broker authorizes.
 
-Whatever destroys something repeats its name in the field `confirm`.
+A destructive request repeats the name of what it deletes in the field `confirm`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADERS_MAX = 100
 
 
 def strings(values: Mapping[str, Any], what: str) -> dict[str, str]:
-    """A dictionary whose values are texts. Raises BadRequest."""
+    """A dictionary whose values are strings. Raises BadRequest."""
     for name, value in values.items():
         if not isinstance(value, str):
             raise BadRequest(f"{what} {name!r}: expected a string")
@@ -72,7 +72,7 @@ async def delete_topic(request: ApiRequest) -> Row:
 
 
 async def grow_topic(request: ApiRequest) -> Row:
-    """Give a topic more partitions: `count` in all."""
+    """Add partitions to a topic: `count` is the new total."""
     name, count = request.path("topic"), await request.field("count", int)
     dry_run = await request.field("dry_run", bool, False)
     await request.visitor.connections.run(topic_admin.grow, name, count, dry_run=dry_run)
@@ -155,7 +155,7 @@ def sent(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]],
 ) -> Row:
     """Send a record and wait for its acknowledgement. Raises ClientError."""
-    known = topic_admin.leaders(cluster, [topic])       # a topic is not created by a slip
+    known = topic_admin.leaders(cluster, [topic])       # a misspelled topic must not be created
     if partition >= 0 and (topic, partition) not in known:
         raise BadRequest(f"topic {topic!r} has no partition {partition}", 404)
     producer = open_client("Producer", {
@@ -178,7 +178,7 @@ def sent(
 
 async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
-    for each partition; with `dry_run` only say what would change."""
+    for each partition; with `dry_run` only report what would change."""
     name = request.path("group")
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:
@@ -245,7 +245,7 @@ async def delete_group_topic(request: ApiRequest) -> Row:
 
 
 def forget_topic(cluster: ClusterClient, group: str, topic: str) -> int:
-    """Delete the offsets; how many. Raises ClientError."""
+    """Delete the offsets; returns how many. Raises ClientError."""
     places = [place for place in group_admin.committed(cluster, group) if place[0] == topic]
     if not places:
         raise BadRequest(f"group {group!r} has no committed offsets for topic {topic!r}", 404)
@@ -269,13 +269,13 @@ async def elect(request: ApiRequest) -> Row:
 def elected(
     cluster: ClusterClient, topic: str | None
 ) -> dict[tuple[str, int], tuple[int, str | None]]:
-    """Elect preferred leaders; what changed."""
+    """Elect preferred leaders; returns what has changed."""
     places = None if topic is None else list(topic_admin.leaders(cluster, [topic]))
     return partitions.elect(cluster, partitions.PREFERRED, places)
 
 
 async def rule_of(request: ApiRequest) -> tuple[Pattern, Rule]:
-    """The access rule that a body describes. Raises BadRequest."""
+    """The ACL that a body describes. Raises BadRequest."""
     words = {}
     for name, known in (
         ("resource", rules.RESOURCES), ("pattern", rules.PATTERNS),
@@ -293,13 +293,13 @@ async def rule_of(request: ApiRequest) -> tuple[Pattern, Rule]:
 
 
 async def create_acl(request: ApiRequest) -> Row:
-    """Add an access rule."""
+    """Add an ACL."""
     await request.visitor.connections.run(rules.create, [await rule_of(request)])
     return DONE
 
 
 async def delete_acl(request: ApiRequest) -> Row:
-    """Remove an access rule."""
+    """Remove an ACL."""
     rule = await rule_of(request)
     await request.confirmed(rule[1].principal or "")
     removed = await request.visitor.connections.run(rules.delete, [rule])

@@ -1,4 +1,4 @@
-"""Overview, brokers, topics: what these pages show, made of a picture of the cluster."""
+"""The data of the pages overview, brokers and topics, from a picture of the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def overview(
     members: Members, picture: Picture | None, reports: dict[int, Row] | None,
     groups: list[Row] | None, notes: list[str],
 ) -> Row:
-    """The cluster on one page. What has not been read yet is null, and listed in `pending`."""
+    """The cluster on one page. Fields that have not been read yet are null, and listed in
+    `pending`."""
     topics, offsets, disks = parts_of(picture)
     users = sum(not topic.internal for topic in topics) if topics is not None else None
     sizes = disks.sizes if disks is not None and disks.directories else None
@@ -63,7 +64,7 @@ def overview(
 
 
 def parts_of(picture: Picture | None) -> tuple[Topics | None, Offsets | None, Disks | None]:
-    """What of a picture there is already."""
+    """The parts of a picture that have been read."""
     if picture is None:
         return None, None, None
     return picture.topics, picture.offsets, picture.disks
@@ -99,7 +100,7 @@ def broker_rows(
 
 
 def problems(members: Members, picture: Picture | None, groups: list[Row]) -> list[Row]:
-    """What is unhealthy, and why; the worst first."""
+    """Problems with their reasons, the worst first."""
     topics, _, disks = parts_of(picture)
     found = [
         problem("critical", f"broker/{one}", f"Broker {one} is fenced: it leads no partition.")
@@ -126,7 +127,7 @@ def problems(members: Members, picture: Picture | None, groups: list[Row]) -> li
 
 
 def unhealthy_topics(topics: Topics) -> list[Row]:
-    """The problems of so many topics as are shown, those without leaders first."""
+    """The problems of as many topics as are shown, those without leaders first."""
     worst = [topic for topic in topics if topic.leaderless]
     worst += [topic for topic in topics if topic.out_of_sync and not topic.leaderless]
     return [one for topic in worst[:PROBLEMS_MAX] for one in topic_problems(topics, topic)]
@@ -187,7 +188,7 @@ def topic_rows(picture: Picture, lags: Lags | None) -> list[Row]:
 
 
 def topic_row(picture: Picture, topic: TopicPlaces, lags: Lags | None) -> Row:
-    """One topic; what is not known yet is null."""
+    """One topic; unknown fields are null."""
     offsets, disks = picture.offsets, picture.disks
     rates = offsets.rates if offsets is not None else None
     group, lag = lags.get(topic.name, (None, None)) if lags is not None else (None, None)
@@ -246,12 +247,12 @@ def topic_page(
 
 
 def figure(column: array[int] | None, place: int) -> int | None:
-    """A partition's figure, None if it is not known."""
+    """A partition's figure, None if it is unknown."""
     return None if column is None or column[place] == UNKNOWN else column[place]
 
 
 def setting_rows(cluster: ClusterClient, memory: Memory, kind: int, name: str) -> list[Row]:
-    """The settings of a topic, a broker or a group, with where each comes from."""
+    """The settings of a topic, a broker or a group, with their sources."""
     documented = cluster.supports(32, 3)
     settings = configs.describe(cluster, kind, name, documentation=documented)
     return [
@@ -269,7 +270,7 @@ def setting_rows(cluster: ClusterClient, memory: Memory, kind: int, name: str) -
 
 
 def default_of(setting: Any) -> str | None:
-    """The value that a setting would have without the one that is set."""
+    """The value that a setting would have after a reset."""
     others = [each for each in setting.synonyms or [] if each.source != setting.config_source]
     return others[0].value if others and not setting.is_sensitive else None
 
@@ -298,8 +299,8 @@ def directory_rows(disks: Disks) -> list[Row]:
 
 
 def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """Partitions that are being moved, with how many bytes the new replicas have; None where a
-    broker does not say."""
+    """Partitions that are being moved, with the size of the new replicas in bytes; None if a
+    broker does not report it."""
     moving = partitions.reassignments(cluster)
     nothing: list[partitions.Replica] = []
     moved = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []

@@ -1,7 +1,7 @@
 """A user's connections to the cluster, for worker threads.
 
-A `ClusterClient` blocks and serves one thread, so each request takes one that is idle. A request
-that its browser gave up still ends in its thread, and only this thread gives the connection back.
+A `ClusterClient` blocks and serves one thread, so each request takes one that is idle. If a
+browser gives up a request, it still ends in its thread, and only then is the connection free again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.client.errors import ClientError
 from ottla.client.transport import Security
 
 AT_ONCE = 4
-"""Requests of one user that run at a time; further ones wait."""
+"""The most requests of one user that run at a time; further ones wait."""
 REQUEST_SECONDS = 20.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 Given = ParamSpec("Given")
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def own_user(self) -> bool:
-        """Whether the properties name a user of the console's own, who records the history."""
+        """Whether the properties name the console's own user, who records the history."""
         return bool({"sasl.username", "sasl.jaas.config"} & self.properties.keys())
 
     def properties_of(self, user: str, password: str, mechanism: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ class Target:
 
 
 def check_target(target: Target) -> None:
-    """ClientError for properties with which no client can be made."""
+    """Raises ClientError for properties with which no client can be created."""
     user = target.properties
     if target.asks_login and not target.own_user:
         user = target.properties_of("user", "", "PLAIN")
@@ -93,7 +93,7 @@ class Connections:
         *arguments: Given.args,
         **named: Given.kwargs,
     ) -> Result:
-        """What the function returns, called in a thread with a client of this user."""
+        """Calls the function in a thread with a client of this user; returns its result."""
         await self.places.acquire()
 
         def work() -> Result:
@@ -110,7 +110,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # nobody may be waiting for it any more
+            running.exception()             # its caller may no longer wait for it
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:

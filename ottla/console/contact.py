@@ -1,4 +1,4 @@
-"""Whether a broker answers: said on standard error when that changes, beside what pages show."""
+"""Whether a broker answers: reported on standard error when that changes, and on the pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Contact:
-    """What requests have shown."""
+    """Whether requests reach a broker."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -21,7 +21,7 @@ class Contact:
         """Whether the last request reached a broker; None before the first one."""
 
     def note(self, failed: ClientError | None) -> None:
-        """A request has failed, or, with None, was answered."""
+        """A request has failed or, with None, was answered."""
         if isinstance(failed, NoBroker):
             if self.answered is not False:
                 say(f"{failed}; pages show this error until a broker answers")
@@ -32,7 +32,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """Connect without a user, unless a broker has answered: no other request would show it."""
+        """Connect without a user, unless a broker has answered, since there may be no other
+        request."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)

@@ -1,8 +1,8 @@
 """Which records a search finds: text, a regular expression (RE2), a JSON path, a key, a header.
 
-A JSON path is `$.user.id`, `$.items[0].price`, `$.items[*].sku`: it finds records that have it.
-With a comparison it finds those where that holds: `$.user.id == 42`, `$.name != "x"`,
-`$.price >= 10`, `$.text contains "word"`.
+A JSON path is `$.user.id`, `$.items[0].price`, `$.items[*].sku`: it finds records that have this
+path. With a comparison it finds those for which the comparison holds: `$.user.id == 42`, `$.name !=
+"x"`, `$.price >= 10`, `$.text contains "word"`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LENGTH_MAX = 2000
 STEPS_MAX = 50
 FOUND_MAX = 10_000
 SEARCHED_MAX = 1 << 20
-"""Bytes of a value that a regular expression looks at."""
+"""Bytes of a value that a regular expression searches."""
 STEP = re.compile(r'\.([A-Za-z_$][\w$-]*)|\["((?:[^"\\]|\\.)*)"\]|\[(\d{1,9}|\*)\]')
 COMPARISON = re.compile(r"\s*(==|!=|>=|<=|>|<|contains)\s*(.+)", re.DOTALL)
 Test = Callable[[Any], bool]
@@ -31,12 +31,12 @@ MISSING = object()
 
 
 class BadFilter(ClientError):
-    """A filter that is not understood."""
+    """An invalid filter."""
 
 
 @dataclass
 class Filters:
-    """What a record must have; everything that is given must hold."""
+    """The conditions for a record, all of which must hold."""
 
     text: str | None = None
     regex: str | None = None
@@ -45,7 +45,7 @@ class Filters:
     header: str | None = None
 
     def tests(self, schemas: Schemas | None = None) -> list[Test]:
-        """Functions of a record; with `schemas` a JSON path looks into Avro and Protobuf too.
+        """Functions of a record; with `schemas` a JSON path also works with Avro and Protobuf.
         Raises BadFilter."""
         for value in (self.text, self.regex, self.path, self.key, self.header):
             if value is not None and len(value) > LENGTH_MAX:
@@ -58,7 +58,7 @@ class Filters:
 
 
 def text_test(text: str) -> Test:
-    """Whether key or value contain a text; upper and lower case are the same."""
+    """Whether key or value contain a text; not case-sensitive."""
     lowered, folded = text.lower().encode("utf-8", "surrogatepass"), text.casefold()
 
     def contains(data: bytes) -> bool:
@@ -95,7 +95,7 @@ def key_test(key: str) -> Test:
 
 
 def header_test(text: str) -> Test:
-    """Whether there is a header `name`, or one `name=value`."""
+    """Whether there is a header `name`, or `name=value`."""
     name, equals, value = text.partition("=")
     wanted = value.encode("utf-8", "surrogatepass")
 
@@ -109,7 +109,7 @@ def header_test(text: str) -> Test:
 
 
 def document_in(data: bytes | None, schemas: Schemas | None) -> Any:
-    """The document in a value: JSON, or what its schema says."""
+    """The document in a value: JSON, or decoded with its schema."""
     if schemas is not None:
         try:
             if (found := schemas.decoded(data)) is not None:
@@ -137,7 +137,7 @@ def path_test(text: str, schemas: Schemas | None = None) -> Test:
 
 
 def steps_of(text: str) -> tuple[list[str | int], str]:
-    """The names and places of a path (-1 is every element), and what follows it."""
+    """The names and indexes of a path (-1 is every element), and the text after it."""
     if not text.startswith("$"):
         raise BadFilter(f"JSON path {text!r}: expected $, then .name or [0], as in $.user.id == 42")
     steps: list[str | int] = []
@@ -183,14 +183,14 @@ def at(document: Any, steps: list[str | int]) -> Iterator[Any]:
 
 
 def has(value: Any, step: str | int) -> bool:
-    """Whether a document has this name, or a list this place."""
+    """Whether a document has this name, or a list this index."""
     if isinstance(step, str):
         return isinstance(value, dict) and step in value
     return isinstance(value, list) and 0 <= step < len(value)
 
 
 def comparison(text: str) -> Test:
-    """What compares a value with the one that is written."""
+    """A function that compares a value with the one in the filter."""
     match = COMPARISON.fullmatch(text)
     operator, written = match.groups() if match else ("", "")
     try:

@@ -1,4 +1,4 @@
-"""Groups: members, assignment, lag in records, bytes and seconds; what could be cleaned up."""
+"""Groups: members, assignment, lag in records, bytes and seconds; candidates for cleaning up."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
-"""How long reading the groups' offsets may take for one view; the rest come with later views."""
+"""How long one view may read the groups' offsets; later views read the rest."""
 CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
 
 
 def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """A row for each group; lag in bytes and seconds where brokers report it."""
+    """A row for each group; lag in bytes and seconds if brokers report it."""
     listed = groups.list_groups(cluster)
     reports = reported(cluster, memory)
     sweep: Sweep[dict[Place, int]] = memory.setdefault("group offsets", Sweep())
@@ -39,7 +39,7 @@ def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
         lags = lags_of(kept.get(one.id, {}), ends)
         read = one.id in kept
         topics = sorted({topic for topic, _ in kept.get(one.id, {})})
-        # Brokers report sums of all topics of a group, those too that the user may not see.
+        # Brokers report sums over all topics of a group, including those that the user may not see.
         whole = set(report.get("topics", ())) <= set(topics)
         rows.append({
             "group": one.id,
@@ -63,7 +63,7 @@ def committed_offsets(cluster: ClusterClient, name: str) -> dict[Place, int]:
 
 
 def slowest(memory: Memory) -> dict[str, tuple[str, int]]:
-    """The group that is farthest behind in each topic, and by how many records."""
+    """The group with the highest lag in each topic, and this lag in records."""
     found: dict[str, tuple[str, int]] = {}
     for group, lags in memory.get("group lags", {}).items():
         sums: dict[str, int] = defaultdict(int)
@@ -89,7 +89,7 @@ def groups_of_topic(memory: Memory, rows: Iterable[Row], topic: str) -> list[Row
 
 
 def reported(cluster: ClusterClient, memory: Memory) -> dict[str, Row]:
-    """What the brokers report of the groups that each coordinates."""
+    """The brokers' reports about the groups that they coordinate."""
     found: dict[str, Row] = {}
     for rows in read_all(cluster, memory, "/api/v1/groups").values():
         for row in rows:
@@ -104,7 +104,7 @@ def ends_of(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, int]
         return {}
     try:
         ends = offsets.ends(cluster, wanted)
-    except Refused:                         # a topic is gone: its partitions one topic at a time
+    except Refused:                         # a topic was deleted: read one topic at a time
         ends = {}
         for topic in sorted({topic for topic, _ in wanted}):
             try:
@@ -136,7 +136,7 @@ def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     reports = partition_reports(cluster, memory, name)
     details = {place: row for place, row in reports.items() if place in ends}
     happened = why(cluster, memory, "groups", name)
-    if len(details) < len(reports):         # it is about topics too that the user may not see
+    if len(details) < len(reports):         # it includes topics that the user may not see
         happened["now"] = [one for one in happened["now"] if one.get("kind") != "lag"]
     rows: list[Row] = []
     for place in places:
@@ -194,7 +194,7 @@ def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict
 
 
 def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
-    """What a group or a topic waits for now, and what has happened to it, as its brokers say."""
+    """What a group or a topic waits for now, and its events, according to its brokers."""
     found: dict[str, list[Row]] = {"now": [], "events": []}
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
     for answer in read_all(cluster, memory, path).values():
@@ -208,8 +208,8 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[st
 
 
 def clean_up(cluster: ClusterClient, memory: Memory) -> Row:
-    """What may be removed, with the reason: dead groups, offsets of topics that are gone, members
-    without partitions; and how many groups were not looked at yet."""
+    """What may be removed, with the reason: dead groups, offsets of deleted topics, members without
+    partitions; and how many groups were not checked yet."""
     topics: Topics | None = memory.get("topics")
     existing = set(topics.by_name) if topics is not None else set()
     listed = {one.id: one for one in groups.list_groups(cluster) if one.type in KNOWN_TYPES}

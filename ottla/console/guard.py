@@ -1,8 +1,8 @@
-"""What every request has to pass, and the headers of every answer.
+"""The checks of every request, and the headers of every answer.
 
 - The Host header names this console: a foreign name that resolves to its address (DNS rebinding)
   is refused.
-- Origin and Sec-Fetch-Site, where a browser sends them, are this console's own.
+- Origin and Sec-Fetch-Site, if a browser sends them, are this console's own.
 - The content security policy has no exceptions: scripts and styles are files of this console.
 """
 
@@ -50,8 +50,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        # Names in a path may have any character, such as a slash: they are decoded once it is
-        # taken apart.
+        # Names in a path may have any character, such as a slash: they are decoded once the path
+        # is split.
         scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
 
         async def guarded(message: Message) -> None:

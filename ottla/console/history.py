@@ -1,7 +1,8 @@
 """The last week in SQLite: 10 s for an hour, a minute for a day, ten minutes for a week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
-of their interval. The number of series is bounded; those that nobody has looked at go first.
+of their interval. The number of series is limited; those that were not viewed for longest are
+deleted first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
-"""Seconds between points, and for how long they are kept."""
+"""Seconds between points, and how long they are kept."""
 SERIES_MAX = 2000
 SCHEMA = """
 create table if not exists series (
@@ -91,7 +92,7 @@ class History:
         return self.ids[key]
 
     def trim(self, now: float | None = None) -> None:
-        """Delete what is older than its level keeps, and series that have no points left."""
+        """Delete points that are older than their level keeps, and series without points."""
         moment = int(time.time() if now is None else now)
         with self.lock, self.connection:
             for level, (_, kept) in enumerate(LEVELS):
@@ -105,7 +106,7 @@ class History:
     def points(
         self, kind: str, name: str, measure: str, seconds: int, now: float | None = None
     ) -> list[tuple[int, float]]:
-        """The points of the last seconds, from the finest level that reaches so far back."""
+        """The points of the last seconds, from the finest level that reaches back so far."""
         moment = int(time.time() if now is None else now)
         level = next(
             (level for level, (_, kept) in enumerate(LEVELS) if kept >= seconds), len(LEVELS) - 1)

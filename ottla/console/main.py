@@ -1,6 +1,6 @@
 """`ottla console`: pages about a cluster, until SIGTERM or SIGINT.
 
-A process of its own, and an ordinary client: nothing of it runs in a broker.
+It is a separate process and an ordinary client: no part of it runs in a broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.tools.usage import WrongUsage
 
 LISTEN = "localhost:9309"
 SETTING = "ottla.console.listener"
-"""The broker's setting of this address, where a broker runs the console."""
+"""The broker's setting with this address, if a broker runs the console."""
 FILES_WANTED = 4096
 M_ARENA_MAX = -8
 """malloc.h"""
@@ -56,7 +56,8 @@ def console(options: Namespace) -> int:
     status = asyncio.run(serve(target, chosen, options.with_parent))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Nothing waits for the threads: one may be asking a large cluster, or a broker that is away.
+    # Nothing waits for the threads: one may be waiting for a large cluster, or for a broker that is
+    # away.
     os._exit(status)
 
 
@@ -71,13 +72,13 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def history_path() -> Path:
-    """Where the history is kept, unless the command line says."""
+    """The default file of the history."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "ottla" / "console.sqlite"
 
 
 def raise_file_limit() -> None:
-    """Allow as many connections as are served."""
+    """Raise the limit of descriptors for as many connections as are served."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if soft < wanted:
@@ -89,7 +90,8 @@ def share_one_heap() -> None:
     """Have all threads take memory from one heap. glibc gives each its own, and what a large answer
     has used stays in each of them: 8 of 64 MiB with 100,000 partitions. One thread at a time runs
     Python anyway."""
-    with contextlib.suppress(OSError, AttributeError):          # another C library has other ways
+    # Other C libraries do not have this call
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
@@ -136,7 +138,7 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
 
 
 def stop_at_end(stop: object) -> None:
-    """Standard input has ended: whoever started this process is gone."""
+    """Standard input has ended: the process that started this one has ended."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop()  # type: ignore[operator]

@@ -1,6 +1,6 @@
 """A cluster as one user sees it at one moment: topics, partitions, offsets, sizes, disks.
 
-Of a large cluster that takes seconds: what is known already is handed out before the rest.
+For a large cluster that takes seconds: the parts that are known are returned before the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
 ASKED_AT_ONCE = 5_000
-"""Partitions of a request for offsets: its answer is decoded at once, and nothing else runs."""
+"""Partitions per request for offsets: no other Python code runs while its answer is decoded."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Members:
 
 @dataclass
 class Directory:
-    """A log directory of a broker; sizes are None where the broker does not know them."""
+    """A log directory of a broker; sizes are None if the broker does not know them."""
 
     broker: int
     path: str
@@ -55,7 +55,7 @@ class Directory:
 
 @dataclass
 class Offsets:
-    """The offsets of all partitions, as columns, and what is made of them."""
+    """The offsets of all partitions, as columns, and figures derived from them."""
 
     at: float
     starts: array[int]
@@ -72,12 +72,12 @@ class Disks:
     directories: list[Directory]
     sizes: array[int]
     shown_bytes: int = 0
-    """Of all replicas of the topics that the user may see."""
+    """The size of all replicas of the topics that the user may see."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A cluster at one moment. What has not been read yet is None."""
+    """A cluster at one moment. Fields that have not been read yet are None."""
 
     members: Members
     topics: Topics
@@ -122,7 +122,7 @@ def take(cluster: ClusterClient, memory: Memory) -> Iterator[Picture]:
 
 
 def attempt(notes: list[str], what: str, read: Callable[[], Value], otherwise: Value) -> Value:
-    """What `read` returns; if it is refused, a note says so."""
+    """The result of `read`; a note reports a refusal."""
     try:
         return read()
     except ClientError as refused:
@@ -141,7 +141,7 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
     for leader, page in pages(topics):
         try:
             connection = cluster.node(leader)
-        except NotConnected:            # it has failed a moment ago: there will be another leader
+        except NotConnected:            # it failed a moment ago: there will be another leader
             continue
         columns = {EARLIEST: found.starts, LATEST: found.ends}
         sent = [connection.send(request(page, which)) for which in columns]
@@ -156,7 +156,7 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
 
 
 def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
-    """What is asked of each leader, ASKED_AT_ONCE partitions at a time."""
+    """The requests to each leader, for ASKED_AT_ONCE partitions at a time."""
     waiting: dict[int, Page] = defaultdict(list)
     counts: dict[int, int] = defaultdict(int)
     for topic in topics:
@@ -176,7 +176,7 @@ def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
 
 
 def request(page: Page, which: int) -> ListOffsetsRequest:
-    """The request for some partitions. Topics of one shape share their part of it."""
+    """The request for some partitions. Topics with the same partitions share a part of it."""
     made = ListOffsetsRequest.Topic
     parts: dict[tuple[int, ...], list[Any]] = {}
     topics_of_leader = []
@@ -232,8 +232,8 @@ def rates(
 def disks_reader(
     cluster: ClusterClient, topics: Topics, disks: Disks, broker: int
 ) -> Callable[[], None]:
-    """What reads the log directories of a broker: whole, and the sizes of the topics that the user
-    may see. Who may describe the cluster is told those of all topics."""
+    """A function that reads the log directories of a broker: their total sizes, and those of the
+    topics that the user may see. Users who may describe the cluster get the sizes of all topics."""
 
     def read() -> None:
         sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])

@@ -1,4 +1,4 @@
-"""GET: what the pages show. Each function answers one path of the table in `api`."""
+"""GET: the data of the pages. Each function answers one path of the table in `api`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.topics import leaders
 
 SEARCHES_MAX = 2
-"""Searches of one user at a time."""
+"""The most searches of one user at a time."""
 Row = dict[str, Any]
 
 
 async def overview(request: ApiRequest) -> Row:
-    """The cluster on one page: brokers, totals, and what is unhealthy and why. In a stream, what
-    has not been read yet is null, and listed in `pending`."""
+    """The cluster on one page: brokers, totals, and problems with their reasons. In a stream,
+    fields that have not been read yet are null, and listed in `pending`."""
     notes: list[str] = []
     members, taken, reports, groups = await asyncio.gather(
         request.part(picture.members), request.soon(picture.take),
@@ -123,13 +123,13 @@ async def topic_config(request: ApiRequest) -> Row:
 
 
 async def topic_producers(request: ApiRequest) -> Row:
-    """The idempotent producers that have written to a topic lately."""
+    """The idempotent producers that have recently written to a topic."""
     rows = await request.view(cluster_pages.producer_rows, request.path("topic"))
     return {"key": "id", "rows": rows}
 
 
 async def topic_why(request: ApiRequest) -> Row:
-    """What the leaders of a topic say: who is not in sync, since when, and what has happened."""
+    """The reports of a topic's leaders: which replicas are out of sync, since when, and events."""
     name = request.path("topic")
     if name not in (await request.part(picture.take)).topics.by_name:
         raise BadRequest(f"topic {name!r} does not exist, or you may not see it", 404, "NOT_FOUND")
@@ -148,13 +148,13 @@ async def group(request: ApiRequest) -> Row:
 
 
 async def clean_up(request: ApiRequest) -> Row:
-    """Dead groups, offsets of topics that are gone, members without partitions, with reasons."""
+    """Dead groups, offsets of deleted topics, members without partitions, with reasons."""
     await request.part(picture.take)
     return {"key": "id", **await request.view(group_pages.clean_up)}
 
 
 async def topic_clients(request: ApiRequest) -> Row:
-    """The clients that write to a topic or read it, as the brokers have seen them lately."""
+    """The clients that write to a topic or read it, as recently seen by the brokers."""
     name = request.path("topic")
     rows = await request.view(cluster_pages.connection_rows)
     return {"key": "id", "rows": [
@@ -164,21 +164,21 @@ async def topic_clients(request: ApiRequest) -> Row:
 
 
 async def connections(request: ApiRequest) -> Row:
-    """Who is connected to the brokers: client id, software, address, user, rates. `notes` name the
-    brokers that do not say."""
+    """The clients of the brokers: client id, software, address, user, rates. `notes` name the
+    brokers that do not report theirs."""
     rows = await request.view(cluster_pages.connection_rows)
     notes = broker_reports.refusals(request.visitor.views.memory)
     return {"key": "id", "notes": notes, "rows": rows}
 
 
 async def client_metrics(request: ApiRequest) -> Row:
-    """The clients that push metrics of their own, and what each is asked for."""
+    """The clients that push their own metrics, and the metrics requested from each."""
     return {"key": "id", "rows": await request.view(cluster_pages.client_metric_rows)}
 
 
 async def audit(request: ApiRequest) -> Row:
     """The newest lines of the brokers' audit logs, for users who may alter the cluster. `notes`
-    name the brokers that gave none."""
+    name the brokers that did not send theirs."""
     return {"key": "id", **await request.view(access_pages.audit_rows)}
 
 
@@ -188,8 +188,8 @@ async def transactions(request: ApiRequest) -> Row:
 
 
 async def hanging(request: ApiRequest) -> Row:
-    """Open transactions that no coordinator knows. Of many topics each answer has looked at more;
-    `left` were not looked at yet."""
+    """Open transactions that no coordinator knows. With many topics each answer covers more of
+    them; `left` is the number of topics not checked yet."""
     minutes = request.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
     return {"key": "id", **await request.view(access_pages.hanging_rows, minutes)}
 
@@ -220,7 +220,7 @@ async def tokens(request: ApiRequest) -> Row:
 
 
 async def history(request: ApiRequest) -> Row:
-    """The history of one thing: `kind` total, topic or group, its `name`, and the `measure`."""
+    """The history of one entity: `kind` total, topic or group, its `name`, and the `measure`."""
     kind, name = request.query("kind") or "total", request.query("name") or ""
     if not await exists(request, kind, name):
         raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
@@ -302,7 +302,7 @@ async def records(request: ApiRequest) -> Row:
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
-    """A search has ended, whether anybody still waits for it or not."""
+    """A search has ended, whether or not its caller still waits for it."""
     visitor.searches -= 1
     if not done.cancelled():
         done.exception()

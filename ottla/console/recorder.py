@@ -1,8 +1,8 @@
 """Writes the history: every ten seconds the totals, and each topic and group.
 
-It reads the views that pages read too, as the console's own user and as each user who is logged in.
-Where there is none, nothing is recorded: the console has no rights of its own. A total and the lag
-of a group cover the topics that a user may see, so each user has series of their own for them.
+It reads the same views as the pages, as the console's own user and as each user who is logged in.
+Without such a user nothing is recorded, since the console itself has no rights. A total and the lag
+of a group cover the topics that a user may see, so each user has their own series of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger("ottla.console")
 TRIM_SECONDS = 300.0
 GROUP_MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset")
 EACH_MAX = 300
-"""Topics, and groups, with series of their own; in larger clusters those that are busiest."""
+"""The most topics, and groups, with their own series; in larger clusters the busiest ones."""
 
 
 async def record(history: History, sessions: Sessions) -> None:
-    """Write a point of everything now and then, until cancelled."""
+    """Write a point of everything periodically, until cancelled."""
     trimmed = 0.0
     while True:
         try:
@@ -87,7 +87,7 @@ def write(
 
 
 def samples_of(taken: picture.Picture, groups: list[dict[str, Any]]) -> Iterator[Sample]:
-    """The values of one moment, of a picture that is whole."""
+    """The values of one moment, from a complete picture."""
     offsets, disks = taken.offsets, taken.disks
     assert offsets is not None and disks is not None
     rates = offsets.rates

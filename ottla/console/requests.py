@@ -1,4 +1,5 @@
-"""A request for the API: who asks, with what; and the errors that it may be answered with."""
+"""A request to the API: its user and its parameters; and the errors with which it may be
+answered."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ NOT_FOUND = {
 
 
 class BadRequest(ClientError):
-    """A request that nobody needs to ask a broker about; `status` is HTTP's."""
+    """A request that is wrong without asking a broker; `status` is HTTP's."""
 
     def __init__(self, message: str, status: int = 400, code: str = "BAD_REQUEST") -> None:
         super().__init__(message)
@@ -36,8 +37,8 @@ class BadRequest(ClientError):
 
 
 class ApiRequest:
-    """One request for the API. One that does not wait, a page's, is answered with what is known
-    already; it asks again."""
+    """One request to the API. A page's request does not wait: it is answered with the data that are
+    known, and the page asks again."""
 
     def __init__(
         self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True
@@ -47,12 +48,12 @@ class ApiRequest:
         self._body: Any = None
 
     def path(self, name: str) -> str:
-        """A name in the address. `~` stands before names that browsers would take for folders."""
+        """A name in the address. `~` precedes names that browsers would treat as folders."""
         text = unquote(str(self.request.path_params[name]))
         return text[1:] if text.startswith("~") else text
 
     def query(self, name: str) -> str | None:
-        """A parameter; None if it is left out or empty."""
+        """A parameter; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
 
     def number(self, name: str, default: int, most: int) -> int:
@@ -73,27 +74,28 @@ class ApiRequest:
         return await self.visitor.views.get(read, *arguments)
 
     async def soon(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
-        """The same for a request that waits; else what is known of it, None if nothing is."""
+        """The same for a request that waits; else the known part of it, None if nothing is
+        known."""
         if self.waits:
             return await self.visitor.views.get(read, *arguments)
         return await self.visitor.views.soon(read, *arguments)
 
     async def part(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
-        """The same for a request that waits; else a part of it at least."""
+        """The same for a request that waits; else at least a part of it."""
         if self.waits:
             return await self.visitor.views.get(read, *arguments)
         return await self.visitor.views.part(read, *arguments)
 
     @staticmethod
     def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
-        """Raises BadRequest for a parameter or a field that there is not."""
+        """Raises BadRequest for an unknown parameter or field."""
         for name in given:
             if name not in known:
                 near = similar(name, known) or f"; there are {', '.join(known) or 'none'}"
                 raise BadRequest(f"no {what} {name[:200]!r} exists here{near}")
 
     async def body(self) -> dict[str, Any]:
-        """The JSON object that was sent. Raises BadRequest."""
+        """The JSON object in the body. Raises BadRequest."""
         if self._body is None:
             self._body = await self._read_body()
         found: dict[str, Any] = self._body

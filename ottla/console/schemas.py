@@ -24,10 +24,10 @@ from ottla.client.schema_registry import get
 
 PREFIX = 5
 DECODED_MAX = 1 << 20
-"""Bytes of a value that is decoded."""
+"""The largest value in bytes that is decoded."""
 SCHEMAS_MAX = 1000
 MISSING_SECONDS = 30.0
-"""A schema that was not found is not asked for again so soon."""
+"""After this time a missing schema is requested again."""
 
 
 SUFFIXES = {"avsc": "AVRO", "proto": "PROTOBUF"}
@@ -63,14 +63,14 @@ class Schemas:
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> Decoded | None:
-        """What is in a value; None for one that is not in this format. Raises NotDecoded."""
+        """The content of a value; None for one that is not in this format. Raises NotDecoded."""
         if data is None or not PREFIX < len(data) <= DECODED_MAX or data[0] != 0:
             return None
         [number] = struct.unpack_from(">I", data, 1)
         kind, read = self._schema(number)
         try:
             return Decoded(number, kind, read(data[PREFIX:]))
-        except Exception as wrong:          # whatever a library meets in foreign bytes
+        except Exception as wrong:          # any error of a library on foreign bytes
             raise NotDecoded(f"the bytes are not {kind} of schema {number}: {wrong}") from wrong
 
     def _schema(self, number: int) -> tuple[str, Reader]:
@@ -84,7 +84,7 @@ class Schemas:
                 found = self._read(number)
             except (ClientError, OSError, ValueError, KeyError, TypeError) as failed:
                 self._note(number, f"schema {number} is not known: {failed}")
-            except Exception as wrong:      # fastavro's errors of schemas have no common base
+            except Exception as wrong:      # fastavro's schema errors have no common base class
                 self._note(number, f"schema {number} is none: {wrong}")
             else:
                 if len(self.known) >= SCHEMAS_MAX:
@@ -129,7 +129,7 @@ class Schemas:
 
 
 def protobuf_reader(compiled: bytes) -> Reader:
-    """What reads the messages of a schema: the path to which of them stands before each."""
+    """A reader of a schema's messages, each of which is preceded by the path to its type."""
     message_class(compiled, None)           # an error of the schema, not of the first value
 
     def read(payload: bytes) -> Any:
@@ -157,7 +157,7 @@ def is_address(source: str) -> bool:
 
 
 def empty(schema: Any, named: dict[str, Any], within: tuple[int, ...] = ()) -> bool:
-    """Whether a value of this schema may have no bytes at all."""
+    """Whether a value of this schema may take no bytes at all."""
     if isinstance(schema, str):
         return schema == "null" or (schema in named and empty(named[schema], named, within))
     if not isinstance(schema, dict) or id(schema) in within:
@@ -169,7 +169,7 @@ def empty(schema: Any, named: dict[str, Any], within: tuple[int, ...] = ()) -> b
 
 
 def endless(schema: Any, named: dict[str, Any]) -> bool:
-    """Whether an array's items may have no bytes: a few bytes would then stand for any number of
+    """Whether an array's items may take no bytes: a few bytes would then encode any number of
     them."""
     if isinstance(schema, list):
         return any(endless(one, named) for one in schema)

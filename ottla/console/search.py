@@ -1,7 +1,7 @@
 """Records of a topic, found on the server within a budget of records, bytes and seconds.
 
-The budget bounds what a search costs the cluster. What was looked at, and why the search ended, is
-part of the answer, with the offsets from which the next one goes on.
+The budget limits the cost of a search for the cluster. The answer says what was searched and why
+the search ended, and has the offsets from which the next one continues.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 POLL_SECONDS = 0.2
 POLLED_RECORDS = 500
 IDLE_SECONDS = 5.0
-"""A broker that sends nothing for so long after a failed connection does not answer."""
+"""The time without an answer after a failed connection, after which a broker counts as
+unreachable."""
 SILENT_SECONDS = 20.0
-"""And so does one that is connected: a busy one takes longer than the budget of a search."""
+"""The same for a broker that is connected: a busy one may take longer than a search's budget."""
 NEWEST_STEP = 1000
-"""Records of a partition that a filtered search from the newest looks at first."""
+"""Records of a partition that a filtered search from the newest reads first."""
 CLIENT: dict[str, Any] = {
     "group.id": "ottla-console",            # never joined: partitions are assigned by hand
     "client.id": "ottla-console",
@@ -45,7 +46,7 @@ CLIENT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may look at."""
+    """What a search may read."""
 
     records: int = 100_000
     bytes: int = 64 << 20
@@ -59,7 +60,7 @@ RECORDS_MAX, BYTES_MAX, SECONDS_MAX, LIMIT_MAX = 100_000_000, 20 << 30, 300.0, 5
 
 @dataclass
 class Spent:
-    """What a search has looked at."""
+    """What a search has read."""
 
     records: int = 0
     bytes: int = 0
@@ -84,7 +85,7 @@ class Wanted:
 
     topic: str
     start: str = "newest"
-    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to go on."""
+    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to continue."""
     partitions: tuple[int, ...] = ()
     filters: Filters = field(default_factory=Filters)
     limit: int = 100
@@ -111,8 +112,8 @@ class Reader:
         self, topic: str, ranges: Mapping[int, tuple[int, int]], stop: threading.Event,
         *, endless: bool = False,
     ) -> Iterator[Any]:
-        """The records of these partitions between two offsets, as they come; None when none
-        came for a moment. An endless read waits for records that are not written yet."""
+        """The records of these partitions between two offsets, as they arrive; None after a moment
+        without records. An endless read waits for records that are not written yet."""
         from confluent_kafka import KafkaError, TopicPartition
 
         remaining = {index: end for index, (begin, end) in ranges.items() if begin < end}
@@ -139,7 +140,7 @@ class Reader:
                 if message.offset() >= remaining[index] - 1:
                     del remaining[index]
             if not batch:
-                yield None                  # lets the caller look at its clock
+                yield None                  # lets the caller check its clock
 
     def close(self) -> None:
         """Close the consumer."""
@@ -157,7 +158,7 @@ def search(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
     reader: Reader, stop: threading.Event,
 ) -> dict[str, Any]:
-    """Look for records. `bounds` has the first and next offset of each partition, `begins` where
+    """Search for records. `bounds` has the first and next offset of each partition, `begins` where
     the search starts in it, for a search that does not start at the newest records."""
     tests, spent = wanted.filters.tests(wanted.schemas), Spent()
     if wanted.start == "newest":
@@ -181,7 +182,7 @@ def forward(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
     tests: list[Test], spent: Spent, reader: Reader, stop: threading.Event,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """Records from some offsets on, and where it ended in each partition."""
+    """Records from some offsets on, and where the search ended in each partition."""
     following = {index: begins.get(index, begin) for index, (begin, _) in bounds.items()}
     ranges = {index: (following[index], end) for index, (_, end) in bounds.items()}
     rows = []
@@ -205,7 +206,7 @@ def newest(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], tests: list[Test], spent: Spent,
     reader: Reader, stop: threading.Event,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """The newest records that pass, looking backwards in growing steps."""
+    """The newest records that pass, searched backwards in growing steps."""
     step = NEWEST_STEP if tests else wanted.limit
     lows = {index: end for index, (_, end) in bounds.items()}
     rows: list[dict[str, Any]] = []
@@ -240,7 +241,7 @@ def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 
 
 def counted(message: Any, tests: list[Test], spent: Spent) -> bool:
-    """Count a record; whether it passes."""
+    """Count a record; returns whether it passes."""
     spent.records += 1
     spent.bytes += len(message.value() or b"") + len(message.key() or b"")
     return all(test(message) for test in tests)

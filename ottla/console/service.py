@@ -24,7 +24,7 @@ SEARCH_THREADS = 4
 
 @dataclass(frozen=True)
 class Options:
-    """How a console is started."""
+    """The options of a console."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Options:
     schemas: str | None = None
     """A directory or a registry's address."""
     names: tuple[str, ...] = ()
-    """Host names under which browsers may reach it, besides its own."""
+    """Additional host names under which browsers may reach it."""
 
 
 class Service:
@@ -69,8 +69,8 @@ class Service:
 
     @property
     def changes_allowed(self) -> bool:
-        """Whether requests that change something are passed on; brokers authorize those of users
-        who log in, and only those."""
+        """Whether requests that change something are allowed: brokers authorize only the requests
+        of users who have logged in."""
         return self.target.asks_login or self.options.allow_changes
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Who uses the console: sessions of broker users, or one nameless visitor where nobody logs in.
+"""The users of the console: sessions of broker users, or one anonymous visitor without logins.
 
 A session is a random token in a cookie. The console keeps the token's hash, and the password in
 memory only: each admin request is made by the user, so the broker authorizes it.
@@ -26,10 +26,10 @@ LIFE_SECONDS = 12 * 3600.0
 SESSIONS_MAX = 500
 FAILURES_MAX = 10
 FAILURE_SECONDS = 60.0
-"""So many failed logins are allowed in so many seconds, for each user name."""
+"""How many failed logins are allowed in how many seconds, for each user name."""
 FAILED_NAMES_MAX = 1000
 OBSERVERS_MAX = 5
-"""Users who are logged in and for whom the history is recorded."""
+"""The most logged-in users for whom the history is recorded."""
 
 
 class LoginRefused(ClientError):
@@ -41,7 +41,7 @@ class LoginRefused(ClientError):
 
 
 class Visitor:
-    """A user of the console, with connections and views of their own."""
+    """A user of the console, with their own connections and views."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Visitor:
 
 
 class Session:
-    """A visitor who has logged in, until when."""
+    """A visitor who has logged in, and when that ends."""
 
     def __init__(self, visitor: Visitor, now: float) -> None:
         self.visitor, self.begun, self.used = visitor, now, now
@@ -87,7 +87,7 @@ class Sessions:
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
         self.recorder: Visitor | None = self.nameless
-        """Who reads what the history records, where that is not a user who is logged in."""
+        """The visitor whose views the history records, if nobody is logged in."""
         if target.asks_login and target.own_user:
             self.recorder = Visitor(None, target, target.properties, threads)
 
@@ -141,7 +141,7 @@ class Sessions:
 
     def observers(self) -> list[Visitor]:
         """Whose views the history records: the console's own user, then those who are logged in,
-        the newest sessions first. Each sees other topics, so each has totals of their own."""
+        the newest sessions first. Each sees different topics, so each has their own totals."""
         users: dict[str | None, Visitor] = {}
         for session in reversed(self.by_hash.values()):
             if len(users) < OBSERVERS_MAX and not self._expired(session):
@@ -179,5 +179,5 @@ def log_in(cluster: ClusterClient) -> None:
 
 
 def hashed(token: str) -> bytes:
-    """What is kept of a token."""
+    """The stored form of a token."""
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,4 +1,4 @@
-"""Bytes of a record as text that a page can show: JSON, text or hex, and how long they really are.
+"""Bytes of a record as text that a page can show: JSON, text or hex, and their real size.
 
 Nothing here is markup: pages put the text into text nodes. Control characters are shown by the
 page, not obeyed.
@@ -22,8 +22,8 @@ JSON_STARTS = b'{["0123456789-tfn'
 def shown(
     data: bytes | None, most: int = SHOWN_MAX, schemas: Schemas | None = None
 ) -> dict[str, Any] | None:
-    """How a key or a value is shown: its kind, its text, its size, whether the text is cut; with
-    `schemas` also the id of its schema, or why it cannot be read with it."""
+    """How a key or a value is shown: its kind, its text, its size, whether the text is truncated;
+    with `schemas` also the id of its schema, or why it cannot be decoded."""
     if data is None:
         return None
     about: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def shown(
 
 
 def decoded(data: bytes, cut: bool) -> str | None:
-    """UTF-8 as text, None if it is something else; a character that is cut off is left out."""
+    """UTF-8 as text, None if it is something else; an incomplete last character is omitted."""
     for missing in range(4 if cut else 1):
         try:
             return data[: len(data) - missing].decode()
@@ -56,7 +56,7 @@ def decoded(data: bytes, cut: bool) -> str | None:
 
 
 def readable(text: str) -> bool:
-    """Whether a text has few control characters: what has many is binary."""
+    """Whether a text has few control characters: otherwise it is binary."""
     sample = text[:2000]
     controls = sum(
         unicodedata.category(each) == "Cc" and each not in "\t\n\r" for each in sample

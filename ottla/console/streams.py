@@ -1,7 +1,7 @@
-"""Server-sent events: everything live of a page in one stream, and the tail of a topic.
+"""Server-sent events: all live updates of a page in one stream, and the tail of a topic.
 
-A page names the paths that it shows. Each is read again and again, through the views that all
-pages share; what has changed is sent, of lists only the rows that have.
+A page names the paths that it shows. Each is read repeatedly, through the views that all pages
+share; changes are sent, for lists only the changed rows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STREAMS_MAX = 20
 """Streams of one user; without authentication everybody is the same user, who has ten times as
 many."""
 TAIL_ROWS_MAX = 100
-"""Rows of a tail for each beat; what comes faster is counted and left out."""
+"""Rows of a tail per interval; further ones are counted and omitted."""
 TAIL_SECONDS = 0.5
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 TAIL_BYTES_MAX = 8 << 20
-"""Bytes a second that a tail reads: watching a fast topic must not cost its readers much."""
+"""Bytes per second that a tail reads: watching a fast topic must not slow down its consumers."""
 ENDLESS = 1 << 62
 Answer = Callable[[str, ApiRequest], Awaitable[Any]]
 
@@ -76,7 +76,7 @@ def live(request: ApiRequest, answer: Answer) -> StreamingResponse:
 
 
 async def changes(request: ApiRequest, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
-    """Events until the browser goes, or its session ends. No path waits for another one."""
+    """Events until the browser disconnects, or its session ends. No path waits for another one."""
     before: dict[str, Any] = {}
     said = time.monotonic()
     service = request.service
@@ -112,7 +112,7 @@ async def changes(request: ApiRequest, paths: list[str], answer: Answer) -> Asyn
 
 
 async def value_of(path: str, request: ApiRequest, answer: Answer) -> Any:
-    """The value of a path; of one that is refused, the error."""
+    """The value of a path, or the error of its refusal."""
     try:
         return await answer(path, request)
     except ClientError as failed:
@@ -125,19 +125,19 @@ def pending(value: Any) -> bool:
 
 
 async def change(path: str, old: Any, new: Any) -> bytes:
-    """The event that says what has changed."""
+    """The event with the changes."""
     if is_long(new):
         return await asyncio.to_thread(change_of, path, old, new)
     return change_of(path, old, new)
 
 
 def change_of(path: str, old: Any, new: Any) -> bytes:
-    """The same, made at once."""
+    """The same, encoded at once."""
     return framed("change", bytes_of({"path": path, **difference(old, new)}))
 
 
 def difference(old: Any, new: Any) -> dict[str, Any]:
-    """What changed: the whole value, or of a list the rows that did."""
+    """The changes: the whole value, or the changed rows of a list."""
     if not isinstance(old, dict) or "rows" not in old or "rows" not in new or "key" not in new:
         return {"value": new}
     key = new["key"]

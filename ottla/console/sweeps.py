@@ -1,4 +1,4 @@
-"""Looking at thousands of things, a part of them each time: all at once would take too long."""
+"""Examines thousands of names, a part of them each time: all at once would take too long."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Value = TypeVar("Value")
 
 
 class Sweep(Generic[Value]):
-    """What was found of each name when it was looked at last."""
+    """The last result for each name."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.values: dict[str, Value] = {}
         self.read_at: dict[str, float] = {}
         self.left = 0
-        """Names that were not looked at yet."""
+        """How many names were not examined yet."""
 
     def look(
         self, names: Iterable[str], read: Callable[[str], Value], seconds: float
     ) -> dict[str, Value]:
-        """Look at the names that were looked at longest ago, as many as the time allows; forget
-        those that are gone. What is refused has no value."""
+        """Examine the names whose last examination was longest ago, as many as the time allows;
+        forget names that no longer exist. Refused ones have no value."""
         there = set(names)
         for gone in self.read_at.keys() - there:
             self.values.pop(gone, None)

@@ -1,8 +1,8 @@
 """All topics of a cluster with their partitions, in columns: a hundred thousand partitions as
-objects would be most of the console's memory, and of its time.
+objects would take most of the console's memory and CPU.
 
-A partition is a place in the columns; a topic knows which places are its own. Figures of partitions
-that come later, such as offsets, are columns of the same length.
+A partition is an index in the columns; a topic knows its indexes. Figures that are read later, such
+as offsets, are columns of the same length.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 UNKNOWN = -1
-"""A figure of a partition that did not answer. None that are shown are negative."""
+"""The figure of a partition that did not answer. Real figures are never negative."""
 Brokers = tuple[int, ...]
 
 
 class Topic(NamedTuple):
-    """A topic: `first` is the place of its partition 0, `partitions` their number."""
+    """A topic: `first` is the index of its partition 0, `partitions` their number."""
 
     name: str
     id: bytes
@@ -36,7 +36,7 @@ class Topic(NamedTuple):
 
     @property
     def places(self) -> range:
-        """The places of its partitions, in their order."""
+        """The indexes of its partitions, in order."""
         return range(self.first, self.first + self.partitions)
 
     def of(self, column: array[int]) -> array[int]:
@@ -44,7 +44,7 @@ class Topic(NamedTuple):
         return column[self.first : self.first + self.partitions]
 
     def total(self, column: array[int]) -> int:
-        """The sum of the figures that are known."""
+        """The sum of the known figures."""
         found = self.of(column)
         unknown = found.count(UNKNOWN)
         return sum(found) - unknown * UNKNOWN
@@ -59,7 +59,7 @@ class Topics:
         self.replicas: list[Brokers] = []
         self.isr: list[Brokers] = []
         self.offline: dict[int, Brokers] = {}
-        # Few sets of brokers have replicas: each is kept once.
+        # There are few different sets of replicas: each is stored once.
         self._same: dict[Brokers, Brokers] = {}
         found = [self._add(topic) for topic in described]
         found.sort(key=attrgetter("name"))
@@ -109,7 +109,7 @@ class Topics:
                      self.partitions - first, leaderless, behind)
 
     def _fill(self, place: int) -> None:
-        """Partitions that the answer leaves out have no leader and no replicas."""
+        """Partitions that the answer omits have no leader and no replicas."""
         for _ in range(place - self.partitions):
             self.leaders.append(-1)
             self.epochs.append(-1)

@@ -1,7 +1,7 @@
-"""The front end's libraries, as npm publishes them: which, and how they come into `static/vendor`.
+"""The front end's libraries, as npm publishes them, and their download into `static/vendor`.
 
-`python -m ottla.console.vendored` fetches them again with npm and writes the files. Only what a
-browser without a build step needs is changed: the names of imports become paths.
+`python -m ottla.console.vendored` downloads them again with npm and writes the files. The only
+change is what a browser without a build step needs: the names of imports become paths.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATHS = {
 
 
 def rewritten(text: str) -> str:
-    """A module whose imports are paths; source maps are left out."""
+    """A module whose imports are paths, without source maps."""
     for name, path in PATHS.items():
         text = text.replace(f"from{name}", f"from{path}").replace(f"from {name}", f"from {path}")
     lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]
@@ -42,7 +42,7 @@ def rewritten(text: str) -> str:
 
 
 def fetch() -> None:
-    """Write the files anew."""
+    """Write the files again."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for package, files in FILES.items():

@@ -1,10 +1,10 @@
-"""What a user's pages show, kept for a moment, so that many open pages ask the cluster once.
+"""The data of a user's pages, kept for a moment, so that many open pages cause one request.
 
-A view is read again no sooner than twenty times as long as reading it took: a large cluster is
-asked less often, and the console never takes more than a twentieth of a core for it.
+A view is read again no sooner than after twenty times the time that reading it took: a large
+cluster gets fewer requests, and the console never takes more than a twentieth of a core for it.
 
-What reads a view may be a generator: each value that it yields has more, the last one is whole.
-Pages that do not wait show what there is.
+The reader of a view may be a generator: each value that it yields is more complete, the last one
+complete. Pages that do not wait show the newest value.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ AGE_SECONDS_MIN = 1.5
 COST_FACTOR = 20
 KEPT_MAX = 200
 SOON_SECONDS = 0.3
-"""How long a page that does not wait for a view waits for it."""
+"""How long pages that do not wait give a view before they show an older value."""
 Read = Callable[..., Any]
 Key = tuple[Read, tuple[Hashable, ...]]
 
 
 class Kept:
-    """A view, when it was read, and how long it stays."""
+    """A view, when it was read, and how long it is valid."""
 
     def __init__(self, value: Any, until: float) -> None:
         self.value, self.until = value, until
 
 
 class Reading:
-    """A view that is being read, and what there is of it."""
+    """A view that is being read, and its newest value."""
 
     task: asyncio.Task[Any]
 
@@ -45,10 +45,10 @@ class Reading:
         self.loop = asyncio.get_running_loop()
         self.part: Any = None
         self.begun = asyncio.Event()
-        """Whether there is a part of it, or it has ended."""
+        """Whether there is a value, or the reading has ended."""
 
     def add(self, part: Any) -> None:
-        """There is more of it. Called by the thread that reads."""
+        """There is a newer value. Called by the thread that reads."""
         self.part = part
         self.loop.call_soon_threadsafe(self.begun.set)
 
@@ -63,7 +63,7 @@ class Views:
         self.made: dict[str, tuple[tuple[Any, ...], asyncio.Future[Any]]] = {}
         self.changes = 0
         self.memory: dict[Hashable, Any] = {}
-        """What reading a view leaves for the next time, such as offsets for rates."""
+        """What reading a view stores for the next time, such as offsets for rates."""
 
     async def get(self, read: Read, *arguments: Hashable) -> Any:
         """The value of `read(cluster, memory, *arguments)`, which may be seconds old."""
@@ -74,8 +74,8 @@ class Views:
         return await asyncio.shield(self._started(key).task)
 
     async def soon(self, read: Read, *arguments: Hashable, seconds: float = SOON_SECONDS) -> Any:
-        """As `get`, but if that takes longer, the value before; if there is none, as much of the
-        first one as there is, or None."""
+        """As `get`, but if that takes longer, the previous value; if there is none, the incomplete
+        first one, or None."""
         key = (read, arguments)
         kept = self._fresh(key)
         if kept is not None:
@@ -88,7 +88,7 @@ class Views:
         return reading.part if known is None else known.value
 
     async def part(self, read: Read, *arguments: Hashable, seconds: float = SOON_SECONDS) -> Any:
-        """As `soon`, but it waits until there is something."""
+        """As `soon`, but it waits until there is a value."""
         found = await self.soon(read, *arguments, seconds=seconds)
         if found is not None:
             return found
@@ -104,7 +104,7 @@ class Views:
         return kept
 
     def _started(self, key: Key) -> Reading:
-        """The reading of a view; it is begun if nobody has."""
+        """The reading of a view; begins it if needed."""
         if key not in self.reading:
             reading = self.reading[key] = Reading()
             reading.task = asyncio.create_task(self._read(key, reading))
@@ -134,7 +134,7 @@ class Views:
         return value
 
     def _keep(self, key: Key, kept: Kept) -> None:
-        """Replace the value before, and let go what was made of it."""
+        """Replace the previous value, and drop what was derived from it."""
         before = self.kept.get(key)
         if before is not None:
             self.made = {
@@ -154,8 +154,8 @@ class Views:
             reading.task.exception()
 
     async def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What is made of some views: the same object until one of them is another one, so that
-        many streams compare and make it once. A thread makes it."""
+        """A value derived from some views: the same object until one of them changes, so that many
+        streams compute and compare it once. A thread computes it."""
         known = self.made.get(name)
         if known is None or not all(map(operator.is_, known[0], sources)):
             making = asyncio.ensure_future(asyncio.to_thread(make))
@@ -163,7 +163,7 @@ class Views:
         return await asyncio.shield(known[1])
 
     def forget(self) -> None:
-        """Read everything anew: the user has changed something."""
+        """Read everything again: the user has changed something."""
         self.changes += 1
         for kept in self.kept.values():
             kept.until = 0.0

@@ -1,5 +1,5 @@
-"""uvicorn with limits that hold for whoever is slow: connections, and the time for a request and
-for taking its answer."""
+"""uvicorn with limits for slow clients: on connections, and on the time to send a request and to
+read its answer."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 800
 REQUEST_SECONDS = 15.0
-"""How long a request may take until it is there, and how long a connection until its first one."""
+"""How long a request may take to arrive, and how long a connection may wait before its first
+one."""
 STALL_SECONDS = 15.0
-"""How long a client may take nothing of its answer."""
+"""How long a client may read nothing of its answer."""
 STOP_SECONDS = 3
 SEND_BUFFER_SIZE = 256 << 10
-"""Bytes that the kernel, which doubles it, keeps of an answer: else up to 4 MiB a connection."""
+"""The kernel's send buffer, which it doubles; the default would be up to 4 MiB per connection."""
 WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 """States of a client that has sent its whole request."""
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection that is closed if its request does not arrive in time, or if its client takes
-    nothing of an answer. When there are too many, the one goes that has not taken its answer for
-    longest, or else the one that has had no whole request for longest."""
+    """A connection that is closed if its request does not arrive in time, or if its client does not
+    read the answer. If there are too many, the one is closed that has not read its answer for
+    longest, or else the one that has had no complete request for longest."""
 
     waiting: dict[BoundedProtocol, None] = {}
-    """Those without a whole request, idle ones too."""
+    """Those without a complete request, idle ones too."""
     stalled: dict[BoundedProtocol, None] = {}
-    """Those whose client does not take the answer."""
+    """Those whose client does not read the answer."""
     late: asyncio.TimerHandle | None = None
     stuck: asyncio.TimerHandle | None = None
 
@@ -56,7 +57,7 @@ class BoundedProtocol(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Note that a request is there."""
+        """Note that a request is complete."""
         super().handle_events()
         if self.conn.their_state in WHOLE:
             self._cease()
@@ -77,7 +78,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not take its answer."""
+        """The client does not read its answer."""
         super().pause_writing()
         self.stalled[self] = None
         self._watch(self.transport.get_write_buffer_size())
@@ -101,7 +102,7 @@ class BoundedProtocol(H11Protocol):
         self.stuck = self.loop.call_later(STALL_SECONDS, self._look, left)
 
     def _look(self, left: int) -> None:
-        """Go on waiting for a client that has taken a part of what was left for it."""
+        """Keep waiting for a client that has read another part of its answer."""
         now = self.transport.get_write_buffer_size()
         if now < left:
             self._watch(now)
@@ -122,7 +123,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that says when it serves, and leaves signals to the caller."""
+    """A server that reports when it serves, and leaves signals to the caller."""
 
     def __init__(self, config: uvicorn.Config, ready: Any) -> None:
         super().__init__(config)

@@ -200,7 +200,7 @@ async def reassignments(request: ApiRequest) -> Row:
 
 
 async def acls(request: ApiRequest) -> Row:
-    """The access rules."""
+    """The ACLs."""
     return {"key": "id", "rows": await request.view(access_pages.acl_rows)}
 
 

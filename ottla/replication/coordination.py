@@ -65,7 +65,7 @@ class NotEmpty(CoordinationRefused):
 
 
 class Forbidden(CoordinationError):
-    """ZooKeeper's access rules do not allow the request: no part of it was done. Unlike other
+    """ZooKeeper's ACLs do not allow the request: no part of it was done. Unlike other
     refusals, it does not occur in normal operation."""
 
 

@@ -26,7 +26,7 @@ COMMANDS = {
     "feature": (TABLE, "show and change levels of features"),
     "transaction": (TABLE, "show transactions, end them"),
     "quota": (TABLE, "show and change quotas"),
-    "acl": (TABLE, "show and change access rules"),
+    "acl": (TABLE, "show and change ACLs"),
     "user": (TABLE, "show and change SCRAM credentials"),
     "mirror": (TABLE, "copy topics and groups from one cluster to another"),
     "perf": (TABLE, "measure producing and consuming"),

@@ -1,4 +1,4 @@
-"""The audit of refusals by access rules: a line of `ottla.audit` for each refused request.
+"""The audit of refusals by ACLs: a line of `ottla.audit` for each refused request.
 
 A refusal that is repeated within WINDOW_SECONDS is only counted, and the count is logged at the end
 of that time, so that a client's retries do not fill the disk. Administrative requests are not noted
@@ -102,7 +102,7 @@ class Denials:
                 self.unwritten.append((denial, f" ({times} more times)"))
         self.times = {}
         if self.not_listed:
-            log.warning("%d further refusals by access rules are not listed", self.not_listed)
+            log.warning("%d further refusals by ACLs are not listed", self.not_listed)
             self.not_listed = 0
         self._write_soon()
 

@@ -318,7 +318,7 @@ class BrokerSettings(ListenerSettings):
         " under a name that ends in -stray before it is deleted; -1 means for ever.")
     authorizer_class_name: str = setting(
         "authorizer.class.name", "",
-        help="Kafka's StandardAuthorizer enables access rules (ACLs). Empty: every client may do"
+        help="Kafka's StandardAuthorizer enables ACLs. Empty: every client may do"
         " everything.")
     super_users: str = setting(
         "super.users", "",

@@ -89,7 +89,7 @@ class ConsumerGroup:
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)
-    """The version with which each pattern was last resolved. With access rules only a member that
+    """The version with which each pattern was last resolved. With ACLs only a member that
     subscribes to a pattern resolves it, since the matches are topics that this member may see."""
     type_name = "consumer"
     protocol_type = "consumer"

@@ -1,4 +1,4 @@
-"""Access rules: resource, principal, host and operation; list, create, delete."""
+"""ACLs: resource, principal, host and operation; list, create, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka cluster as pipelines see it: its address, how to log in, what its topics hold.
+"""A Kafka cluster as pipelines see it: its address, its login, its topics.
 
 Spark's source takes the Java client's properties, the Python client librdkafka's. `Cluster` holds
 librdkafka's names and derives the Java ones from them.
@@ -26,8 +26,8 @@ ELECTION = {
     "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NOT_CONTROLLER",
     "REQUEST_TIMED_OUT", "_TRANSPORT",
 }
-"""Errors of leaders and controllers that pass; librdkafka does not mark all as retriable."""
-# librdkafka's names of what both clients need; the Java names follow from them.
+"""Retriable errors of leaders and controllers; librdkafka does not mark all as retriable."""
+# librdkafka's names of the properties that both clients need; the Java names follow from them.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -69,8 +69,8 @@ class Cluster:
 
     @classmethod
     def reached(cls, where: str | Cluster) -> Cluster:
-        """The Cluster, of which an address takes connections now: what a function for users begins
-        with, as librdkafka and Spark would wait for a broker that is not there."""
+        """The Cluster, after a check that one of its addresses accepts connections. Functions for
+        users begin with this, since librdkafka and Spark would wait for a missing broker."""
         cluster = cls.of(where)
         cluster.reach()
         return cluster
@@ -125,7 +125,7 @@ class Cluster:
         return options
 
     def admin(self) -> Any:
-        """A confluent-kafka AdminClient; PipelineError for security properties that cannot be."""
+        """A confluent-kafka AdminClient; PipelineError for invalid security properties."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -135,10 +135,10 @@ class Cluster:
             raise self._sentence(error.args[0], "a client") from error
 
     def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
-        """What `ask` gets from an admin client; its errors become one sentence.
+        """The result of `ask` with an admin client; its errors become one sentence.
 
-        It asks again where a leader or a controller is being elected, and where the broker that was
-        asked has ended and another one takes connections.
+        It retries while a leader or a controller is being elected, and if the broker has stopped
+        and another one accepts connections.
         """
         from confluent_kafka import KafkaException
 
@@ -182,8 +182,8 @@ class Cluster:
         return {number: at.isrs for number, at in self._described(topic).items()}
 
     def topic_id(self, topic: str) -> str:
-        """The topic's id as Kafka writes it (KIP-516): another one once it is deleted and made
-        again."""
+        """The topic's id in Kafka's form (KIP-516), which changes if the topic is deleted and
+        created again."""
         found = self.topic_ids([topic])[topic]
         if found is None:
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}")
@@ -229,7 +229,7 @@ class Cluster:
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 
     def exists(self, topic: str) -> bool:
-        """Whether there is such a topic; PipelineError where no broker answers."""
+        """Whether there is such a topic; PipelineError if no broker answers."""
         return topic in self._topics()
 
     def _topics(self) -> Any:
@@ -238,7 +238,8 @@ class Cluster:
     def _described(self, topic: str) -> dict[int, Any]:
         topics = self._topics()
         if topic not in topics:
-            self.topic_ids([topic])     # raises if it is there and this user may not describe it
+            # Raises if the topic exists and this user may not describe it
+            self.topic_ids([topic])
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")
@@ -247,7 +248,7 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def reach(self) -> None:
-        """PipelineError at once if no address of the cluster takes connections."""
+        """PipelineError at once if no address of the cluster accepts connections."""
         reasons = []
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
@@ -264,7 +265,8 @@ class Cluster:
         )
 
     def rights(self, topic: str) -> set[str]:
-        """The operations that this client may do with a topic; empty if the broker does not say."""
+        """The operations that this client may perform on a topic; empty if the broker does not
+        report them."""
         from confluent_kafka import TopicCollection
 
         def ask(admin: Any) -> Any:
@@ -287,8 +289,8 @@ class Cluster:
     ) -> bool:
         """Creates a topic with the cluster's default replication; False if it exists already.
 
-        Returns once a broker knows its partitions: not all of them do at the same moment. With
-        `check_only` the broker says whether it would, and does nothing.
+        Returns once a broker knows its partitions; others may learn them later. With `check_only`
+        the broker only validates the request.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
@@ -332,7 +334,7 @@ class Cluster:
     ) -> dict[int, int]:
         """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none.
 
-        PipelineError where a leader that is being elected is waited for in vain.
+        PipelineError if the election of a leader takes too long.
         """
         from confluent_kafka import IsolationLevel, TopicPartition
 
@@ -371,7 +373,7 @@ class Cluster:
 
 
 def _passes(code: Any) -> bool:
-    """Whether an error of a broker or a connection may be over soon."""
+    """Whether an error of a broker or a connection is retriable."""
     return bool(code.retriable()) or code.name() in ELECTION
 
 

@@ -22,8 +22,8 @@ from ottla.spark_interop.value_format import (
 )
 
 AVRO_END = b"\xff" * 10 + b"\x00"
-"""No number of Avro, and no part of it begins as it does: records that are shorter or longer do
-not end where it begins."""
+"""It is not a valid Avro number and does not occur inside one: records that are shorter or longer
+do not end where it begins."""
 
 
 def struct_of(given: Format) -> Any:
@@ -102,7 +102,7 @@ def _from_avro(payload: Any, writer: str, reader: str) -> Any:
 
 
 def _avro_ended(schema: str) -> str:
-    """The schema of a value with AVRO_END behind it."""
+    """The schema of a value followed by AVRO_END."""
     try:
         value = json.loads(schema)
     except ValueError as error:
@@ -135,7 +135,7 @@ def schema_id(column: str) -> Any:
 
 
 def wire_problem(column: str, known: Schemas) -> Any:
-    """What is wrong with a value's prefix in Confluent's wire format, null if nothing is."""
+    """The error in a value's prefix of Confluent's wire format, null if it is valid."""
     from pyspark.sql import functions as f
 
     ids = ", ".join(map(str, known.texts))

@@ -7,7 +7,7 @@ A history is one JSON object per event. An operation has two: `invoke` and, unle
      "isolation": "read_committed", "final": false, "rebalance": [],
      "mops": [["send", key, value, offset], ["poll", key, [[offset, value], …]]]}
 
-process   runs one operation at a time; after an `info` it goes on under a new number
+process   runs one operation at a time; after an `info` it continues under a new number
 idx       counts the operations of a process
 f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
           (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader
@@ -31,7 +31,7 @@ READS_COMMITTED = "read_committed"
 
 
 class HistoryError(ValueError):
-    """The history cannot be checked: the text names the event and what is wrong with it."""
+    """The history cannot be checked: the text names the event and its error."""
 
 
 @dataclass

@@ -70,7 +70,7 @@ RULES = {
 
 @dataclass
 class KeyFacts:
-    """What a key contributes to the rules over transactions, which are checked at the end."""
+    """A key's data for the rules over transactions, which are checked at the end."""
 
     anomalies: list[Anomaly]
     seen: dict[tuple[Hashable, int], tuple[int, int]]  # writing txn: values seen, values lost
@@ -79,7 +79,7 @@ class KeyFacts:
 
 
 class Versions:
-    """The values that each offset of a key was seen to have: nearly always one."""
+    """The values that were seen at each offset of a key: nearly always one."""
 
     def __init__(self) -> None:
         self.first: dict[int, Any] = {}
@@ -104,7 +104,8 @@ def judge_key(
 ) -> KeyFacts:
     """Every rule that needs the rows of one key only.
 
-    `ended` says that the history's final reads all succeeded: what none of them has is lost.
+    `ended` says that all final reads of the history succeeded: values that none of them has are
+    lost.
     """
     facts = KeyFacts([], {}, [])
     good = [poll for poll in polls if poll.kind == "ok"]
@@ -113,7 +114,7 @@ def judge_key(
     versions = Versions()
     for poll in polls:
         versions.add(poll.offsets, poll.values)
-    # What proves that a write took place; in a transaction only committed reads do.
+    # The reads that prove a write; for a transaction only committed reads do.
     shown = {False: seen, True: _values_of(poll for poll in good if poll.committed_only)}
     must = {
         value: offset
@@ -164,7 +165,7 @@ def _values(
     idempotent: bool,
 ) -> list[Anomaly]:
     anomalies = []
-    # What a poll may return. Most polls have nothing else, which takes one look at each.
+    # The values that a poll may return. Most polls have no others, which one check shows.
     allowed = {
         committed_only: {
             value for value, send in writer.items()
@@ -207,7 +208,7 @@ def _lost(
     ended: bool,
     found: list[Anomaly],
 ) -> set[Any]:
-    """Values that must be there and are not; adds the anomalies to `found`."""
+    """Values that must be there but are missing; adds the anomalies to `found`."""
     seen = _values_of(good)
     finals = [poll for poll in good if poll.final]
     final = _values_of(finals)
@@ -427,7 +428,7 @@ def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset is at least every one that was reported before it was asked for."""
+    """An end offset is not below any that was reported before its request."""
     found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
     done = 0
     for offset, began, _, op in sorted(rows, key=lambda r: r[1]):
@@ -460,7 +461,7 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         if before < 0 or offset >= sure[before][1]:
             continue
         newest = sure[before]
-        # Any commit that may have come after that one explains what was read.
+        # Any commit that may have followed that one explains the result.
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
             has = "nothing" if offset == -1 else offset
             text = f"group {group[0]} has {has}, committed was {newest[1]}"
@@ -499,7 +500,8 @@ def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 @dataclass
 class Verdict:
-    """The outcome: how often each rule was broken, examples, and whether the run says anything."""
+    """The outcome: how often each rule was broken, examples, and whether the run proves
+    anything."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[Anomaly]] = field(default_factory=dict)
@@ -519,8 +521,8 @@ class Verdict:
             some.append(anomaly)
 
     def doubt(self, ok_share_min: float, unread: Sequence[Hashable] = ()) -> None:
-        """Adds doubts: a run in which little succeeded proves little. `unread` are keys that have
-        acknowledged values, and whose final read did not succeed."""
+        """Adds doubts: a run in which few operations succeeded proves little. `unread` are keys
+        that have acknowledged values, and whose final read did not succeed."""
         whole, ok = sum(self.operations.values()), self.operations.get("ok", 0)
         if not whole:
             self.doubts.append("the history has no operations")
@@ -549,11 +551,11 @@ def check(
     events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5,
     directory: Path | None = None,
 ) -> Verdict:
-    """Check a history. All of it has to fit into memory, or, with a directory for what has to wait,
-    the sends and polls of one key.
+    """Check a history. All of it has to fit into memory, or, with a directory for the rest, the
+    sends and polls of one key.
 
-    `idempotent` says that producers were: else duplicates are legal. A history of which less than
-    `ok_share_min` succeeded is not valid, whatever it shows. Raises HistoryError where events do
+    `idempotent` says that producers were idempotent: else duplicates are legal. A history of which
+    less than `ok_share_min` succeeded is not valid in any case. Raises HistoryError if events do
     not fit together.
     """
     verdict = Verdict()

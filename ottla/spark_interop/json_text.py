@@ -1,7 +1,7 @@
 """JSON values as typed columns. Each one is an object of the schema, or an error.
 
 Spark's from_json alone ignores what follows the first value, reads numbers that are too large as
-infinite, accepts NaN without quotes, and takes the date of today for a time of day.
+infinite, accepts NaN without quotes, and adds today's date to a time of day.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NUMBERS, TIMES = ("float", "double"), ("timestamp", "timestamp_ntz")
 TIME_OF_DAY = r"^[\x00-\x20]*(T|\d{1,2}:)"
 DOUBTFUL = r'[:,\[]\s*[-+]?(NaN|I)'
 DOUBTFUL_TIME = r'"\s*\d{0,2}[T:\\]'
-"""Find every text with a name in place of a number, or a time of day, also in escaped characters;
-and a few that have neither."""
+"""Find every text that has a name instead of a number, or a time of day, also in escaped
+characters; and a few others."""
 
 
 def decode(frame: Any, value: Any, schema: Any) -> Any:
@@ -54,7 +54,8 @@ def decode(frame: Any, value: Any, schema: Any) -> Any:
 
 
 class _Whole:
-    """Reads a text as the first of two items of an array: what follows a value shows there.
+    """Reads a text as the first of two items of an array, which shows whether anything follows the
+    value.
 
     No text can contain the names of the array and of the last item's field, as they are random.
     """
@@ -83,8 +84,8 @@ class _Whole:
 
 
 def _misread(item: Any, text: Any, fields: list[Any], whole: _Whole) -> Any:
-    """Whether Spark has read a number or a time that is none in JSON. The text is read a second
-    time, strictly, where the first look leaves a doubt."""
+    """Whether Spark has read a number or a time that is not valid JSON. If the first check leaves a
+    doubt, the text is read again, strictly."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -115,7 +116,7 @@ def _is_infinite(number: Any) -> Any:
 
 
 def _either(conditions: list[Any]) -> Any:
-    """Whether one of the conditions holds, which may be none; None without any."""
+    """Whether one of the conditions holds; None without conditions."""
     some = [each for each in conditions if each is not None]
     return reduce(or_, some) if some else None
 

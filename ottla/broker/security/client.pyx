@@ -38,7 +38,7 @@ cdef class Client:
         return self.rules is rules and topic in (self.writable if writing else self.readable)
 
     cdef int allow(self, object rules, bint writing, object topic) except -1:
-        """Note that the authorizer allows it."""
+        """Note that the authorizer allows this."""
         cdef set topics
         if self.rules is not rules:
             self.rules, self.writable, self.readable = rules, set(), set()
@@ -49,8 +49,8 @@ cdef class Client:
         return 0
 
     def sample(self, int number):
-        """Have the topics of the next Produce and of the next Fetch noted, and forget those that
-        were not seen in SAMPLES_KEPT samples."""
+        """Sample the topics of the next Produce and of the next Fetch, and forget those that were
+        not seen in SAMPLES_KEPT samples."""
         for topics in (self.written, self.read):
             if topics is not None:
                 for topic in [each for each, at in topics.items() if at < number - SAMPLES_KEPT]:

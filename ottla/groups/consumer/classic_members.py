@@ -162,7 +162,7 @@ def sync(group: ConsumerGroup, request: Sync, result: Result, cluster: ClusterVi
     behind = group.epoch > member.epoch
     if behind and member.current.state != MemberState.UNREVOKED_PARTITIONS:
         _ask_to_rejoin(group, member, result)
-        raise RebalanceInProgress("the group has moved on; join again")
+        raise RebalanceInProgress("the group has a new generation; join again")
     session_ms = classic.session_timeout_ms
     result.set_timer(SESSION, group.group_id, member.member_id, after_ms=session_ms)
     version = int.from_bytes(metadata[:2], "big")

@@ -23,7 +23,7 @@ FILES = re.compile(rf"\d{{20}}\..+|({'|'.join(NAMES)})(\.tmp)?")
 
 
 def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:
-    """Puts aside the directory of every partition that is not in `wanted`; returns the new paths.
+    """Renames the directory of every partition that is not in `wanted`; returns the new paths.
 
     A directory with other files than a partition's is not ours and stays. Raises OSError.
     """
@@ -54,8 +54,8 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
 
 def forget_other_topics(storage: Storage, topics: Mapping[str, bytes]) -> None:
     """Forgets the checkpoints' entries of topics other than these: a crash may have kept entries of
-    a deleted topic, and a new topic of that name would take them for its own and miss their
-    records."""
+    a deleted topic, and a new topic of that name would apply them to its own log, whose
+    records would then be missing."""
     for directory in storage.directories:
         others = {
             topic for topic, topic_id in directory.topic_ids.items()
@@ -71,7 +71,7 @@ def is_partition(disk: Disk, path: str) -> bool:
 
 
 def expire_strays(storage: Storage, retention_ms: int) -> None:
-    """Lets housekeeping remove directories put aside this long ago; -1 disables it."""
+    """Lets housekeeping remove directories that were renamed this long ago; -1 disables it."""
     storage.deletions.keep_stray(retention_ms)
     if retention_ms < 0:
         return
@@ -82,7 +82,7 @@ def expire_strays(storage: Storage, retention_ms: int) -> None:
                     path = directory.file(name)
                     at = put_aside_ms(name) or storage.disk.modified_ms(path)
                     left_ms = at + retention_ms - storage.clock.now_ms()
-                    # Setting back the clock does not prolong it.
+                    # A clock that is set back does not prolong the retention.
                     storage.deletions.add(path, min(left_ms, retention_ms))
 
 

@@ -1,7 +1,7 @@
 """Which log directories were away when a partition's log was begun.
 
 A replica may be removed from a broker while its log directory has failed, and be assigned again:
-its log begins anew in another directory. Once the first one works again, it still has the former
+a new log begins in another directory. Once the first one works again, it still has the former
 copy. The file `.ottla-begun-without` in the partition's directory shows that the former one is
 void: it has the ids of the directories that were away, one on each line.
 """

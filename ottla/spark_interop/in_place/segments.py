@@ -29,12 +29,13 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 class SegmentGone(Exception):
-    """The file does not have what was planned: it was deleted after it had been listed, has batches
-    of an older format, or is seen without the newest batches (a network file system)."""
+    """The file lacks planned offsets: it was deleted after it had been listed, has batches of an
+    older format, or is shown without the newest batches (a network file system)."""
 
 
 class UnindexedAbort(CorruptMessage):
-    """Records were read that a transaction had aborted: the transaction index does not list it."""
+    """Records of an aborted transaction were read, because the transaction index does not list
+    it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Segment:
     start: int
     end: int
     growing: bool = False
-    """The last segment of a partition, of which only offsets below `end` may be looked at."""
+    """The last segment of a partition, of which only offsets below `end` may be read."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def partition_directory(
 ) -> Path | None:
     """The directory of a partition in the first log directory of a replica in sync.
 
-    Another broker's may lack committed records, and have some that were never committed.
+    The directory of a replica out of sync may lack committed records, and have uncommitted ones.
     """
     for directory in log_dirs:
         path = Path(directory) / f"{topic}-{partition}"
@@ -72,7 +73,7 @@ def partition_directory(
 
 
 def node_id(log_dir: Path) -> int | None:
-    """The broker whose log directory it is, by its `meta.properties`; None if that is not known."""
+    """The broker that owns a log directory, by its `meta.properties`; None if unknown."""
     try:
         lines = (log_dir / "meta.properties").read_text().splitlines()
     except OSError:
@@ -83,7 +84,7 @@ def node_id(log_dir: Path) -> int | None:
 
 
 def topic_id(directory: Path) -> str | None:
-    """The topic id that `partition.metadata` has, as Kafka writes it; None without the file."""
+    """The topic id in `partition.metadata`, in Kafka's form; None without the file."""
     try:
         lines = (directory / "partition.metadata").read_text().splitlines()
     except OSError:
@@ -95,7 +96,8 @@ def topic_id(directory: Path) -> str | None:
 def segments_below(directory: Path, end: int) -> list[Segment]:
     """All segments with offsets below `end`, in order.
 
-    `end` must not be beyond the last stable offset, and be known before the files are listed.
+    `end` must not be beyond the last stable offset, and must be determined before the files are
+    listed.
     """
     bases = sorted(int(f.stem) for f in directory.glob("*.log") if f.stem.isdigit())
     found = [
@@ -109,7 +111,7 @@ def segments_below(directory: Path, end: int) -> list[Segment]:
 
 
 def size_of(segment: Segment) -> int:
-    """Bytes of a segment; 0 if it is gone."""
+    """Bytes of a segment; 0 if it no longer exists."""
     try:
         return Path(segment.path).stat().st_size
     except FileNotFoundError:
@@ -117,7 +119,7 @@ def size_of(segment: Segment) -> int:
 
 
 def aborted_transactions(directory: Path) -> list[Aborted]:
-    """Every aborted transaction that the partition's transaction indexes have."""
+    """All aborted transactions in the partition's transaction indexes."""
     found = []
     for file in sorted(directory.glob("*.txnindex")):
         try:
@@ -152,9 +154,9 @@ def committed_batches(
 ) -> Iterator[memoryview]:
     """The batches with offsets from `start` to `end`, without control and aborted ones.
 
-    Read in chunks of CHUNK_BYTES, or a batch where one is larger. Raises SegmentGone, also where a
-    growing segment ends before `end`, and CorruptMessage where lengths are impossible or the file
-    ends inside a batch; UnindexedAbort where a marker shows that batches before it were aborted. A
+    Read in chunks of CHUNK_BYTES, or of one batch if it is larger. Raises SegmentGone, also if a
+    growing segment ends before `end`, and CorruptMessage if lengths are impossible or the file
+    ends inside a batch; UnindexedAbort if a marker shows that batches before it were aborted. A
     broker whose disk was full, or that was killed, may not have written the index entry yet.
     """
     undecided: set[int] = set()             # producers with batches since their last marker
@@ -183,7 +185,7 @@ def committed_batches(
                     undecided.add(producer_id)
                 yield batch
             if header.next_offset >= end:
-                return                      # what follows may be half written
+                return                      # the bytes behind it may be incomplete
     if segment.growing:
         raise SegmentGone(f"{segment.path} ends before offset {end}")
 

@@ -1,8 +1,8 @@
 """`spark.read.format("ottla")`: a topic from its segment files, with the columns of Spark's source.
 
 Segments are read by the executors, in tasks of about TASK_BYTES of a partition, up to the last
-stable offset that the leader reported; what a file does not have comes over the wire. Only
-committed records are read. Options:
+stable offset that the leader reported; records that are in no file are fetched from the brokers.
+Only committed records are read. Options:
 
     kafka.bootstrap.servers   the cluster
     topic                     one topic
@@ -14,9 +14,9 @@ committed records are read. Options:
     includeHeaders            true adds the column headers
     failOnDataLoss            false continues if retention was faster, or the log ends before
 
-As with Spark's source a query may not start at latest or end at earliest.
-Spark does not hand the columns of a query to a Python source: name them with
-`.schema("partition INT, offset LONG")`, or use `read_in_place(columns=…)`, and no others are made.
+As with Spark's source a query may not start at latest or end at earliest. Spark does not hand the
+columns of a query to a Python source: name them with `.schema( "partition INT, offset LONG" )`, or
+use `read_in_place(columns=…)`; the others are then not created.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def read_in_place(
     """A topic from its segment files, with the rows and columns of Spark's own source.
 
     `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
-    1 append), headers; by default all but headers. `since` (included) and `until` (excluded) go by
-    the first offset not older, as Spark's startingTimestamp does; `options` are others of the
+    1 append), headers; by default all but headers. `since` (included) and `until` (excluded) select
+    the first offset that is not older, like Spark's startingTimestamp; `options` are others of the
     source, such as endingOffsets and failOnDataLoss. Raises PipelineError at once for an unknown
-    column and where no broker answers, and when the rows are read for a missing topic or log
-    directories of another cluster's topic. That query ends with DataLost where records have been
-    deleted meanwhile, and with CorruptMessage where a segment is damaged, or an aborted transaction
+    column and if no broker answers, and when the rows are read for a missing topic or log
+    directories of another cluster's topic. The query ends with DataLost if records have been
+    deleted meanwhile, and with CorruptMessage if a segment is damaged, or an aborted transaction
     lacks its entry.
     """
     spark.dataSource.register(OttlaDataSource)
@@ -173,7 +173,7 @@ class InPlaceReader(DataSourceReader):
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """Every partition's segments and what no file has, several per task."""
+        """Every partition's segments and the offsets that are in no file, several per task."""
         starts, ends = self._bounds()       # before replicas and files: see `segments_below`
         in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
         parts: list[InputPartition] = []
@@ -220,7 +220,7 @@ class InPlaceReader(DataSourceReader):
             )
 
     def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Start and end offsets by partition; never beyond what is committed."""
+        """Start and end offsets by partition; never beyond the committed records."""
         first, last = self.cluster.starts(self.topic), self.cluster.ends(self.topic)
         starts = self._resolve("starting", first, last)
         ends = self._resolve("ending", first, last)
@@ -243,7 +243,7 @@ class InPlaceReader(DataSourceReader):
         """Raises for offsets that the log does not have yet, or no longer."""
         if all(offset <= last[p] for p, offset in offsets.items()):
             return
-        # Transactions that are open end what is readable before the log's end.
+        # Open transactions limit the readable records to a part of the log.
         log_ends = self.cluster.ends(self.topic, committed=False)
         beyond = {p: o for p, o in offsets.items() if o > log_ends[p]}
         if beyond:
@@ -320,7 +320,7 @@ class InPlaceReader(DataSourceReader):
             except segments.UnindexedAbort:
                 raise                       # some of the rows may have been returned
             except CorruptMessage:
-                # Of a file that is being written the broker may have a newer view.
+                # The broker may have a newer view of a file that is being written.
                 if piece.segment is None or not piece.segment.growing:
                     raise
         yield from self._consume(partition, done, piece.end)
@@ -385,7 +385,7 @@ class InPlaceReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
     def _consume(self, partition: int, start: int, end: int) -> Iterator[Any]:
-        """Rows by a client library's consumer: for formats that our own client lacks."""
+        """Rows from a client library's consumer: for formats that our own client lacks."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         consumer = Consumer(

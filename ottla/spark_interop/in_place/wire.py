@@ -1,8 +1,8 @@
-"""Committed batches of a partition over the wire: those that no file has.
+"""Fetches committed batches of a partition that are in no file from the brokers.
 
-The batches stay as they were stored, so that the same code converts them to columns as for files.
-Aborted transactions are left out as consumers do it: a producer's batches are skipped from the
-first offset that the fetch's answer names until the producer's next marker.
+The batches are not changed, so that the same code converts them to columns as for files. Aborted
+transactions are skipped as in consumers: a producer's batches from the first offset that the
+fetch's answer names until the producer's next marker.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ottla.wire.messages import FetchRequest, FetchResponse
 FETCH_BYTES = 8 << 20
 FETCH_MS = 500
 NAMED_BY_TOPIC = 12
-"""The newest version of Fetch that names topics and not their ids."""
+"""The newest version of Fetch that names topics instead of their ids."""
 READ_COMMITTED = 1
 QUIET_SECONDS = 60
-"""How long a partition may return nothing although there are records left."""
+"""How long a partition may return nothing although there are more records."""
 
 Answer = FetchResponse.Response.Partition
 
@@ -36,8 +36,8 @@ def committed_batches(
 ) -> Iterator[memoryview]:
     """The batches with offsets from `start` to `end`, without control and aborted ones.
 
-    Raises SegmentGone where a batch is of a format before v2, DataLost where `start` is not there
-    any more, PipelineError where no answer brings records for QUIET_SECONDS.
+    Raises SegmentGone if a batch has a format before v2, DataLost if `start` no longer exists,
+    PipelineError if no answer has records for QUIET_SECONDS.
     """
     aborted: set[int] = set()
     deadline = time.monotonic() + QUIET_SECONDS

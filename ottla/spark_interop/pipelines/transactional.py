@@ -164,7 +164,8 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
-            f"`{to.writer}` has written to another {again[0]}, which was deleted and created again "
+            f"`{to.writer}` has written to an earlier {again[0]}, which was deleted and created"
+            " again "
             "or has another name now: give this pipeline a name of its own and new topics"
         )
     return None if again else entry.position

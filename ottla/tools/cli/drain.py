@@ -34,7 +34,7 @@ def drain(options: Namespace) -> None:
         leaving = directories.get(options.directory)
         if leaving is None:
             raise ClientError(
-                f"broker {broker} has no log directory {options.directory!r}, but"
+                f"broker {broker} has no log directory {options.directory!r}; it has"
                 f" {', '.join(sorted(directories))}"
             )
         sizes = _sizes(leaving, future=False)

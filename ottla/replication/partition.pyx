@@ -123,7 +123,7 @@ cdef class Partition:
         dict with_sealed=None, cluster=None, int64_t high_watermark=-1
     ):
         """`cluster` is a ClusterSide, None standalone; `high_watermark` is the checkpointed one,
-        -1 where this is the only copy."""
+        -1 if this is the only copy."""
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
         self.leader_id = self.leader_epoch = -1

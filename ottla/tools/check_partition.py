@@ -24,7 +24,7 @@ CHANGES = (".cleaned", ".swap", ".tmp")
 
 @dataclass(frozen=True, slots=True)
 class RememberedPartition:
-    """What the log directory's files say about a partition; None where they say nothing."""
+    """What the log directory's files say about a partition; None if they say nothing."""
 
     recovery_point: int | None = None
     log_start: int | None = None

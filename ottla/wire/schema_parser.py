@@ -94,7 +94,7 @@ class Section:
     kind: str
     versions: range
     flexible_from: int | None
-    """First version with compact lengths and tagged fields; None where there is none."""
+    """First version with compact lengths and tagged fields; None if there is none."""
     fields: list[Field] = dataclass_field(default_factory=list)
     shared: dict[str, list[Field]] = dataclass_field(default_factory=dict)
 

@@ -31,7 +31,7 @@ def write_mark(disk: Disk, directory: str, mark: Mark) -> None:
 
 
 def mark_in(disk: Disk, directory: str) -> Mark | None:
-    """A directory's mark, None where it is damaged. Raises OSError."""
+    """A directory's mark, None if it is damaged. Raises OSError."""
     try:
         body = json.loads(disk.read_bytes(f"{directory}/{MARK}"))
         return Mark(int(body["entry"]), int(body["czxid"]))

@@ -103,7 +103,7 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts] | None:
-        """Ask this broker's own coordinator; None where it permits everything at once."""
+        """Ask this broker's own coordinator; None if it permits everything at once."""
         guards = self.guards(transactional_id, producer, partitions)
         coordinator = self.coordinators.transactions
         asked = [(each.topic, each.index) for each in partitions]

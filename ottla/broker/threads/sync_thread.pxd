@@ -17,7 +17,7 @@ cdef struct Work:                       # shared with the thread, under `lock`
     pthread_cond_t changed
     int count                           # descriptors to sync; 0: nothing to do
     int descriptors[SYNCED_FILES_MAX]
-    int failures[SYNCED_FILES_MAX]      # errno of each, 0 where it succeeded
+    int failures[SYNCED_FILES_MAX]      # errno of each, 0 if it succeeded
     int pipe_in                         # the thread writes a byte here when it is done
     bint over                           # the thread has to end
 

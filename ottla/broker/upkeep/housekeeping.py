@@ -50,7 +50,7 @@ class PeriodicWork:
     scrubber: Scrubber
     expire_producers: Work
     expire_tokens: Work | None
-    """None where there are no delegation tokens."""
+    """None if there are no delegation tokens."""
     reopen_logs: Work
     """Opens logs that could not be opened at the start because of a full disk or a lack of
     descriptors."""

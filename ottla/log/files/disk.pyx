@@ -365,7 +365,7 @@ class Disk:
         return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
     def boot_id(self):
-        """A random id of this run of the machine; empty where the system has none (Linux does)."""
+        """A random id of this run of the machine; empty if the system has none (Linux does)."""
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
                 return file.read().strip()

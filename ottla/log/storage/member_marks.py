@@ -38,8 +38,8 @@ deletion that was not finished, or a stray."""
 def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
     """Lock all log directories of a broker that was stopped cleanly; nothing in them is changed.
 
-    Raises StorageRefused where a broker uses them, its last stop was not clean, or some are
-    missing; OSError where one cannot be read.
+    Raises StorageRefused if a broker uses them, its last stop was not clean, or some are
+    missing; OSError if one cannot be read.
     """
     opened: list[LogDirectory] = []
     try:

@@ -26,7 +26,7 @@ PLENTY_SHARE = 20
 
 
 class Room(NamedTuple):
-    """One measurement of a file system; -1 where it does not say."""
+    """One measurement of a file system; -1 if it does not say."""
 
     free_bytes: int = -1
     total_bytes: int = -1

@@ -15,7 +15,7 @@ Only committed records are read. Options:
     failOnDataLoss            false continues if retention was faster, or the log ends before
 
 As with Spark's source a query may not start at latest or end at earliest. Spark does not hand the
-columns of a query to a Python source: name them with `.schema( "partition INT, offset LONG" )`, or
+columns of a query to a Python source: name them with `.schema("partition INT, offset LONG")`, or
 use `read_in_place(columns=…)`; the others are then not created.
 """
 

@@ -60,7 +60,7 @@ def dead_letter(
     written in one transaction. A batch of 100 records or more in which the share of bad ones
     exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is
     wrong. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote.
-    Raises as `archive` does, and PipelineError where the name or the checkpoint is of other topics,
+    Raises as `archive` does, and PipelineError if the name or the checkpoint is of other topics,
     and where a topic to write was created again, or would delete what is written (`allow_gaps`
     allows it).
     """

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dict[Place, str]:
     """A directory for each partition, the largest first, where most is free then. `free` are the
-    bytes that each directory may still take; None where that is not known.
+    bytes that each directory may still take; None if that is not known.
 
-    Raises ClientError where they do not fit: nothing should move that has to move back.
+    Raises ClientError if they do not fit: nothing should move that has to move back.
     """
     room = {path: float("inf") if size is None else float(size) for path, size in free.items()}
     counts = dict.fromkeys(room, 0)

@@ -23,7 +23,7 @@ def moved_off(
     `racks` are those of all live brokers. Each replica that leaves is replaced where it is, so the
     order of preference stays: by a broker of a rack that has the fewest replicas of the partition,
     of these by the one with the fewest replicas, or, for the preferred leader, the one that
-    most seldom is it. Raises ClientError where too few brokers stay.
+    most seldom is it. Raises ClientError if too few brokers stay.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     replicas = Counter(node for nodes in assigned.values() for node in nodes)

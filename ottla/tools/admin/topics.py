@@ -179,7 +179,7 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
 
 
 def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
-    """The leader of each partition, and its epoch; raises Refused where one is being elected."""
+    """The leader of each partition, and its epoch; raises Refused if one is being elected."""
     [topic] = cluster.metadata([name]).topics       # has no partitions for who may not see them
     for part in topic.partitions:
         if part.leader_id < 0:

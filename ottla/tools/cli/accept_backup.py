@@ -34,7 +34,7 @@ class Directory:
     marked: bool
     """Whether it says which entry the broker has read."""
     entry: int | None
-    """That entry; None where there is none, or the file is damaged."""
+    """That entry; None if there is none, or the file is damaged."""
 
 
 def accept(options: Namespace) -> None:

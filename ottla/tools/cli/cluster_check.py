@@ -165,7 +165,7 @@ def summary(
 
 
 def active_controller(cluster: ClusterClient) -> Connection:
-    """The broker that decides. Raises ClientError where there is none: then no leader moves away
+    """The broker that decides. Raises ClientError if there is none: then no leader moves away
     from a broker that stops."""
     for _ in range(ATTEMPTS):
         controller = cluster.controller(itself=True)

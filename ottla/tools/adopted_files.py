@@ -6,7 +6,7 @@
     __ottla_metadata-0           one batch: all topics exist, or none
 
 A crash leaves the source as it was and the target without the topics; running the import again
-starts over. Sealed segments may be links to the source's files, which are not written to any more.
+starts over. Closed segments may be links to the source's files, which are no longer written to.
 The last segment and all small files are always copied.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STAGING = ".ottla-import"
 FILES = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.swap)?")
 ROOM_BYTES = 64 << 20
-"""Bytes that stay free on the target's disk."""
+"""Bytes that are kept free on the target's disk."""
 
 Say = Callable[[str], None]
 
@@ -143,7 +143,7 @@ def staged_path(directory: LogDirectory, adopted: Adopted) -> str:
 
 
 def files_of(adopted: Adopted, clean: bool) -> Iterator[tuple[str, bool]]:
-    """The names to take over, and whether each may be a link to the source's file."""
+    """The files to adopt, and whether each may be a link to the source's file."""
     names = sorted(name for name in os.listdir(adopted.path) if FILES.fullmatch(name))
     logs = [name for name in names if name.endswith(".log")]
     for name in names:
@@ -181,7 +181,7 @@ def linked(source: str, target: str) -> bool:
 
 
 def copy(source: str, target: str) -> None:
-    """Copy a file and wait for the medium."""
+    """Copy a file and sync it."""
     with open(source, "rb") as reading, open(target, "wb") as writing:
         shutil.copyfileobj(reading, writing, 1 << 20)
         writing.flush()

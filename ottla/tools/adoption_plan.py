@@ -1,4 +1,4 @@
-"""Which partitions of Kafka's log directories are to be adopted, and as what.
+"""Which partitions of Kafka's log directories to adopt, and as which topics.
 
 The controller's metadata contains the topics, their ids and their settings. A directory with
 another id belongs to a topic that was deleted. Without a metadata log, as on a broker-only node,
@@ -40,7 +40,7 @@ from ottla.wire.wording import counted
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
-"""Files that can be rebuilt from the segments: if one is wrong, all are left out."""
+"""Files that can be rebuilt from the segments: if one is wrong, none is adopted."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Source:
 
     @property
     def node_id(self) -> int:
-        """Whose directory it is."""
+        """The cluster and node of the directory."""
         properties = self.check.properties
         return int(properties.get("node.id") or properties.get("broker.id") or -1)
 
@@ -75,7 +75,7 @@ class Plan:
 
 
 class ErrorsOfLogs(Report):
-    """Counts what is wrong with logs themselves; problems of caches are only noted."""
+    """Counts faults of the logs themselves; faults of caches are only noted."""
 
     caches_hold = True
 
@@ -222,7 +222,7 @@ def check_one(
         mine.caches_hold,
         min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
         min(max(start, 0), checked.end_offset),
-        # Recovery takes a gap between segments for a loss if compaction has not been there.
+        # Recovery treats a gap between segments as a loss unless compaction explains it.
         max(offsets[CLEANED].get(key, 0), checked.gaps_below),
         checked.epochs,
         max(checked.producer_id_max, transactional_id_max(key, path)),

@@ -1,6 +1,6 @@
 """The batches of a log file, whatever their format and whoever wrote them.
 
-Only reads: a file that a broker has open is not disturbed. Memory is bounded by the largest batch,
+Read-only: a file that a broker has open is not disturbed. Memory is limited by the largest batch,
 and lengths that exceed the file are not trusted.
 """
 
@@ -48,7 +48,7 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """What its first 8 bytes say: of a set of messages, the offset of the last one."""
+        """Its first 8 bytes: for a set of messages, the offset of the last one."""
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     @property
@@ -134,7 +134,7 @@ def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
 
 
 def codec_name(codec: int) -> str:
-    """As Kafka calls it. Raises UnsupportedCompression."""
+    """Kafka's name of the codec. Raises UnsupportedCompression."""
     try:
         return Codec(codec).name.lower()
     except ValueError:

@@ -1,8 +1,8 @@
 """The settings of topics that an import carries over.
 
-What decides how long records are kept is carried over, or the import is refused: with other
-settings the first start would delete records. That includes what a topic has from the brokers'
-dynamic settings. Where the settings are not known, records are kept until somebody decides.
+Retention settings are carried over, or the import is refused: with other settings the first start
+would delete records. This includes settings that topics get from the brokers' dynamic settings. If
+the settings are unknown, records are kept until an operator decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEEPING = (
 )
 """The settings that decide which records are deleted."""
 ELSEWHERE = "remote.storage.enable"
-"""With it a topic's older records are not in its log."""
+"""With this setting a topic's older records are not in its log."""
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 

@@ -39,7 +39,7 @@ class DirectoryLocked(Exception):
 
 @dataclass(slots=True)
 class LogDirectoryCheck:
-    """The contents of a log directory that have been read."""
+    """The contents of a log directory that the check has read."""
 
     path: str
     properties: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class LogDirectoryCheck:
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """Keeps brokers from starting on a directory meanwhile. Raises DirectoryLocked.
+    """Keeps brokers from starting on a directory during the check. Raises DirectoryLocked.
 
     Ottla locks with flock, Java with POSIX locks. A directory without a lock file is not in use.
 
@@ -172,7 +172,7 @@ def check_directory(
             checked = check_partition(place, known_of(directory, key, online), deep, report)
         except FileNotFoundError:
             if online:
-                continue            # its topic was deleted meanwhile
+                continue            # its topic has been deleted meanwhile
             raise
         directory.partitions[key] = checked
         if not online:

@@ -24,19 +24,19 @@ CHANGES = (".cleaned", ".swap", ".tmp")
 
 @dataclass(frozen=True, slots=True)
 class RememberedPartition:
-    """What the log directory's files say about a partition; None if they say nothing."""
+    """The entries about a partition in the log directory's files; None if there are none."""
 
     recovery_point: int | None = None
     log_start: int | None = None
     cleaned: bool = False
     online: bool = False
-    """A broker may have it open: only sealed and durable segments are to be checked."""
+    """A broker may have it open: check only closed and durable segments."""
     clean: bool = True
     """Whether the last stop was clean, so that the next start reads nothing again."""
 
     @property
     def reread_from(self) -> int | None:
-        """From where the next start reads the log again, None if it does not."""
+        """The offset from which the next start reads the log again, None if it does not."""
         return None if self.clean or self.online else self.recovery_point or 0
 
 
@@ -50,7 +50,7 @@ class Checked:
     topic_id: bytes | None
     sound: bool
     gaps_below: int = 0
-    """Up to where compaction has left gaps between segments, as Apache Kafka's does."""
+    """Up to which offset compaction has left gaps between segments, as Apache Kafka's does."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     """The leader epochs of `leader-epoch-checkpoint` and of the batches."""
     producer_id_max: int = -1
@@ -73,7 +73,7 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
         check.all_epochs(), check.producer_id_max,
     )  # fmt: skip
-    if checked.sound and not bases:     # whether it should have some, the checkpoints say
+    if checked.sound and not bases:     # the checkpoints say whether it should have some
         report.say(f"{path}: no segments")
     elif checked.sound:
         report.say(
@@ -195,7 +195,7 @@ class PartitionCheck:
         return found
 
     def segments(self) -> None:
-        """Every segment; while a broker is running, every sealed and durable one."""
+        """Every segment; while a broker is running, every closed and durable one."""
         start = self.bases[0] if self.bases else 0
         producers = self.snapshot(start) or Producers()
         self.end_offset = start
@@ -244,7 +244,7 @@ class PartitionCheck:
             )
 
     def judge(self, check: SegmentCheck, last: bool) -> None:
-        """Reports a fault: a torn end, which the next start cuts off, or damage."""
+        """Reports a fault: a torn end, which the next start truncates, or damage."""
         assert check.fault is not None
         position, what = check.fault
         behind = check.valid_behind()

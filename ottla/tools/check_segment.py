@@ -1,4 +1,4 @@
-"""One segment, batch by batch: what a reader relies on, and whether its small files agree.
+"""Checks one segment, batch by batch: the properties that readers rely on, and its small files.
 
 Memory is bounded: a batch, the index files of one segment, and the state of each producer.
 """
@@ -66,7 +66,7 @@ class SegmentCheck:
     def tell(
         self, what: str, position: int, advice: str = RESTORE, *, note: bool = False, kind: str = ""
     ) -> None:
-        """Report something about the batch at `position`; with a kind, once for the partition."""
+        """Report a finding about the batch at `position`; with a kind, once for the partition."""
         finding = Finding(self.path, what, advice, position, self.end_offset, note)
         if kind:
             self.repeats.add(kind, finding)
@@ -75,7 +75,7 @@ class SegmentCheck:
 
     @property
     def is_read_again(self) -> bool:
-        """Whether the next start reads the end of this segment again, and makes its indexes."""
+        """Whether the next start reads the end of this segment again, and rebuilds its indexes."""
         return self.reread_from is not None and self.end_offset > self.reread_from
 
     def run(self) -> bool:
@@ -208,7 +208,8 @@ class SegmentCheck:
             )  # fmt: skip
 
     def check_transactions(self) -> None:
-        """Checks that the index lists all aborted transactions, or their records look committed."""
+        """Checks that the index lists all aborted transactions: otherwise their records seem
+        committed."""
         path = self.path.removesuffix(".log") + ".txnindex"
         try:
             with open(path, "rb") as file:

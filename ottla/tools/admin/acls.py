@@ -56,7 +56,8 @@ class Pattern(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Who may or may not do what, from where; None matches anything in a filter."""
+    """An operation allowed or denied to a principal from a host; None matches anything in a
+    filter."""
 
     principal: str | None
     host: str | None

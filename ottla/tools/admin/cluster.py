@@ -49,8 +49,8 @@ def may(cluster: ClusterClient, operation: int) -> bool:
 
 
 def unregister(cluster: ClusterClient, broker_id: int) -> None:
-    """Unregisters a broker that no longer exists. Any broker takes the request: the metadata may
-    still name as the controller the broker that has just been stopped."""
+    """Unregisters a broker that no longer exists. Any broker accepts the request: the metadata may
+    still name the broker that has just been stopped as the controller."""
     response = cluster.any().call(UnregisterBrokerRequest(broker_id=broker_id))
     check(response.error_code, response.error_message)
 
@@ -91,8 +91,8 @@ def update_feature(
 
 
 def quorum(cluster: ClusterClient, asked: Connection | None = None) -> tuple[Any, list[Any]]:
-    """The metadata partition, and the addresses of its voters, as any broker or the one that is
-    `asked` sees them. While a controller is being elected the next one is waited for."""
+    """The metadata partition, and the addresses of its voters, from any broker or from
+    `asked`. Waits while a controller is being elected."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]

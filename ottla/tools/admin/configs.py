@@ -87,8 +87,8 @@ def describe(
 def describe_many(
     cluster: ClusterClient, kind: int, wanted: Sequence[str], asked: Connection | None = None
 ) -> dict[str, list[Any]]:
-    """The settings of several resources by their names, in the order of the broker's reply. `asked`
-    is a broker that is to be asked, instead of any."""
+    """The settings of several resources by their names, in the order of the broker's reply. The
+    request goes to `asked` or, without it, to any broker."""
     resources = [
         DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=None
@@ -114,8 +114,8 @@ def alter(
     *,
     dry_run: bool = False,
 ) -> str:
-    """Sets some settings of a resource and resets others to their defaults. What the broker has to
-    say of settings that it has taken, such as that they have no effect."""
+    """Sets some settings of a resource and resets others to their defaults. Returns the
+    broker's remarks about accepted settings, such as that they have no effect."""
     config = IncrementalAlterConfigsRequest.Resource.Config
     changes = [config(name=key, config_operation=SET, value=value) for key, value in set_to.items()]
     changes += [config(name=key, config_operation=DELETE, value=None) for key in reset]

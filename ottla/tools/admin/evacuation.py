@@ -1,4 +1,4 @@
-"""Which log directories take the partitions of one that is to be emptied."""
+"""Which log directories get the partitions of one that is to be emptied."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dict[Place, str]:
-    """A directory for each partition, the largest first, where most is free then. `free` are the
-    bytes that each directory may still take; None if that is not known.
+    """A directory for each partition: the largest partition first, in the directory with the most
+    free space left. `free` are the free bytes of each directory; None if unknown.
 
-    Raises ClientError if they do not fit: nothing should move that has to move back.
+    Raises ClientError if they do not all fit: otherwise some would have to move back.
     """
     room = {path: float("inf") if size is None else float(size) for path, size in free.items()}
     counts = dict.fromkeys(room, 0)

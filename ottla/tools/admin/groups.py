@@ -78,7 +78,7 @@ def list_groups(
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     def ask() -> dict[str, Listed]:
-        live = cluster.live()   # all are asked again where one leaves: others have its groups now
+        live = cluster.live()   # if one leaves all are asked again: others have its groups now
         found = {}
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -95,7 +95,7 @@ def list_groups(
 
 
 def list_surely(cluster: ClusterClient) -> list[Listed]:
-    """As `list_groups`, but waits while coordinators are being elected, whose groups nobody
+    """As `list_groups`, but waits while coordinators are being elected, whose groups no broker
     lists."""
     return of_all_coordinators(cluster, OFFSETS_TOPIC, partial(list_groups, cluster))
 
@@ -226,7 +226,7 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The other partitions of these partitions' topics; none of topics that are gone."""
+    """The other partitions of these partitions' topics; none of deleted topics."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {
@@ -237,7 +237,7 @@ def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
-    """The lag of the partitions in which it is known; None if it is known in none."""
+    """The lag of the partitions whose lag is known; None if there are none."""
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
 
@@ -252,7 +252,7 @@ def commit(
 ) -> None:
     """Commits offsets for a group without members; raises Refused for the first rejected one.
 
-    With `created` a coordinator is waited for that does not know a topic yet, because it was
+    With `created` this waits for a coordinator that does not know a topic yet, because it was
     created a moment ago.
     """
     notes = metadata or {}

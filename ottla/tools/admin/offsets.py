@@ -60,7 +60,7 @@ def at(
     for leader, places in by_leader.items():
         try:
             found.update(_ask(cluster, leader, places, committed))
-        except NotConnected:            # it has failed a moment ago: there will be another leader
+        except NotConnected:            # it failed a moment ago: there will be another leader
             found |= dict.fromkeys(places, ListedOffset(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE))
     return {place: found[place] for place in wanted}
 
@@ -135,10 +135,10 @@ def required(
     committed: bool = False,
     created: bool = False,
 ) -> dict[Place, int]:
-    """The offsets that `at` finds, for work that would be wrong without one of them.
+    """As `at`, for work that needs every one of the offsets.
 
-    A partition whose leader is being elected is waited for, and with `created` one that a broker
-    does not know yet, because it was created a moment ago. Raises Refused for one that remains
+    Waits for partitions whose leader is being elected, and with `created` for those that a broker
+    does not know yet, because they were created a moment ago. Raises Refused for one that remains
     without an answer.
     """
 
@@ -206,7 +206,7 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
         except (Unreachable, TimedOut) as lost:
             if len(by_leader) == 1:
                 raise
-            # Not asked again: it may have been done, and "all" would be more records now.
+            # Not retried: it may have been done, and "all" would now be more records.
             away = isinstance(lost, NotConnected)
             code = ErrorCode.LEADER_NOT_AVAILABLE if away else ErrorCode.NETWORK_EXCEPTION
             places = [(topic, index) for topic, parts in topics.items() for index, _ in parts]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def clamp(
     cluster: ClusterClient, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
-    """These offsets, limited to the range that each partition has."""
+    """These offsets, limited to the range of each partition."""
     first = offsets.required(cluster, dict.fromkeys(wanted, EARLIEST))
     last = offsets.required(cluster, dict.fromkeys(wanted, LATEST))
     found = {}
@@ -38,7 +38,7 @@ def clamp(
 def to_timestamp(
     cluster: ClusterClient, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
-    """The first offsets from a time on; and the partitions without one, which get their end."""
+    """The first offsets at or after a time; and the partitions without one, which get their end."""
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     late = [place for place in places if found[place] < 0]
     return found | offsets.required(cluster, dict.fromkeys(late, LATEST)), late
@@ -52,7 +52,7 @@ def to_end(cluster: ClusterClient, places: Sequence[Place], which: int) -> dict[
 def to_committed(
     cluster: ClusterClient, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
-    """The committed offsets; the end where there are none."""
+    """The committed offsets; the end of partitions without one."""
     missing = [place for place in places if place not in committed]
     last = offsets.required(cluster, dict.fromkeys(missing, LATEST))
     return {

@@ -1,4 +1,4 @@
-"""Which brokers take the replicas of brokers that are to be retired: nothing else moves."""
+"""Which brokers get the replicas of brokers to be retired: nothing else moves."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def moved_off(
 ) -> dict[Place, list[int]]:
     """The partitions with a replica on a broker that is `leaving`, and their replicas without them.
 
-    `racks` are those of all live brokers. Each replica that leaves is replaced where it is, so the
-    order of preference stays: by a broker of a rack that has the fewest replicas of the partition,
-    of these by the one with the fewest replicas, or, for the preferred leader, the one that
-    most seldom is it. Raises ClientError if too few brokers stay.
+    `racks` are those of all live brokers. Each leaving replica is replaced at its position, so the
+    order of preference stays: by a broker in a rack that has the fewest replicas of the partition,
+    and of these by the one with the fewest replicas, or, for the preferred leader, the one that is
+    preferred leader of the fewest partitions. Raises ClientError if too few brokers remain.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     replicas = Counter(node for nodes in assigned.values() for node in nodes)

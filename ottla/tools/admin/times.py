@@ -1,4 +1,4 @@
-"""Dates and durations as Kafka's tools take them."""
+"""Dates and durations in the form of Kafka's tools."""
 
 from __future__ import annotations
 

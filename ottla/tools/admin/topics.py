@@ -53,7 +53,7 @@ class Topic:
 
 
 def each(cluster: ClusterClient) -> Iterator[Any]:
-    """The Metadata of every topic, in no order; each is decoded when it is asked for, so that a
+    """The Metadata of every topic, in no order; each is decoded when it is needed, so that a
     hundred thousand partitions are never in memory at once."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response = cluster.any().call_in_parts(request, "topics")
@@ -83,8 +83,8 @@ def describe(
     limit: int = 0,
     asked: Connection | None = None,
 ) -> list[Topic]:
-    """The named topics, or all, sorted by name; unknown ones have an `error`. `asked` is a broker
-    that is to be asked, instead of any."""
+    """The named topics, or all, sorted by name; unknown ones have an `error`. The request goes to
+    `asked` or, without it, to any broker."""
     if wanted is None and asked is not None:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         wanted = [topic.name or "" for topic in asked.call(request).topics]
@@ -161,10 +161,11 @@ def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, in
 
 
 def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Result]) -> Result:
-    """What `ask` gathers from the coordinators, who are the leaders of this internal topic.
+    """The result of `ask`, which collects answers of the coordinators, the leaders of this internal
+    topic.
 
-    They are waited for until all of them are there, before and after it: what one coordinates
-    that is being elected is in no broker's list, and would be taken for something that is unknown.
+    Waits until all of them are elected, before and after `ask`: the groups or transactions of a
+    coordinator that is being elected are in no broker's list, and would seem unknown.
     """
 
     def answer() -> Result:
@@ -180,7 +181,7 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
 
 def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
     """The leader of each partition, and its epoch; raises Refused if one is being elected."""
-    [topic] = cluster.metadata([name]).topics       # has no partitions for who may not see them
+    [topic] = cluster.metadata([name]).topics       # has no partitions if the user may not see them
     for part in topic.partitions:
         if part.leader_id < 0:
             what = f"{name}-{part.partition_index}"
@@ -244,7 +245,7 @@ def grow(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Give a topic `count` partitions in all; `assignments` are the replicas of the new ones."""
+    """Increase a topic's partitions to `count`; `assignments` are the replicas of the new ones."""
     kind = CreatePartitionsRequest.Topic
     placed = None
     if assignments is not None:
@@ -261,7 +262,7 @@ def grow(
 
 
 def delete(cluster: ClusterClient, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
-    """Delete topics; the code and message of each."""
+    """Delete topics; returns the code and message of each."""
     connection = cluster.controller()
     if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:
         topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]

@@ -59,7 +59,7 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # all are asked again where one leaves: others have its share now
+        live = cluster.live()   # if one leaves all are asked again: others have its share now
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -136,7 +136,7 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
     if not old:
         return []
     ids = sorted({producer.producer_id for _, producer in old})
-    # Whoever aborts a transaction that only its coordinator did not list loses what is in it.
+    # An abort of a transaction that its coordinator merely did not list would lose its records.
     ongoing = of_all_coordinators(cluster, TRANSACTIONS_TOPIC, partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
@@ -146,7 +146,7 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """Producers in a transaction, and the partitions in it, as the coordinators say."""
+    """Producers in a transaction, and its partitions, according to the coordinators."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)

@@ -20,7 +20,7 @@ def uuid_of(text: str) -> bytes:
 
 
 def random_uuid() -> str:
-    """A new id that does not begin with a dash, which a command line would take for a flag."""
+    """A new id that does not begin with a dash, which a command line would treat as a flag."""
     while True:
         made = show_uuid(secrets.token_bytes(16))
         if not made.startswith("-"):

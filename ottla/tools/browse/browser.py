@@ -1,4 +1,4 @@
-"""Which view is shown, the prompts and the search. It takes names of keys and gives lines."""
+"""The current view, the prompts and the search. Its input are names of keys, its output lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.tools.browse.source import Source
 
 FRAME = 3
-"""Lines beside the rows: the title, the heading, the line at the bottom."""
+"""Lines in addition to the rows: the title, the heading, the line at the bottom."""
 PROMPTS = {
     "o": "offset (N, -N, beginning, end): ",
     "t": "time (2026-01-31T12:00:00 or milliseconds): ",
@@ -45,7 +45,7 @@ class Browser:
         self.views.append(of_topics(self.source.topics()))
 
     def open_topic(self, topic: str) -> None:
-        """The partitions of a topic; the records of the only one."""
+        """The partitions of a topic; if it has only one, its records."""
         bounds = self.source.bounds(topic)
         if len(bounds) == 1:
             self.open_partition(topic, next(iter(bounds)))
@@ -59,11 +59,11 @@ class Browser:
 
     @property
     def waits(self) -> bool:
-        """Whether it only waits for a key, or has work to go on with."""
+        """Whether it only waits for a key, or has more work to do."""
         return self.search is None
 
     def press(self, key: str) -> None:
-        """One key. What fails is a message at the bottom."""
+        """Handle one key. Errors are shown at the bottom."""
         self.message = ""
         if self.search is not None:
             self.search = None
@@ -72,14 +72,14 @@ class Browser:
         self.guarded(lambda: self.type(key) if self.prompt else self.act(key))
 
     def tick(self) -> None:
-        """Go on with a search by one fetch, or follow the records that come."""
+        """Continue a search by one fetch, or follow new records."""
         if self.search is not None:
             self.guarded(self.search_on)
         elif isinstance(view := self.views[-1], Page) and view.following:
             self.guarded(view.follow)
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Run something; an error becomes the message, and ends a search or following."""
+        """Run a function; an error becomes the message, and ends a search or following."""
         try:
             work()
         except (ClientError, ProtocolError, OSError) as failed:
@@ -92,7 +92,7 @@ class Browser:
                 self.source.cluster.close()  # the next key connects again
 
     def resize(self, height: int) -> None:
-        """Another height of the screen."""
+        """Change the height of the screen."""
         self.rows = max(1, height - FRAME)
         for view in self.views:
             if isinstance(view, Page):
@@ -120,12 +120,12 @@ class Browser:
             view.press(key, self.rows)
 
     def close(self) -> None:
-        """Back to the view before; the first one ends everything."""
+        """Back to the previous view; the first one ends the program."""
         self.views.pop()
         self.over = not self.views
 
     def enter(self) -> None:
-        """Open what is chosen."""
+        """Open the selected row."""
         view = self.views[-1]
         if isinstance(view, Page) and view.chosen is not None:
             view.following = False
@@ -137,7 +137,7 @@ class Browser:
                 self.open_topic(view.pick)
 
     def renew(self, view: Menu) -> None:
-        """The same list, asked for again."""
+        """Read the same list again."""
         if view.topic:
             fresh = of_partitions(view.topic, self.source.bounds(view.topic))
         else:
@@ -146,7 +146,7 @@ class Browser:
         self.views[-1] = fresh
 
     def beside(self, page: Page, step: int) -> None:
-        """The partition before or after this one."""
+        """Show the partition before or after this one."""
         indexes = sorted(self.source.bounds(page.place[0]))
         place = indexes.index(page.place[1]) + step
         if 0 <= place < len(indexes):
@@ -160,7 +160,7 @@ class Browser:
         del self.views[-2]
 
     def turn(self, step: int) -> None:
-        """The record before or after the one that is shown."""
+        """Show the record before or after this one."""
         page = self.views[-2]
         assert isinstance(page, Page)
         before = page.chosen
@@ -171,7 +171,7 @@ class Browser:
             self.message = "there is no other record on this side"
 
     def type(self, key: str) -> None:
-        """One key of what a prompt asks for."""
+        """Handle one key at a prompt."""
         if key == "escape":
             self.prompt = ""
         elif key == "backspace":
@@ -185,7 +185,7 @@ class Browser:
             self.typed += key
 
     def answer(self, asked: str, text: str) -> None:
-        """What was typed at a prompt."""
+        """Handle the text typed at a prompt."""
         page = self.views[-1]
         assert isinstance(page, Page)
         if not text:
@@ -203,7 +203,7 @@ class Browser:
             self.find(page)
 
     def find(self, page: Page) -> None:
-        """Begin to search after the chosen record."""
+        """Begin to search after the selected record."""
         page.following = False
         begin = page.chosen.offset + 1 if page.chosen else page.bounds.first
         self.search = self.source.search(page.place, begin, self.wanted.encode())
@@ -225,7 +225,7 @@ class Browser:
             self.message = f"searching at offset {offset} of {page.bounds.next}: any key stops it"
 
     def screen(self, width: int) -> tuple[list[str], int]:
-        """All lines from top to bottom, and which of them is chosen (-1 for none)."""
+        """All lines from top to bottom, and which of them is selected (-1 for none)."""
         view = self.views[-1]
         lines, chosen = view.lines(width, self.rows)
         bottom = self.message or view.keys

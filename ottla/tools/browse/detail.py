@@ -35,7 +35,7 @@ class Detail:
         self.top = max(0, min(self.top + step, count - height))
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The lines that are shown; none is chosen (-1)."""
+        """The shown lines; none is selected (-1)."""
         if self.made[0] != width:
             self.made = (width, whole(self.record, width))
         return self.made[1][self.top : self.top + height], -1

@@ -11,11 +11,11 @@ CONTROLS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspac
             "\x15": "clear"}  # fmt: skip
 ESCAPE = "\x1b"
 LONGEST = 16
-"""Characters of the longest escape sequence that is waited for."""
+"""The longest escape sequence in characters."""
 
 
 def decode(text: str) -> list[str]:
-    """The keys in what one read brought; sequences that are not known are left out.
+    """The keys in the bytes of one read, without unknown sequences.
 
     A terminal sends a sequence in one piece, so an escape at the end is the Escape key.
     """

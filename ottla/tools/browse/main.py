@@ -13,7 +13,7 @@ from ottla.tools.browse.terminal import Terminal
 from ottla.tools.cli.bootstrap import connect
 
 SECONDS = 0.5
-"""How often new records are asked for while following, and the size of the screen is looked at."""
+"""How often new records are fetched while following, and the size of the screen is checked."""
 
 
 def browse(options: Namespace) -> None:
@@ -39,7 +39,7 @@ def browse(options: Namespace) -> None:
 
 
 def run(browser: Browser, terminal: Terminal) -> None:
-    """Until q is pressed, or the terminal is gone."""
+    """Run until q is pressed, or the terminal is closed."""
     height = terminal.size()[1]
     while not browser.over:
         width, now = terminal.size()

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """The records on the screen, in the order of their offsets, one of them chosen.
+    """The records on the screen, in the order of their offsets, one of them selected.
 
-    Whatever is not on the screen is fetched when it is asked for, so that a topic of any size takes
+    Records outside the screen are fetched when they are needed, so that a topic of any size takes
     the same memory.
     """
 
@@ -48,7 +48,7 @@ class Page:
         return self.records[self.cursor] if self.records else None
 
     def refresh(self) -> None:
-        """Ask for the partition's offsets again."""
+        """Read the partition's offsets again."""
         bounds = self.source.bounds(self.place[0])
         if self.place[1] not in bounds:
             raise ClientError(f"{self.place[0]} has no partition {self.place[1]}")
@@ -73,9 +73,9 @@ class Page:
             raise ClientError(f"offset {text}: expected beginning, end, N, -N or s@TIME")
 
     def show_from(self, offset: int) -> None:
-        """The record at an offset, or the next one there is, is chosen, with others around it.
+        """Select the record at an offset, or the next existing one, with others around it.
 
-        Where fewer records follow than fit, earlier ones are above it.
+        If fewer records follow than fit, earlier ones are above it.
         """
         self.following = False
         fetched = self.source.after(self.place, max(offset, self.bounds.first), self.height)
@@ -87,7 +87,7 @@ class Page:
         self.records, self.cursor = [*earlier, *fetched], len(earlier)
 
     def show_end(self) -> None:
-        """The last records, the last one chosen."""
+        """The last records, with the last one selected."""
         self.following = False
         self.records = self.back(self.bounds.next, self.height)
         self.cursor = max(0, len(self.records) - 1)
@@ -97,7 +97,7 @@ class Page:
         return self.source.before(self.place, self.bounds.first, offset, count)
 
     def resize(self, height: int) -> None:
-        """Fit the records to another height."""
+        """Adapt the records to another height."""
         chosen = self.chosen
         self.height = height
         if chosen is None:
@@ -110,7 +110,7 @@ class Page:
             self.records += self.source.after(self.place, last, height - len(self.records))
 
     def press(self, key: str, height: int) -> None:
-        """Move, or follow what comes."""
+        """Move, or follow new records."""
         moves: dict[str, Callable[[], None]] = {
             "up": self.up, "k": self.up, "down": self.down, "j": self.down,
             "pageup": self.page_up, "b": self.page_up,
@@ -151,7 +151,7 @@ class Page:
             self.cursor = min(self.cursor + self.height - moved, len(self.records) - 1)
 
     def more(self, count: int) -> int:
-        """Take records that come after the last one; returns how many."""
+        """Add records that follow the last one; returns how many."""
         offset = self.records[-1].offset + 1 if self.records else self.bounds.first
         fetched = self.source.after(self.place, offset, count)
         if fetched:
@@ -160,13 +160,13 @@ class Page:
         return len(fetched)
 
     def follow(self) -> None:
-        """Take what has come since; more than a screen of it is passed over, not shown line by
-        line."""
+        """Add new records; if they are more than a screen, earlier ones are skipped, not shown line
+        by line."""
         if self.more(self.height) == self.height:
             self.go("end")
             self.following = True
         self.cursor = max(0, len(self.records) - 1)
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The rows, and which of them is chosen."""
+        """The rows, and which of them is selected."""
         return [row(record, width) for record in self.records[:height]], self.cursor

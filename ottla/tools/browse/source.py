@@ -1,4 +1,4 @@
-"""What the views ask of a cluster: topics, offsets, and records after or before an offset."""
+"""The views' requests to a cluster: topics, offsets, and records after or before an offset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.wire.records import Record
 
 FETCH_BYTES = 256 << 10
-"""Bytes that one fetch asks for; a batch that is larger comes whole."""
+"""Bytes requested by one fetch; a larger batch is returned completely."""
 
 
 class Bounds(NamedTuple):
@@ -28,13 +28,13 @@ class Bounds(NamedTuple):
 
 
 class Source:
-    """One cluster, read without a group: nothing is left on the brokers."""
+    """One cluster, read without a group, so that nothing is stored on the brokers."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster
 
     def topics(self) -> list[tuple[str, int]]:
-        """Names and numbers of partitions of all topics."""
+        """All topics: their names and numbers of partitions."""
         metadata = self.cluster.metadata().topics
         return sorted((topic.name, len(topic.partitions)) for topic in metadata)
 
@@ -54,9 +54,9 @@ class Source:
         return listed.offset if listed.offset >= 0 else self.bounds(place[0])[place[1]].next
 
     def fetch(self, place: Place, offset: int) -> tuple[list[Record], int]:
-        """Records from an offset on, as many as one fetch brings, and where the next one begins.
+        """Records from an offset on, as many as one fetch returns, and the offset of the next one.
 
-        That is the offset itself at the partition's end. Control records are left out.
+        At the partition's end this is the same offset. Control records are skipped.
         """
         leader = topics.leader(self.cluster, place)
         request = fetch_request(
@@ -88,7 +88,7 @@ class Source:
     def before(self, place: Place, first: int, offset: int, count: int) -> list[Record]:
         """The last `count` records before an offset; `first` is where the partition begins.
 
-        Compaction and transactions leave gaps, so that more is read where less is found.
+        Compaction and transactions leave gaps, so this may have to read more offsets than records.
         """
         span = count
         while True:
@@ -106,9 +106,10 @@ class Source:
             span *= 4
 
     def search(self, place: Place, offset: int, wanted: bytes) -> Iterator[tuple[int, bool]]:
-        """Where a text is in a key, a value or a header: offsets, and whether it is found there.
+        """Searches a text in keys, values and headers; yields offsets, and whether it was found
+        there.
 
-        Ends after the record that has it, or at the partition's end; each step is one fetch.
+        Ends after the record that contains it, or at the partition's end; each step is one fetch.
         """
         while True:
             records, following = self.fetch(place, offset)

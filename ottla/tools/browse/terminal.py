@@ -1,4 +1,4 @@
-"""The terminal: raw keys in, whole screens out. It is left as it was, whatever happens."""
+"""The terminal: reads raw keys, draws whole screens. Its state is restored in any case."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ class Terminal:
             self.write(NORMAL)
             termios.tcsetattr(self.source, termios.TCSADRAIN, self.saved)
         except (OSError, termios.error):
-            pass  # the terminal is gone: nothing is to be restored
+            pass  # the terminal is closed: nothing to restore
 
     def ended(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: end by way of `__exit__`."""
+        """SIGTERM: end through `__exit__`."""
         raise SystemExit(128 + number)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines; a size of zero is what some terminals say that do not know theirs."""
+        """Columns and lines; some terminals that do not know their size report zero."""
         reported = os.get_terminal_size(self.target)
         if not reported.columns or not reported.lines:
             return 80, 24
         return max(reported.columns, SMALLEST[0]), max(reported.lines, SMALLEST[1])
 
     def draw(self, lines: list[str], chosen: int) -> None:
-        """Show a screen; nothing is written where nothing changed."""
+        """Show a screen; only changed lines are written."""
         styled = [self.style(line, place, chosen) for place, line in enumerate(lines)]
         if styled == self.drawn:
             return
@@ -71,14 +71,14 @@ class Terminal:
         self.write(HOME + text + REST_OF_LINE + REST_OF_SCREEN)
 
     def style(self, line: str, place: int, chosen: int) -> str:
-        """The title bold, the chosen line inverse: also without colours, since nothing else shows
+        """The title bold, the selected line inverse: also without colours, since nothing else shows
         which it is."""
         if place == chosen:
             return f"{INVERSE}{line}{PLAIN}"
         return f"{BOLD}{line}{PLAIN}" if place < 2 and self.colours else line
 
     def keys(self, seconds: float) -> list[str] | None:
-        """The keys that are pressed within this time; None when the terminal is gone."""
+        """The keys that are pressed within this time; None when the terminal is closed."""
         ready, _, _ = select.select([self.source], [], [], seconds)
         if not ready:
             return []

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ottla.wire.records import Record
 
 VALUE_MAX = 1 << 20
-"""Bytes of a value that are shown."""
+"""How many bytes of a value are shown."""
 ROW_MAX = 400
-"""Bytes of a key or a value that a row of a list is made of."""
+"""How many bytes of a key or a value are used for a row of a list."""
 KEY_WIDTH = 20
 
 
 def printable(text: str) -> str:
-    """The text with what does not print as escapes."""
+    """The text with non-printable characters as escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -67,12 +67,12 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def data(value: bytes | None) -> str:
-    """A key or a value in a row: text, or hexadecimal digits for bytes that are no text."""
+    """A key or a value in a row: text, or hexadecimal digits for bytes that are not text."""
     if value is None:
         return "(null)"
     part = value[:ROW_MAX]
     try:
-        # What is cut off may have been the rest of the last character.
+        # The truncation may have split the last character.
         text = part.decode() if len(part) == len(value) else part.decode(errors="ignore")
     except UnicodeDecodeError:
         return "0x" + part.hex()
@@ -103,7 +103,7 @@ def row(record: Record, width: int) -> str:
 
 
 def whole(record: Record, width: int) -> list[str]:
-    """Everything about one record; a value that is JSON is laid out."""
+    """Everything about one record; a JSON value is indented."""
     lines = [f"offset     {record.offset}", f"timestamp  {moment(record.timestamp)}"]
     if record.timestamp >= 0:
         lines[-1] += f" ({record.timestamp})"
@@ -142,5 +142,5 @@ def laid_out(value: bytes, *, whole: bool) -> Sequence[str]:
         try:
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
-            pass  # it only looked like JSON: it is shown as it is
+            pass  # it only looked like JSON: show the unchanged text
     return [printable(line.expandtabs(4)) for line in text.split("\n")]

@@ -1,7 +1,7 @@
-"""`ottla cluster accept-backup`: lets the brokers of a cluster go on with a restored ZooKeeper.
+"""`ottla cluster accept-backup`: lets the brokers of a cluster continue with a restored ZooKeeper.
 
-A broker keeps in its log directories which entry of the metadata log it has read, and refuses a
-ZooKeeper that does not have that entry. This removes the file, while the broker is stopped.
+A broker stores in its log directories which entry of the metadata log it has read, and refuses a
+ZooKeeper without that entry. This command removes the file, while the broker is stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Directory:
     node_id: int
     cluster_id: str
     marked: bool
-    """Whether it says which entry the broker has read."""
+    """Whether it has the file that names the last entry."""
     entry: int | None
     """That entry; None if there is none, or the file is damaged."""
 
@@ -91,8 +91,8 @@ def log_directories(place: Path) -> list[Path]:
 
 
 def owner_of(path: Path) -> tuple[str, str]:
-    """The node id and the cluster id of a directory. Raises ClientError for what is no log
-    directory of a cluster's member."""
+    """The node id and the cluster id of a directory. Raises ClientError for anything but a
+    log directory of a cluster's member."""
     if not (path / META).exists():
         raise ClientError(
             f"{path} has no {META}: it is not a log directory of a broker. Name those of the"
@@ -117,7 +117,7 @@ def owner_of(path: Path) -> tuple[str, str]:
 
 
 def read_directory(disk: Disk, path: Path) -> Directory:
-    """What a directory, which is held, says."""
+    """The content of a directory whose lock is held."""
     node_id, cluster_id = owner_of(path)
     marked = (path / MARK).exists()
     mark = mark_in(disk, str(path)) if marked else None

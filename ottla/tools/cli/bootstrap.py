@@ -10,7 +10,7 @@ from ottla.client.transport import Security
 
 
 def properties_of(options: Namespace) -> dict[str, str]:
-    """The properties of --command-config, and those of --property, which win."""
+    """The properties of --command-config, and those of --property, which take precedence."""
     if "properties" in options:                 # a misspelled one is named only once
         return dict(options.properties)
     given = getattr(options, "property", [])

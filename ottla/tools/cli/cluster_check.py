@@ -1,4 +1,4 @@
-"""`ottla cluster check`: are all partitions in order, and could a broker be stopped?"""
+"""`ottla cluster check`: are all partitions healthy, and could a broker be stopped?"""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ATTEMPTS = 3
 
 
 def check(options: Namespace) -> int:
-    """Print what is not in order; the exit status is 1 if there is anything."""
+    """Print all problems; the exit status is 1 if there are any."""
     leaving = options.without
     with connect(options) as cluster:
-        # A broker that is cut off from ZooKeeper shows what it heard last; the controller knows.
+        # A broker that is cut off from ZooKeeper has old metadata; the controller has the newest.
         controller = active_controller(cluster)
         alive = topics.brokers(controller)
         if leaving is not None and leaving not in alive:
@@ -77,7 +77,7 @@ def check(options: Namespace) -> int:
 
 
 def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for the partitions of a topic that differ in their number alone: `0-49`."""
+    """One row for the partitions of a topic that differ only in their number: `0-49`."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         same = tuple(str(row[name]) for name in row if name != "partition")
@@ -101,12 +101,12 @@ def runs(numbers: Iterable[int]) -> str:
 
 
 def away(partitions: list[Partition], alive: set[int]) -> list[int]:
-    """The brokers that have replicas and do not run."""
+    """The brokers that have replicas and are not running."""
     return sorted({node for part in partitions for node in part.replicas} - alive)
 
 
 class Departure(NamedTuple):
-    """When a broker left, in milliseconds since 1970; or by when it was away, at the latest."""
+    """When a broker left, in milliseconds since 1970; or a time at which it had already left."""
 
     at_ms: int
     at_the_latest: bool = False
@@ -115,8 +115,8 @@ class Departure(NamedTuple):
 def departures(
     cluster: ClusterClient, controller: Connection, nodes: list[int], alive: set[int]
 ) -> dict[int, Departure]:
-    """When brokers left, as far as somebody knows. A broker knows when another one left if it was
-    running then, else that it was away at its own start; the controller is asked first."""
+    """When brokers left, as far as is known. A broker knows when another one left if it was running
+    then, else only that it was away at its own start; the controller is asked first."""
     known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
         if all(one in known and not known[one].at_the_latest for one in nodes):
@@ -141,7 +141,8 @@ def moment(at_ms: int, now: datetime) -> str:
 def summary(
     partitions: list[Partition], alive: set[int], since: Mapping[int, Departure]
 ) -> list[str]:
-    """What is wrong, in a few lines: who is away since when, and how many partitions lack what."""
+    """The problems in a few lines: which brokers are away since when, and how many partitions are
+        affected."""
     now = datetime.now().astimezone()
     lines = [
         f"broker {node} is away" + (
@@ -165,8 +166,8 @@ def summary(
 
 
 def active_controller(cluster: ClusterClient) -> Connection:
-    """The broker that decides. Raises ClientError if there is none: then no leader moves away
-    from a broker that stops."""
+    """The controller. Raises ClientError if there is none: then no leader moves away from a broker
+    that stops."""
     for _ in range(ATTEMPTS):
         controller = cluster.controller(itself=True)
         try:
@@ -176,12 +177,12 @@ def active_controller(cluster: ClusterClient) -> Connection:
         # Those of Apache Kafka may be elsewhere: its brokers ask them.
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
-        cluster.controller_id = part.leader_id  # who was asked has heard of another one
+        cluster.controller_id = part.leader_id  # this broker knows of another one
     raise ClientError("the brokers do not agree on the controller yet")
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
-    """What is not in order with a partition, or would not be without the broker that leaves."""
+    """The problems of a partition, now or without the broker to be stopped."""
     faults = []
     if part.leader < 0 or part.leader not in alive:
         faults.append("no leader")

@@ -2,14 +2,14 @@
 
 No record is copied. The broker is stopped, and its log directories are locked meanwhile. In order:
 
-1. The snapshot is written to ZooKeeper, where nobody reads it yet.
+1. The snapshot is written to ZooKeeper, where nothing reads it yet.
 2. The log directories are marked as unfinished: from here on no start is possible on them.
-3. One transaction makes the snapshot that of a cluster: others may join it from here on.
-4. Each directory gets what a member's has: how its last run ended, and the entry that it has read.
-5. The former metadata log gets another name.
-6. The directories are a member's: the broker may start in the cluster.
+3. One transaction makes the snapshot that of a cluster, which other brokers may then join.
+4. Each directory gets a member's files: how its last run ended, and the entry that it has read.
+5. The former metadata log is renamed.
+6. The directories are marked as a member's: the broker may start in the cluster.
 
-Interrupted before 2, nothing has happened to the broker. After that the same command goes on.
+An interruption before 2 leaves the broker unchanged. After that the same command continues.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
 
 async def run(creation: Creation, options: Namespace) -> None:
     """Connect to ZooKeeper and do it."""
-    # What it says of each try to connect; the last one is an error here.
+    # Its messages about each attempt to connect; the last one is an error here.
     logging.getLogger("ottla.kazoo").addHandler(logging.NullHandler())
     coordination = zookeeper(creation.config, asyncio.get_running_loop())
     await coordination.start()
@@ -120,7 +120,7 @@ async def run(creation: Creation, options: Namespace) -> None:
 
 
 def ask(options: Namespace, creation: Creation) -> bool:
-    """Say what will be done, and let it be confirmed; returns whether to do it."""
+    """Print what will be done, and ask for confirmation; returns whether to do it."""
     for line in creation.plan():
         print(line)
     where = creation.config.zookeeper_connect
@@ -145,7 +145,7 @@ class Creation:
         """Whether an earlier run has done everything."""
         self.begun = None if self.is_finished else member_marks.begun(directories)
         self.image: MetadataImage | None = None
-        """What ZooKeeper is to have; None once it has it."""
+        """The metadata that ZooKeeper has to get; None once it has them."""
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
                 f"an earlier run used --zookeeper {self.begun}, which may have the metadata"
@@ -153,7 +153,8 @@ class Creation:
             )
 
     async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
-        """Do what is left to do, if `agreed` says so. Raises what is in REFUSALS, or OSError."""
+        """Do the remaining steps, if `agreed` says so. Raises the errors in REFUSALS, or
+        OSError."""
         store = ClusterStore(coordination)
         first = FirstSnapshot(store, self.cluster_id)
         if self.is_finished:
@@ -162,7 +163,7 @@ class Creation:
         await self._look(first)
         if not agreed():
             return
-        await self._look(first)                     # the answer may have taken long
+        await self._look(first)                     # the user may have taken long to answer
         wanted = self.image is not None
         if self.image is not None:
             await coordination.make_root()
@@ -198,7 +199,7 @@ class Creation:
             raise ClusterRefused(f"{where}, which {place} does not have. Nothing was changed")
 
     async def _look(self, first: FirstSnapshot) -> None:
-        """Find out what is left to do; sets `image`."""
+        """Find the remaining steps; sets `image`."""
         where = f"ZooKeeper at {self.config.zookeeper_connect}"
         try:
             root = await first.look()
@@ -240,7 +241,7 @@ class Creation:
             raise UnreadableMetadata(str(error)) from error
 
     async def _given_up(self) -> str:
-        """ZooKeeper has another cluster in this place: the broker stays what it was."""
+        """ZooKeeper has another cluster at this path: the broker stays standalone."""
         if self.begun is None:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):
@@ -255,7 +256,7 @@ class Creation:
         try:
             await first.commit()
         except CoordinationRefused as error:
-            # Somebody else was faster: perhaps an earlier run of this command.
+            # Another client was faster, perhaps an earlier run of this command.
             await self._look(first)
             if self.image is not None:
                 raise ClusterRefused(
@@ -263,7 +264,7 @@ class Creation:
                 ) from error
 
     def plan(self) -> list[str]:
-        """What will be done, a line each."""
+        """What will be done, one line per step."""
         config, image = self.config, self.image
         paths = ", ".join(each.path for each in self.directories)
         lines = [

@@ -1,9 +1,9 @@
-"""Keeps the processes of `ottla cluster start` running: what ends is reported and started again.
+"""Keeps the processes of `ottla cluster start` running: one that ends is reported and restarted.
 
-A process that was stopped in order starts again at once, which is how `ottla cluster
-restart-broker` restarts one. After a crash it starts after a second, after another one soon later
-it takes twice as long, and so on. What `ottla cluster stop-broker` stops has a mark beside its
-directory, and starts again once that is gone.
+A process that was stopped cleanly is restarted at once: so `ottla cluster restart-broker` only has
+to stop a broker. After a crash the restart follows a second later; each further crash soon after
+doubles this time. A broker stopped by `ottla cluster stop-broker` has a mark beside its directory,
+and is restarted once the mark is removed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end
 
 DIRECTORY = "data/cluster"
-"""Where `make cluster` has it."""
+"""The directory of `make cluster`."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 STEADY_SECONDS = 60.0
-"""A process that has run for so long has recovered from its last crash."""
+"""After running for this time a process has recovered from its last crash."""
 POLL_SECONDS = 0.05
 HELD_SECONDS = 0.5
-"""How often the marks of stopped brokers are looked for, while there are any."""
+"""How often the marks of stopped brokers are checked, while there are any."""
 
 
 class Kept(Protocol):
@@ -54,7 +54,7 @@ class Kept(Protocol):
 
 
 class Restarts:
-    """When one process is started again."""
+    """When a process is restarted."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -62,11 +62,11 @@ class Restarts:
         self.due: float | None = None
 
     def started(self, now: float) -> None:
-        """The process runs since now."""
+        """The process has just been started."""
         self.began, self.due = now, None
 
     def ended(self, now: float, status: int) -> float:
-        """The seconds until it is started again."""
+        """The seconds until its restart."""
         if now - self.began >= STEADY_SECONDS:
             self.delay = FIRST_SECONDS
         wait = 0.0 if status == 0 else self.delay
@@ -77,7 +77,7 @@ class Restarts:
 
 
 class Upkeep:
-    """Watches processes, and starts again what ends."""
+    """Watches processes, and restarts those that end."""
 
     def __init__(
         self, kept: list[Kept], say: Callable[[str], None], clock: Callable[[], float]
@@ -95,7 +95,7 @@ class Upkeep:
         self.selector.register(os.pidfd_open(one.process.pid), selectors.EVENT_READ, one)
 
     def run(self) -> None:
-        """Work until an exception, such as Ctrl-C, ends it."""
+        """Run until an exception, such as Ctrl-C."""
         try:
             while True:
                 self.turn()
@@ -105,7 +105,7 @@ class Upkeep:
             self.selector.close()
 
     def turn(self) -> None:
-        """Wait for an end, or until a start is due, and deal with it."""
+        """Wait until a process ends, or a restart is due, and handle it."""
         dues = [each.due for _, each in self.restarts.values() if each.due is not None]
         if self.held:
             dues.append(self.clock() + HELD_SECONDS)
@@ -154,7 +154,7 @@ def mark_of(directory: Path, broker: int) -> Path:
 
 
 def stop_broker(options: Namespace) -> None:
-    """`ottla cluster stop-broker`: stop one broker in order; it stays stopped."""
+    """`ottla cluster stop-broker`: stop one broker cleanly; it stays stopped."""
     directory = Path(options.dir or DIRECTORY)
     if mark_of(directory, options.broker).exists() and not holder_of(
         directory / f"broker-{options.broker}"
@@ -171,8 +171,8 @@ def stop_broker(options: Namespace) -> None:
 
 
 def restart_broker(options: Namespace) -> None:
-    """`ottla cluster restart-broker`: stop one broker in order, unless it is stopped; `ottla
-    cluster start` starts it again. Returns once it serves."""
+    """`ottla cluster restart-broker`: stop one broker cleanly, unless it is stopped; `ottla
+    cluster start` restarts it. Returns once it serves."""
     directory = Path(options.dir or DIRECTORY)
     mark, log = mark_of(directory, options.broker), directory / f"broker-{options.broker}.log"
     pid = 0 if mark.exists() else process_of(directory, options.broker)
@@ -200,7 +200,7 @@ def restart_broker(options: Namespace) -> None:
 
 
 def process_of(directory: Path, broker: int) -> int:
-    """The process of a broker. Raises ClientError, which names those there are."""
+    """The process of a broker. Raises ClientError, which names the existing ones."""
     home = directory / f"broker-{broker}"
     pid = holder_of(home)
     if not pid:

@@ -79,7 +79,8 @@ def asks_for(command: Command) -> str:
 
 
 def entities_of(command: Command) -> list[str]:
-    """The kinds of entities that a command takes, as topic/ in `config show topic/orders`."""
+    """The kinds of entities that a command accepts, such as topic/ in `config show
+    topic/orders`."""
     for flag in command.flags:
         if flag.positional and flag.names[0] in ("ENTITY", "RESOURCE"):
             return [f"{kind}/" for kind in re.findall(r"([a-z]+)/", flag.help)]
@@ -87,7 +88,7 @@ def entities_of(command: Command) -> list[str]:
 
 
 def pipelines() -> list[str]:
-    """The names of `ottla pipeline`; none where Spark is not installed."""
+    """The names of `ottla pipeline`; none if Spark is not installed."""
     try:
         steps = import_module(COMMANDS["pipeline"][0].replace("command", "steps"))
     except ImportError:

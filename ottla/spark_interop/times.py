@@ -13,7 +13,7 @@ UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
     """Epoch milliseconds of a datetime, an ISO 8601 text, or an integer of milliseconds.
 
-    A time without a zone of its own is one in `time_zone` (an IANA name). A local time that the
+    A time without its own zone is in `time_zone` (an IANA name). A local time that the
     clocks skip or repeat is refused: give its offset, `2013-11-03T01:30-04:00`.
     Raises PipelineError if it is not a time.
     """

@@ -2,7 +2,7 @@
 
 `reached("a follower was cut with an open transaction")` does nothing in a broker that serves: it
 compares one pointer. Marks belong on rare branches, never on the path of every record or request.
-`tests/simulation/marks.py` collects their texts from the sources; each text stands once.
+`tests/simulation/marks.py` collects their texts from the sources; each text occurs once.
 """
 
 cdef dict counts = None

@@ -1,4 +1,4 @@
-"""What do a thousand access rules and active quotas add to each request?
+"""What do a thousand ACLs and active quotas add to each request?
 
 Two Ottlas take turns under the same raw load: one without an authorizer and quotas, one with 1,000
 ACLs (literal, prefixed, allowing and denying; a few about the client) and quotas of all kinds that

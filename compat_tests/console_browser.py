@@ -283,7 +283,7 @@ def users_and_their_rights_changed(page: Page, served: Console) -> None:
 
 
 def rules_changed(page: Page, served: Console) -> None:
-    """Add an access rule and remove it."""
+    """Add an ACL and remove it."""
     shown(page, f"{served.url}/access/acls")
     page.get_by_role("button", name="Add a rule").click()
     fill(page, principal="User:zoe", name="zoe-topic")

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """One partition on this broker: its log, who leads it, how far clients may read, and which
 acknowledgements are pending. Its ReplicaRole does what depends on the role; `roles/` has those of
-an only replica, of a leader and of a follower.
+a single replica, of a leader and of a follower.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
 promised: while this broker is the only in-sync replica, that is when it has been flushed to the

@@ -2,14 +2,14 @@
 (AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
 
 A full log directory accepts no writes until it has space. Its replicas are reported like those in a
-failed directory if another replica in sync can lead. An only copy is not reported: each write to it
-is tried.
+failed directory if another replica in sync can lead. A partition's only copy is not reported: each
+write to it is tried.
 
 A damaged log accepts no writes. Its replica is reported like one in a failed directory if another
 replica in sync can lead. Once the image shows that the replica neither leads nor is in sync, the
 damage is put aside, the replica is reported as working again, and it fetches the records from its
-leader. An only copy is not reported: it is served up to the damage. If the others leave the in-sync
-set while the report is on its way, the report is taken back.
+leader. A partition's only copy is not reported: it is served up to the damage. If the others leave
+the in-sync set while the report is on its way, the report is withdrawn.
 
 The difference between the image and the replicas has to be reported, so nothing is remembered here:
 a report that is lost, or that reached a controller which has ended, is sent again.

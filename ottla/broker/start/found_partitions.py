@@ -141,7 +141,8 @@ class FoundPartitions:
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
         """Partitions with several replicas whose logs here end before damage or are gone, and
-        whether the missing records were durable once. An only copy counts up to its damage."""
+        whether the missing records were durable once. A partition's only copy counts up to its
+        damage."""
         former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished

@@ -77,8 +77,8 @@ class Placement:
         ]
 
     def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
-        """Keep an only copy offline if its directory is gone: an empty log in its place would
-        assign its offsets to other records. Raises StorageFailed."""
+        """Keep a partition's only copy offline if its directory is gone: an empty log in its
+        place would assign its offsets to other records. Raises StorageFailed."""
         for home in self.vanished(key, topic_id):
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(

@@ -1,9 +1,9 @@
 """How much space a log directory has, and whether it is full.
 
 A directory is full from the first write that the disk refuses for lack of space (or of quota) until
-a probe can be written again: at once where plenty is free, else once that has worked for a minute,
-since some file systems never have plenty. This hysteresis keeps replicas from leaving and returning
-with each deleted segment; each refusal soon after a return doubles the minute.
+a probe can be written again: at once if much space is free, otherwise after probes have succeeded
+for a minute, since some file systems never have much. This hysteresis keeps replicas from leaving
+and returning with each deleted segment; each refusal soon after a return doubles the minute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SETTLED_SECONDS = 60.0
 SETTLED_SECONDS_MAX = 3600.0
 PLENTY_BYTES_MAX = 1 << 30
 PLENTY_SHARE = 20
-"""Plenty is a twentieth of the file system, or a GiB where that is less."""
+"""The free space that is plenty: a twentieth of the file system, at most a GiB."""
 
 
 class Room(NamedTuple):
@@ -35,7 +35,7 @@ class Room(NamedTuple):
 
     @property
     def plenty(self) -> bool:
-        """Whether plenty of space is free."""
+        """Whether so much space is free that a full directory can be used again at once."""
         wanted = min(PLENTY_BYTES_MAX, self.total_bytes // PLENTY_SHARE)
         return self.free_bytes >= wanted
 
@@ -51,9 +51,9 @@ class Space:
         self.works_since: float | None = None
         """Since when every probe could be written, while the directory is full."""
         self.settled_seconds = SETTLED_SECONDS
-        """How long probes have to work where not plenty is free."""
+        """How long probes have to succeed if less space is free."""
         self.back_at: float | None = None
-        """When the directory had space again without having plenty, if that was recently."""
+        """When the directory last had space again, but less than plenty; None if it had plenty."""
 
     @property
     def full(self) -> bool:

@@ -1,4 +1,4 @@
-"""A client's address is one and the same in every form: for access rules, limits and quotas."""
+"""A client's address is the same in every notation: for ACLs, limits and quotas."""
 
 from __future__ import annotations
 

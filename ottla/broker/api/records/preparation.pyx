@@ -139,7 +139,7 @@ cdef class Preparation:
 
 
 cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
-    """Whether the records are compressed, in any format; malformed ones are not."""
+    """Whether the records are compressed, in any format; false for malformed records."""
     if size <= LEGACY_ATTRIBUTES_AT or (magic(records) == 2 and size < HEADER_SIZE):
         return False
     if magic(records) == 2:

@@ -1,7 +1,7 @@
 """Entries and snapshots of a cluster's metadata log, as they are stored in ZooKeeper.
 
 An entry is one write: a line of JSON that names the writer, then one record on each line as
-in `records`, all of it compressed with zstd. A snapshot has the same form, cut into pieces.
+in `records`, all of it compressed with zstd. A snapshot has the same form, split into pieces.
 
     {"format":1,"controller":1,"epoch":7,"batch":"5f…","offset":120,"records":2}
     ["ConfigSet",{…}]

@@ -157,7 +157,7 @@ def _begin_write(
     except ProtocolError as error:
         written(error)
     except Exception as error:
-        # Such as a log that turns out to be cut: the request's other markers are still answered.
+        # For example a truncated log: the request's other markers are still answered.
         text = f"a marker for {partition[0]}-{partition[1]} could not be written: {error!r}"
         context.broker.notes.tell(log, f"marker for {partition[0]}-{partition[1]}", text)
         future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)

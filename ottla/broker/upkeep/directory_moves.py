@@ -127,7 +127,7 @@ class Moving:
             try:
                 await self._in_thread(copy.run)
             except OSError:
-                move.check()                    # a cut makes files shorter than they were planned
+                move.check()                    # a truncation has made files shorter
                 raise
             move.note(copy)
             # A step takes at most a second, so that a new rate applies soon. At 0 it waits.

@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
 
 def event(at_ms: int, tick_ms: int, kind: str, fields: Mapping[str, Any]) -> Event:
-    """An event whose texts and lists are cut to a bounded size."""
+    """An event whose texts and lists are shortened to a bounded size."""
     return Event(at_ms, tick_ms, kind, {name: _cut(value) for name, value in fields.items()})
 
 

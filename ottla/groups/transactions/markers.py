@@ -98,7 +98,7 @@ class Ending:
             except ProtocolError as error:
                 self._settle(partition, error, settled)
             except Exception:
-                # Such as a log that turns out to be cut. Without an end of the attempt there would
+                # For example a truncated log. Without an end of the attempt there would
                 # be no other one, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)

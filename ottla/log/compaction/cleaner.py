@@ -283,7 +283,7 @@ class Cleaner:
             task = ReadTask(scan)
             yield task
             if isinstance(task.error, EOFError):
-                self._check(sources)        # a log that was cut may end earlier
+                self._check(sources)        # a truncated log may end earlier
                 raise CorruptMessage(str(task.error))
             if task.error is not None:
                 raise task.error

@@ -38,7 +38,7 @@ cdef class AbortedIndex:
         self.distrusted = False
 
     def cut(self, int64_t size):
-        """Note that the file was cut to this size."""
+        """Note that the file was truncated to this size."""
         assert size >= 0
         self.size, self.entries = size, None
 

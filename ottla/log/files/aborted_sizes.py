@@ -1,7 +1,7 @@
 """How long the transaction indexes of sealed segments have to be, kept across a kill.
 
-A lost index, or one that was cut between two entries, looks like the index of a segment with fewer
-aborted transactions: aborted records would then be shown. The checkpoint file
+A lost index, or one that was truncated between two entries, looks like the index of a segment with
+fewer aborted transactions: aborted records would then be shown. The checkpoint file
 `.ottla-aborted-sizes` says how long they were: version, number of entries, then one entry per line.
 
     0

@@ -340,8 +340,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a cut durable: old batches that reappear after new ones could not be distinguished.
-        Raises OSError."""
+        """Makes a truncation durable: old batches that reappear after new ones could not be
+        distinguished. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))

@@ -79,7 +79,7 @@ def missing_records(
         return None
     reason = (
         f"the records from offset {end_offset} to {written_upto - 1} are gone"
-        f" ({counted(written_upto - end_offset, 'offset')}): files were removed or cut"
+        f" ({counted(written_upto - end_offset, 'offset')}): files were removed or truncated"
     )
     if not segments:
         return Damage(directory, 0, reason, end_offset)
@@ -110,8 +110,8 @@ def unreadable_files(directory: str, error: OSError, start_offset: int) -> Damag
 
 
 def damage_at_cut(segment: Segment, error: CorruptMessage) -> Damage:
-    """The fault of a segment that was damaged when a cut ended within it: the end of its valid part
-    is not known, so none of it is served."""
+    """The fault of a segment that was damaged when a truncation ended in it: the end of its valid
+    part is not known, so none of it is served."""
     position = error.position if isinstance(error, SegmentDamaged) else 0
     return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 
@@ -140,11 +140,12 @@ def handle_fault(
         return None
     reached("a hole was cut off")
     aside = segment.path(f".{position}.quarantine")
-    # A start that ends before the cluster knows of the cut leaves a sound log that is too short.
+    # A start that ends before the cluster knows of the truncation leaves a sound log that is too
+    # short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
-    # Later segments are removed first, from the last on: until the cut, a second recovery finds the
-    # fault.
+    # Later segments are removed first, from the last on: until the truncation, a second recovery
+    # finds the fault.
     for later in reversed(segments[number + 1 :]):
         later.close()
         disk.rename(later.path(".log"), later.path(".0.quarantine"))
@@ -184,12 +185,12 @@ def cut_off_earlier(directory: str, names: Collection[str], end_offset: int) -> 
 
 
 def cut_notes(log: ReadableLog) -> list[str]:
-    """The notes about cuts of a log's end. Raises OSError."""
+    """The notes about truncations of a log's end. Raises OSError."""
     names = log.disk.listdir(log.directory) if log.put_aside is not None else []
     return [f"{log.directory}/{name}" for name in names if name.endswith(CUT)]
 
 
 def forget_cuts(log: ReadableLog) -> None:
-    """Removes the notes: the broker has reported the cuts. Raises OSError."""
+    """Removes the notes: the broker has reported the truncations. Raises OSError."""
     for path in cut_notes(log):
         log.disk.unlink(path)

@@ -177,7 +177,7 @@ cdef class IndexedSegment(Openable):
         return self.end_offset if offset < 0 else offset
 
     cdef void forget_lookups(self) noexcept:
-        """Forgets the results of lookups after a cut."""
+        """Forgets the results of lookups after a truncation."""
         self.sealed_size = -1
         self.lookup.forget()
 

@@ -127,7 +127,7 @@ cdef class PartitionLog(AppendableLog):
             self.health.fail_with(f"it could not be restarted at offset {offset}", error)
 
     cdef int lower_to(self, int64_t offset) except -1:
-        """The log was cut to `offset`: everything from there on is new."""
+        """The log was truncated to `offset`: everything from there on is new."""
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.changed = True
         return 0

@@ -58,7 +58,7 @@ cdef class ReadableLog:
                 end, start, self.first_dirty_offset, end if self.at_rest.segments else 0,
                 self.expected_aborted), True, patient)
             if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
-                # some are missing or were cut between two entries, or were before the last stop
+                # entries are missing: an index was lost or truncated, now or before the last stop
                 self.chain.distrust_aborted()
         except RebuildNeeded as needed:
             if isinstance(needed.rebuild, Reread):

@@ -1,4 +1,4 @@
-"""One data file of a partition as its log changes it: appends, cuts, seals, renames.
+"""One data file of a partition as its log changes it: appends, truncates, closes, renames.
 
 `indexed_segment` has the file, its indexes and the lookups.
 """
@@ -162,7 +162,8 @@ cdef class Segment(IndexedSegment):
             self.lookup.note_last(last, position)
 
     def relearn_times(self):
-        """The timestamps after a cut: from the time index, and the batches after its last entry."""
+        """The timestamps after a truncation: from the time index, and the batches after its last
+        entry."""
         self.appendable = False
         self.read_times()
         newest, offset, _ = newest_in(BatchScan(

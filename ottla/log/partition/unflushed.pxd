@@ -14,8 +14,8 @@ cdef class Unflushed:
     # monotonic time of the last flush, or of the opening
     cdef readonly int64_t flushed_ms
     cdef list sealed                            # Segments that have ended since the last flush
-    cdef list paths                             # of other files that the next flush syncs
-    cdef list directories                       # whose names the next flush syncs
+    cdef list paths                             # other files to sync in the next flush
+    cdef list directories                       # to sync in the next flush, for new names
     cdef list tasks                             # flushes under way, in the order of their start
     cdef object epochs_file                     # an EpochsFile, None before the first flush
     cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint

@@ -50,8 +50,8 @@ cdef class Unflushed:
         return 0
 
     cdef int lower(self, int64_t offset) except -1:
-        """Notes that the log was cut: what is written from `offset` on is new, even if a flush that
-        began before the cut ends after it."""
+        """Notes that the log was truncated: what is written from `offset` on is new, even if a
+        flush that began before the truncation ends after it."""
         self.recovery_point = min(self.recovery_point, offset)
         self.checkpoint_offset = min(self.checkpoint_offset, offset)
         for task in self.tasks:

@@ -102,7 +102,7 @@ def directory_steps(
 def note_aborted(
     aborted: dict[Partition, dict[int, int]], key: Partition, sizes: dict[int, int] | None
 ) -> None:
-    """Replaces one log's sizes; None, of a log at rest, leaves them as they are."""
+    """Replaces one log's sizes. None leaves them unchanged: the log is at rest."""
     if sizes:
         aborted[key] = sizes
     elif sizes is not None:

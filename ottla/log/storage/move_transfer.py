@@ -36,8 +36,8 @@ class MoveFailed(Exception):
 
 
 class LogCut(MoveFailed):
-    """The log was cut meanwhile, as happens to a follower's log that diverges from its leader's:
-    the copy may have removed records where the log has others by now."""
+    """The log was truncated meanwhile, as happens to a follower's log that diverges from its
+    leader's: the copy may have removed records where the log has others by now."""
 
 
 class Piece(NamedTuple):
@@ -115,7 +115,7 @@ class Move:
         self.left = ""
         """What a restart has to do for a committed move."""
         self.listed: list[Segment] | None = None
-        """The log's list of segments at the first check; a cut puts another one in its place."""
+        """The log's list of segments at the first check; a truncation replaces it."""
         self.segments: dict[int, Segment] = {}
         self.reached: dict[int, int] = {}
         self.sealed: set[int] = set()

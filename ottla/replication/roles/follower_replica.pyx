@@ -123,8 +123,8 @@ cdef class FollowerReplica(ReplicaRole):
         return True
 
     cdef int shortened(self, Partition partition) except -1:
-        """Lower the high watermark after the log was cut. Consumers that wait here are answered:
-        until the log was compared with the leader's again they have to read there."""
+        """Lower the high watermark after the log was truncated. Consumers that wait here are
+        answered: until the log was compared with the leader's again they have to read there."""
         partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
         assert partition.log.log_start_offset <= partition.high_watermark
         self.in_step = False

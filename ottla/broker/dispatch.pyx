@@ -69,7 +69,7 @@ def expect(key, str module):
 def handles(key, *, access):
     """Register a handler for all versions of an API, with its decision about access.
 
-    The decision is applied where there is an authorizer (`security.decisions`).
+    The decision is applied if there is an authorizer (`security.decisions`).
     """
     def register(function):
         cdef Handler handler = HANDLERS.get(key)

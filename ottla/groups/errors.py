@@ -84,7 +84,7 @@ class InvalidSessionTimeout(ProtocolError):
 
 
 class InvalidGroupId(ProtocolError):
-    """The group id is empty where one is required."""
+    """The group id is empty, but one is required."""
 
     code = ErrorCode.INVALID_GROUP_ID
 

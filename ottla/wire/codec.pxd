@@ -16,7 +16,7 @@ from ottla.wire.byteorder cimport (
 cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
-    cdef object owner                   # keeps the bytes alive; None where the caller does
+    cdef object owner                   # keeps the bytes alive; None if the caller does
     # Array elements read so far, and how many are allowed; 0 means no bound.
     cdef Py_ssize_t elements, elements_max
 

@@ -87,7 +87,7 @@ class Metadata:
     def begin(
         self, records: Sequence[MetadataRecord], image: MetadataImage, encoded: Encoded
     ) -> Any:
-        """Prepare to keep records that lead to `image`; nothing is kept where this raises."""
+        """Prepare to keep records that lead to `image`; nothing is kept if this raises."""
         raise NotImplementedError
 
     async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:

@@ -126,8 +126,8 @@ class TransactionVerifier:
     def guards(
         self, transactional_id: str, producer: Producer, partitions: Sequence[Partition]
     ) -> Verdicts:
-        """The states of partitions before the request; a refusal for partitions where no answer
-        would help."""
+        """The states of partitions before the request; a refusal for partitions that refuse the
+        batch whatever the coordinator answers."""
         epoch = self._coordinator_epoch(transactional_id)
         return {each: _guard(each, transactional_id, producer, epoch) for each in partitions}
 
@@ -158,8 +158,8 @@ class TransactionVerifier:
 def _guard(
     partition: Partition, transactional_id: str, producer: Producer, coordinator_epoch: int
 ) -> Guard | ProtocolError:
-    """The state of a partition with which the answer is stored, or the reason why no answer would
-    help."""
+    """The state of a partition with which the answer is stored, or the reason why it refuses the
+    batch whatever the coordinator answers."""
     try:
         refusal = later_marker(partition, producer, coordinator_epoch)
         state = partition.log.producers.get(producer.producer_id)

@@ -9,7 +9,7 @@ cdef enum:
 
 cdef struct Row:
     int32_t index                       # of the partition; WITHOUT_INDEX for a topic
-    int64_t values[16]                  # COLUMNS; INT64_MIN where there is none: it gets no line
+    int64_t values[16]                  # COLUMNS; INT64_MIN: no value, and no line
 
 
 cdef class PartitionRows:

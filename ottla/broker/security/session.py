@@ -3,7 +3,7 @@
     FIRST       ApiVersions, SaslHandshake
     VERSIONS    SaslHandshake               ApiVersions has been answered
     EXCHANGE    SaslAuthenticate            or bare tokens after SaslHandshake 0 (KIP-43)
-    COMPLETE    everything; SaslHandshake authenticates again where the session ends (KIP-368)
+    COMPLETE    everything; SaslHandshake authenticates again before the session ends (KIP-368)
     FAILED      nothing: the connection ends after the reply
 
 Any other request closes the connection without an answer.

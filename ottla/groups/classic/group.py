@@ -168,7 +168,7 @@ class ClassicGroup:
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """The member that sent a request.
 
-        Raises UnknownMember, and FencedInstance where another member has the instance id.
+        Raises UnknownMember, and FencedInstance if another member has the instance id.
         """
         if instance_id is not None:
             owner = self.static_members.get(instance_id)

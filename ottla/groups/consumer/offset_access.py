@@ -19,7 +19,7 @@ def check_commit(
     """The member that commits, or None for a client that is not a member.
 
     Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
-    transaction), UnsupportedVersion where the request is too old to be of a KIP-848 member.
+    transaction), UnsupportedVersion if the request is too old for a KIP-848 member.
     """
     if request.generation < 0 and not group.members:
         return None

@@ -373,7 +373,7 @@ class Disk:
             return ""
 
     def seconds_since_boot(self):
-        """How long the machine has been running; infinite where the system does not say."""
+        """How long the machine has been running; infinite if the system does not say."""
         clock = getattr(time, "CLOCK_BOOTTIME", None)
         return math.inf if clock is None else time.clock_gettime(clock)
 

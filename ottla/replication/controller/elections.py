@@ -168,7 +168,7 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
     """The new leader and its in-sync set by rules 1 and 2, or by rule 3 if only one replica is
     live.
 
-    A leader that is shutting down continues where no other can lead, until it has left.
+    A leader that is shutting down continues to lead if no other replica can, until it has left.
     """
     for node in trusted(state, may_lead(image, state, isr)):
         return node, isr

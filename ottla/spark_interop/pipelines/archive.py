@@ -135,9 +135,9 @@ def gaps_of(
     """By partition, the offsets of a batch, [first, after the last], that were deleted from the log
     before they were read.
 
-    Deleted offsets come first, so they end where the batch's records begin. If the deletion went on
-    while the batch was read, it may have overtaken the reader: all that it deleted counts, unless
-    every offset of it was read.
+    Deleted offsets come first, so they end where the batch's records begin. If the deletion
+    continued while the batch was read, it may have overtaken the reader: everything that it deleted
+    counts, unless each of these offsets was read.
     """
     deleted = {}
     read = table.totals(added)

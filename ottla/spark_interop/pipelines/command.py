@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     root = Parser(
         prog="ottla pipeline",
-        description="Data pipelines on Spark. Each goes on where it was stopped.",
+        description="Data pipelines on Spark. Each continues where it was stopped.",
         epilog="Needs Ottla's extra `spark` (docs/install.md) and Java 17.",
     )
     names = root.add_subparsers(dest="command", metavar="NAME", required=True)

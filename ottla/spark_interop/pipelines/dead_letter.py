@@ -61,8 +61,8 @@ def dead_letter(
     exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is
     wrong. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote.
     Raises as `archive` does, and PipelineError if the name or the checkpoint is of other topics,
-    and where a topic to write was created again, or would delete what is written (`allow_gaps`
-    allows it).
+    and if a topic to write was created again, or would delete what is written (`allow_gaps` allows
+    it).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
@@ -98,7 +98,7 @@ def dead_letter(
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
     """A frame of `topics` with the function's result as `_value`, and `_error` and `_exception`
-    (the name of its class) where it raised; for use in queries of one's own."""
+    (the name of its class) if it raised an exception; for use in your own queries."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 

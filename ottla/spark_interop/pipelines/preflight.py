@@ -213,7 +213,7 @@ def _check_writable(place: Path, made: bool = True) -> None:
         raise PipelineError(f"{there} does not exist")
     if not there.is_dir():
         raise PipelineError(f"{there} is not a directory")
-    try:        # for root os.access returns True even where no file can be created, as in /proc
+    try:        # for root os.access returns True even if no file can be created, as in /proc
         os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
     except OSError as error:
         raise PipelineError(

@@ -85,7 +85,7 @@ def set_values(options: Namespace) -> None:
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
-    """The settings of an entity. Those of all brokers are shown where they are set only, and each
+    """The settings of an entity. Those of all brokers are shown only if they are set, and each
     broker has them."""
     names = {name} if name else {name, str(min(cluster.live()))}
     return {

@@ -43,7 +43,7 @@ class Options:
         return name in self.values
 
     def one(self, name: str, default: str = "") -> str:
-        """The value of a flag, the last one where it was repeated."""
+        """The value of a flag, the last one if it was repeated."""
         return self.values[name][-1] if self.values.get(name) else default
 
     def all(self, name: str) -> list[str]:

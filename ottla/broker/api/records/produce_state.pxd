@@ -31,7 +31,7 @@ cdef class ProduceState(Held):
     cdef uint8_t *body                  # where position 0 is, or would be if only a rest is kept
     cdef int32_t size_sent              # of the body
     cdef bytearray frame                # holds the request's memory if it is not the connection's
-    cdef ProducedPartition first        # is `parts` where one partition is all
+    cdef ProducedPartition first        # replaces `parts` if there is one partition
     cdef bytearray memory               # holds `parts` otherwise
     cdef ProducedPartition *parts       # in the order of the reply, no partition twice
     cdef Py_ssize_t count, room         # of parts; invariant: next <= count <= room
@@ -47,7 +47,7 @@ cdef class ProduceState(Held):
     cdef Py_ssize_t size                # of the batch: more bytes may have been sent after it
     cdef bint in_log                    # errors from now on are reported with the log start
     cdef str internal                   # the topic's name if only brokers write to it
-    cdef bytearray stored               # holds `records` where they are not the client's bytes
+    cdef bytearray stored               # holds `records` unless they are the client's bytes
     cdef Preparation preparation        # its preparation in a thread
 
     cdef int read(self, Cursor request) except -1

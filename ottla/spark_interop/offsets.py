@@ -136,7 +136,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
     for every query, or {query name: group} for some. Commits are made in a separate thread: an
     unreachable broker does not delay queries; a failure is logged and the next batch commits again.
-    `close()` waits for pending commits. No error reaches a query.
+    `close()` waits for pending commits. Errors are only logged.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 

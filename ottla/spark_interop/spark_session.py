@@ -229,7 +229,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
         jar_version = connectors[0].rpartition("-")[2].removesuffix(".jar")
         raise SparkUnavailable(
             f"{home / connectors[0]} is the connector of Spark {jar_version}, but pyspark is "
-            f"{version}. They must be equal: pip install 'pyspark=={jar_version}', or put {wanted} there"
+            f"{version}. They must be equal: pip install 'pyspark=={jar_version}', or put {wanted} "
+            "there"
         )
     return files
 

@@ -222,7 +222,7 @@ async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
     assert await cluster.store.cluster_id("first") == "first"
     assert await cluster.store.cluster_id("second") == "first"
     await cluster.coordination.multi([Set(cluster_store.CLUSTER_ID, b"{}")])
-    with pytest.raises(ClusterRefused, match="no id"):
+    with pytest.raises(ClusterRefused, match="no cluster id"):
         await cluster.store.cluster_id("third")
     await make(cluster.coordination, "/brokers/topics")
     with pytest.raises(ClusterRefused, match="chroot"):

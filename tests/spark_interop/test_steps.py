@@ -43,7 +43,7 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
     [
         ('run = "archive"', 'run = "archiv"', "step 1: run = 'archiv' is not one of archive"),
         ('topic = "flights"\n', "", "step 1: archive needs topic"),
-        ("rate = 100", 'rate = "fast"', "step 2: rate is a number, not 'fast'"),
+        ("rate = 100", 'rate = "fast"', "step 2: rate must be a number, not 'fast'"),
         ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; it has path"),
         ("[[step]]", "[step]", "is not TOML|has no"),
         (

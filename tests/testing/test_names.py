@@ -35,10 +35,10 @@ def test_an_error_may_have_javas_name_or_its_code() -> None:
 
 def test_a_mistyped_api_is_answered_by_similar_ones() -> None:
     assert api_key_of("create_topics") == api_key_of("CreateTopics") == 19
-    with pytest.raises(ValueError, match=r"'Produced' is no API .* did you mean Produce"):
+    with pytest.raises(ValueError, match=r"'Produced' is not an API .* did you mean Produce"):
         api_key_of("Produced")
     with Broker() as broker, broker.record() as recording:
-        with pytest.raises(ValueError, match=r"'Fetched' is no API"):
+        with pytest.raises(ValueError, match=r"'Fetched' is not an API"):
             recording.requests("Fetched")
 
 

@@ -130,7 +130,7 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     assert "invalid bytes at the end of " in seen.out
     path.write_bytes(whole[:8] + bytes(4) + whole[12:])
     assert run("dump", "--files", path) == 1
-    assert "a batch claims 0 bytes" in capsys.readouterr().err
+    assert "a batch declares 0 bytes" in capsys.readouterr().err
     path.write_bytes(whole)
     missing = tmp_path / f"{FIRST}.log"
     assert run("dump", "--files", f"{missing},{path.with_suffix('.index')}") == 1
@@ -232,4 +232,4 @@ def test_numbers_are_read_as_numbers(tmp_path: Path, capsys: Capture) -> None:
     assert run("dump", "--value-decoder-class", "no.such.Thing", "--files", path) == 2
     assert "no.such.Thing is unknown" in capsys.readouterr().err
     assert run("dump", "--key-decoder-class", "LongDecoder", "--files", path) == 1
-    assert "4 bytes are not a long, which has 8" in capsys.readouterr().err
+    assert "4 bytes are not a long of 8 bytes" in capsys.readouterr().err

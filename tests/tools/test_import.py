@@ -287,7 +287,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
             source,
             [TopicRecord(name="u", topic_id=b"u" * 16), partition(b"u" * 16, 1)],
         ),
-        "partitions [1] are known",
+        "has only partitions [1] here",
     ),
 }  # fmt: skip
 

@@ -97,7 +97,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "a topic id that is none": ("t-0/partition.metadata", write(b"version: 0\n"), "topic's id"),
     "a checkpoint that is cut off": (
-        "log-start-offset-checkpoint", write(b"0\n3\n"), "announces 3 entries",
+        "log-start-offset-checkpoint", write(b"0\n3\n"), "does not have 3 valid entries",
     ),
     "a recovery point behind the end": (
         "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "its log ends at 6",

@@ -184,11 +184,11 @@ def test_a_snappy_header_behind_a_block_may_not_be_cut(size):
         decompress(Codec.SNAPPY, packed + XERIAL_HEADER[:size], CAP)
 
 
-def test_a_snappy_block_cannot_announce_more_than_it_can_hold():
+def test_a_snappy_block_cannot_declare_more_than_it_can_hold():
     announcement = b"\xff\xff\xff\xff\x0f"
     framed = XERIAL_HEADER + (8).to_bytes(4, "big") + announcement + b"abc"
     for data in (announcement + b"abc", framed):
-        with pytest.raises(CorruptMessage, match="announces"):
+        with pytest.raises(CorruptMessage, match="declares"):
             decompress(Codec.SNAPPY, data, 2**40)
 
 
@@ -215,7 +215,7 @@ def test_lz4_is_written_in_independent_blocks_of_64_kb_without_a_size():
     assert info["content_size"] == 0
 
 
-def test_an_lz4_frame_that_announces_too_much_is_read_to_its_true_end():
+def test_an_lz4_frame_that_declares_too_much_is_read_to_its_true_end():
     packed = bytearray(lz4.frame.compress(b"abc", store_size=False))
     announced = lz4.frame.compress(bytes(5000), store_size=True)
     assert decompress(Codec.LZ4, announced, 5000) == bytes(5000)
@@ -261,11 +261,11 @@ def test_zstd_headers_of_any_size_are_read(dictionary, single, flag, size):
         decompress(Codec.ZSTD, packed[:-1], size)
 
 
-def test_a_zstd_frame_that_announces_more_than_its_blocks_hold_is_refused():
+def test_a_zstd_frame_that_declares_more_than_its_blocks_hold_is_refused():
     packed = bytearray(zstd_frame(bytes(100_000)))
     assert packed[4] >> 6 == 2, "the content size takes four bytes"
     packed[5:9] = (2**31).to_bytes(4, "little")
-    with pytest.raises(CorruptMessage, match="announces"):
+    with pytest.raises(CorruptMessage, match="declares"):
         decompress(Codec.ZSTD, packed, 2**40)
 
 

@@ -75,7 +75,7 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("  served groups   roles admired\n", "roles \\['admired'\\] are none of"),
+        ("  served groups   roles admired\n", "roles \\['admired'\\] are not among"),
         ("  roles audited\n", "must name the file"),
         ("  served versions\n", "must name the file"),      # a word of the language
     ],
@@ -131,7 +131,7 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
         ("5+    =null @0", "3+ =null @0", 16, "not flexible"),
         ("  where      struct?    5+", "  where      struct    5+", 12, "not nullable"),
         ("response", "answer", 18, "'answer'"),
-        ("response", "response\n  x int8\nmore", 20, "has to end"),
+        ("response", "response\n  x int8\nmore", 20, "after the end of the message"),
         ("key 7", "", 3, "key N"),
         ("example   key", "example   tree 4 key", 3, "'tree'"),
         ("inside   Shared", "inside   Other", 16, "unknown type Other"),

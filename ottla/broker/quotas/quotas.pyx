@@ -133,7 +133,7 @@ cdef class Quotas:
         return max(1, <int64_t>min(rate.bound * (self.samples - 1) * self.sample_seconds, 1e15))
 
     def throttled(self):
-        """For each quota in use: its key, user and client id, limit, throttles and their seconds."""
+        """The quotas in use: key, user and client id, limit, throttles and their seconds."""
         return [
             (key, *scope, window.bound, window.throttles, window.throttled)
             for (key, scope), window in self.kept.items() if isinstance(window, Rate)

@@ -295,9 +295,9 @@ class Move:
         self.continue_in_copy()
 
     def seal(self) -> None:
-        """Has everything written to the log's files. A full source may have no space for the active
-        segment's indexes: they are made anew, since moves are to free space. Raises OSError,
-        StorageFailed."""
+        """Has everything written to the log's files. If a full source has no space for the active
+        segment's indexes, they are created again later, since moves are to free space.
+        Raises OSError, StorageFailed."""
         log = self.log
         try:
             log.seal()
@@ -355,8 +355,8 @@ class Move:
             self.incomplete(target, f"{self.directory} could not be renamed", error)
 
     def incomplete(self, directory: LogDirectory, what: str, error: OSError) -> None:
-        """A rename has failed: the record stays, and a start repeats it. A full disk may only have
-        lacked space for the name."""
+        """A rename has failed: the record stays, and a start repeats it. If the disk is full,
+        only space for the name may be missing."""
         self.left = f"{what}: {error}"
         reached("a move is left to the next start")
         if not is_passing(error):

@@ -84,7 +84,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         with interruptible():
             options = parse(command, given)
             for word in options.ignored:
-                complain(name, f"'{word}' is not a number, and is ignored as by Apache Kafka's tool")
+                complain(name, f"'{word}' is not a number; it is ignored, as by Kafka's tool")
             status: int = import_module(command.target).run(options)
             sys.stdout.flush()
             return status

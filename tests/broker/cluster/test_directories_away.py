@@ -165,7 +165,7 @@ def test_a_directory_with_another_id_has_lost_nothing(tmp_path: Path) -> None:
 
 
 def test_the_loss_of_a_large_disk_takes_no_trust_from_the_others() -> None:
-    """With a few thousand partitions on it: a partition's only copy on another disk is still served."""
+    """It has a few thousand partitions; the only copy of one on another disk is still served."""
     disk, known = FaultyDisk(), BrokerImage(1, 7, (), None, "former", ("lost", "here"))
     disk.makedirs("/here")
     run_record.write(disk, "/here", run_record.RunRecord(7, disk.boot_id(), "true", clean=True))

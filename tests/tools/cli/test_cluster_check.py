@@ -82,4 +82,4 @@ def test_partitions_that_differ_in_their_number_alone_are_one_row() -> None:
 
 def test_a_broker_that_does_not_run_is_named(ottla: Ottla) -> None:
     done = ottla("cluster check --without 99")
-    assert done.status == 1 and "broker 99 does not run" in done.err, done
+    assert done.status == 1 and "broker 99 is not running" in done.err, done

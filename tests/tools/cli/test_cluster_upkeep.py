@@ -161,7 +161,7 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     for again in (line, f"{line} --dry-run"):
         done = ottla(again)
         assert done.status == 1 and done.err == (
-            "ottla cluster stop-broker: broker 1 is stopped already;"
+            "ottla cluster stop-broker: broker 1 has already been stopped;"
             " ottla cluster restart-broker 1 starts it again\n")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
     broker.start()

@@ -161,7 +161,7 @@ def test_a_rehearsal_changes_nothing(
 
 def test_mistakes_are_told(ottla: Ottla, directories: list[str]) -> None:
     done = ottla("cluster drain /nowhere")
-    assert done.status and f"no log directory '/nowhere', but {directories[0]}" in done.err
+    assert done.status and f"no log directory '/nowhere'; it has {directories[0]}" in done.err
     done = ottla(["cluster", "drain", directories[0], "--broker", "7"])
     assert done.status and "broker 7 is not running; running brokers: 4" in done.err
     cordon(ottla, ",".join(directories[1:]))
@@ -178,5 +178,5 @@ def test_the_largest_go_first_to_where_most_is_free() -> None:
 
 
 def test_what_does_not_fit_does_not_move() -> None:
-    with pytest.raises(ClientError, match="80 bytes have to move, more than fit"):
+    with pytest.raises(ClientError, match="80 bytes have to move, more than the other directories"):
         moved_out({("t", 0): 50, ("t", 1): 30}, {"/a": 60, "/b": 20})

@@ -129,7 +129,7 @@ def whys(folder: Path) -> None:
         port = chosen.getsockname()[1]
         refused = Ottla(f"127.0.0.1:{without.port}")
         refused.ok("topic create orders --partitions 1")
-        assert "set ottla.http.listener" in refused(EXAMPLES["topic why"]).err
+        assert "set its ottla.http.listener" in refused(EXAMPLES["topic why"]).err
     with RunningBroker(
         folder / "data", ottla_http_listener=f"127.0.0.1:{port}",
         group_initial_rebalance_delay_ms=0,

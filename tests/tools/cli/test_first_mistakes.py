@@ -181,8 +181,8 @@ def test_the_clients_own_limit_is_called_so(ottla: Ottla, line: str) -> None:
     ottla("topic create small --if-not-exists")
     done = ottla(line.format(address=ottla.address), b"x" * 2_000_000)
     assert done.status == 1 and (
-        "small: a record of 2000000 bytes exceeds the client's own limit: raise it, as with "
-        "-X message.max.bytes=4000000; it is 1000000") in done.err, done
+        "small: a record of 2000000 bytes exceeds the client's own limit: raise it from "
+        "1000000, as with -X message.max.bytes=4000000") in done.err, done
 
 
 def test_a_time_that_a_topic_does_not_take_is_refused_by_name(ottla: Ottla) -> None:
@@ -329,7 +329,7 @@ def test_an_unknown_unit_is_answered_by_the_known_ones(ottla: Ottla) -> None:
     for line in ("topic create other -c retention.ms=7x", "config set topic/units retention.ms=7x"):
         done = ottla(line)
         assert done.status == 2, done
-        assert "retention.ms=7x: 'x' is not a unit of time; known are ms, s, m, h, d, w" in done.err
+        assert "ms=7x: 'x' is not a unit of time; known units: ms, s, m, h, d, w" in done.err
     done = ottla("config set topic/units segment.bytes=7x")
     assert done.status == 2 and "'x' is not a unit of size; known units: kB, MB" in done.err
 

@@ -46,8 +46,8 @@ def test_a_copy_to_fewer_partitions_is_refused_before_a_record_is_sent(ottla: Ot
     copied = ottla.ok("consume wide -e --output jsonl").encode()
     refused = ottla("produce narrow -i jsonl", copied)
     assert refused.status == 1 and refused.err.splitlines() == [
-        "ottla produce: wide has 5 partitions, narrow has 2: grow narrow, or let keys choose the"
-        " partitions with --any-partition (0 records sent)"]
+        "ottla produce: wide has 5 partitions, but narrow has 2: add partitions to narrow, or let"
+        " keys choose them with --any-partition (0 records sent)"]
     assert ottla.ok("consume narrow -e") == ""
     ottla.ok("produce narrow -i jsonl --any-partition", copied)
     assert sorted(map(int, ottla.ok("consume narrow -e").split())) == [*range(50)]

@@ -98,7 +98,7 @@ def test_any_plan_moves_as_little_as_possible_and_keeps_the_racks_apart(
 def test_a_broker_that_nobody_has_heard_of_is_a_mistake_and_none_is_too(ottla: Ottla) -> None:
     ottla("topic create orders")
     done = ottla("reassign plan --without 9")
-    assert done.status == 1 and not done.out and "broker 9 does not run" in done.err, done
+    assert done.status == 1 and not done.out and "broker 9 is not running" in done.err, done
     done = ottla("reassign plan")
     assert done.status == 2 and "--without is required" in done.err, done
     done = ottla("reassign plan nobody --without 0")

@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(
         index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
         disk.failing, disk.errors = f"/a/__consumer_offsets-{index}/", {"read": failure}
         lose_an_append(broker)
-        until(lambda: "is tried again every 5 s" in caplog.text, "the log could not be read")
+        until(lambda: "next attempts follow every 5 s" in caplog.text, "the log could not be read")
         for _ in range(3):
             assert fetched(client).error_code in (
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
@@ -154,7 +154,7 @@ def test_a_load_that_ends_unexpectedly_is_tried_again(
         with_a_commit(broker, client)
         with mock.patch.object(log_coordinator.LogCoordinator, "read_log", fails_once):
             lose_an_append(broker)
-            until(lambda: "is tried again every 5 s" in caplog.text, "the load has failed")
+            until(lambda: "next attempts follow every 5 s" in caplog.text, "the load has failed")
             pass_time(broker, log_coordinator.RELOAD_SECONDS)
             answer = until(
                 lambda: (now := fetched(client)).error_code == 0 and now, "the group is loaded")

@@ -69,7 +69,7 @@ def test_many_requests_arrive_at_once_in_their_order() -> None:
         ((FRAME_SIZE_MAX + 1).to_bytes(4, "big"), "frame of 10001 bytes"),
         (b"\xff\xff\xff\xff", "frame of -1 bytes"),
         (b"GET / HTTP/1.1\r\n", "it speaks HTTP"),
-        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length 9, 5 bytes are left"),
+        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length 9, but 5 bytes remain"),
     ],
 )
 def test_what_is_no_request_is_refused_and_named(data: bytes, why: str) -> None:

@@ -236,7 +236,7 @@ def test_listeners_are_names_hosts_and_ports(listeners: str, expected: list[Addr
         (["listeners=PLAINTEXT://h:65536"], "from 0 to 65535"),
         (["listeners=PLAINTEXT://h:-1"], "from 0 to 65535"),
         (["listeners="], "no listener"),
-        (["listeners=PLAINTEXT://h:1,PLAINTEXT://h:2"], "PLAINTEXT names two"),
+        (["listeners=PLAINTEXT://h:1,PLAINTEXT://h:2"], "two listeners have the name PLAINTEXT"),
         (["listeners=PLAINTEXT://h:1,A://h:1",
           "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,A:PLAINTEXT"], "both use port 1"),
         (["listeners=INSIDE://h:1"], "no security protocol for INSIDE"),

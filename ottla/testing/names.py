@@ -1,4 +1,4 @@
-"""Names of APIs, errors and settings as a test writes them; similar ones answer a mistake."""
+"""Names of APIs, errors and settings in tests; suggests similar ones for wrong names."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def put_all_aside(disk: Disk, directory: str) -> list[str]:
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
     files = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []
-    # From the end on: a log that is cut off anywhere remains one.
+    # From the end on: an interruption leaves a shorter valid log.
     for name in sorted((n for n in files if n.endswith(".log")), key=offset_in, reverse=True):
         if offset_in(name) >= base:
             path = f"{directory}/{name}"

@@ -27,7 +27,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-@pytest.mark.parametrize("reason", ["is not readable", "asked to stop"])
+@pytest.mark.parametrize("reason", ["is not readable", "stopped before it served"])
 def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
     cluster: RunningCluster, reason: str
 ) -> None:
@@ -43,7 +43,7 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
             session.join()
 
     async def end() -> None:
-        if reason == "asked to stop":
+        if reason == "stopped before it served":
             started[-1].give_up_start()
         else:
             cluster.zookeeper.multi(0, [Create(f"/metadata/log/{number:013d}", b"garbage")])
@@ -63,7 +63,7 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
         or all(server.failure.done() for server in cluster.servers.values()),
         "the others go on, or end as well",
     )
-    if reason == "asked to stop":
+    if reason == "stopped before it served":
         cluster.start(4)                # locks and session of the former start are gone
 
 

@@ -109,9 +109,8 @@ class Scrub:
             return
 
     def steps(self) -> Steps:
-        """Endless. An OSError of a step is to be thrown in; its segment is left to the next round.
-
-        """
+        """Checks segments without an end. The caller throws an OSError of a step into this
+        generator, which then leaves that segment to the next round."""
         while True:
             for count, key in enumerate(list(self.storage.logs), 1):
                 yield from self.check_log(key)

@@ -241,7 +241,7 @@ def test_a_partition_that_falls_silent_before_its_end_is_named(
     read = Reader(monkeypatch, Reading(ends=WHOLE), "record", *["", ""] * 10, "record")
     assert len(read.read()) == 2
     read = Reader(monkeypatch, Reading(ends=WHOLE), "record")
-    with pytest.raises(ClientError, match="t-0 has records before 2 that did not come"):
+    with pytest.raises(ClientError, match="t-0 has records before 2 that were not received"):
         read.read()
 
 

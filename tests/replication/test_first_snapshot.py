@@ -63,9 +63,9 @@ def test_a_session_in_the_same_place_is_refused_once_another_one_prepares() -> N
 
 @pytest.mark.parametrize(("path", "data", "words"), [
     (CLUSTER_ID, cluster_id_text("other"), "it has a cluster already, other"),
-    (KAFKAS_TOPICS, b"", "an Apache Kafka's"),
-    (NEWEST, b"{}", "metadata without /cluster/id"),
-    (entry_path(1), b"", "metadata without /cluster/id"),
+    (KAFKAS_TOPICS, b"", "Apache Kafka uses it"),
+    (NEWEST, b"{}", "metadata but no /cluster/id"),
+    (entry_path(1), b"", "metadata but no /cluster/id"),
 ])
 def test_a_root_of_others_is_refused(path: str, data: bytes, words: str) -> None:
     async def run() -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyspark
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker
@@ -96,3 +97,29 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_what_is_not_archived_yet_is_counted_and_an_archive_of_nothing_is_not_sound(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, path = new_topic("not-archived", 1), tmp_path / "archive"
+    si.archive(spark, broker.bootstrap, topic, path)
+    assert si.verify(spark, path, broker.bootstrap)["ok"]
+    events = [Event(b"k", b"%d" % n, 1_000 + n) for n in range(10)]
+    produce(broker.bootstrap, topic, "none", events)
+    verdict = si.verify(spark, path, broker.bootstrap)
+    assert not verdict["ok"]
+    assert verdict["problems"] == [f"10 records of {topic}-0 not archived yet: run archive"]
+    assert verdict["partitions"]["0"]["not_archived"] == 10
+    si.archive(spark, broker.bootstrap, topic, path)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
+    more = [Event(b"k%d" % n, b"v", 2_000 + n) for n in range(99)]
+    produce(broker.bootstrap, topic, "none", more)
+    verdict = si.verify(spark, path, broker.bootstrap)
+    assert verdict["ok"], verdict
+    later = {p: one["not_archived"] for p, one in verdict["partitions"].items()}
+    assert later.keys() == {"0", "1"} and later["1"] and sum(later.values()) == 99
+    si.archive(spark, broker.bootstrap, topic, path)
+    after = si.verify(spark, path, broker.bootstrap)["partitions"].values()
+    assert [one["not_archived"] for one in after] == [0, 0]

@@ -19,6 +19,9 @@ from pyspark.sql import SparkSession
 
 from compat_tests.brokers import Broker
 from compat_tests.flights import Event, produce
+from compat_tests.requirements import COMPAT_DIR
+from compat_tests.spark_session import SHORT_RUN
+from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.history import check_history_file
@@ -97,6 +100,43 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+@pytest.mark.parametrize(("number", "moment"), [
+    (signal.SIGINT, "_ottla/table.json"),
+    (signal.SIGINT, "_ottla/checkpoint/offsets/0"),
+    (signal.SIGTERM, "_ottla/checkpoint/offsets/0"),
+])  # fmt: skip
+def test_an_interrupted_pipeline_says_so_and_has_no_summary(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
+    number: signal.Signals, moment: str,
+) -> None:  # fmt: skip
+    """As a terminal does it: the whole process group gets the signal, the JVM too."""
+    topic, path = new_topic("interrupted", 2), tmp_path / "archive"
+    events = [Event(b"k%d" % n, b"v", 1_000 + n) for n in range(RECORDS)]
+    produce(broker.bootstrap, topic, "none", events)
+    words = ["archive", "-b", broker.bootstrap, "--topic", topic, "--path", str(path),
+             "--records-per-batch", "10", "--memory", "512m",
+             "--jars", str(COMPAT_DIR / "ivy")]  # fmt: skip
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", "pipeline", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **SHORT_RUN},
+    )  # fmt: skip
+    try:
+        wait_until(
+            lambda: (path / moment).exists() or running.poll() is not None, moment, seconds=120
+        )
+        os.killpg(running.pid, number)
+        out, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, out) == (128 + number, "")
+    assert told == "ottla pipeline: interrupted; run the same command again\n"
+    si.archive(spark, broker.bootstrap, topic, path)
+    verdict = si.verify(spark, path, broker.bootstrap)
+    assert verdict["ok"], verdict
+    assert sum(p["distinct"] for p in verdict["partitions"].values()) == RECORDS
 
 
 def test_what_is_not_archived_yet_is_counted_and_an_archive_of_nothing_is_not_sound(

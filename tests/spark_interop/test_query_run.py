@@ -30,7 +30,11 @@ class Query:
 
 
 def triggers(
-    begun: int, ended: int, every: str | None = None, interrupted: bool = False
+    begun: int,
+    ended: int,
+    every: str | None = None,
+    interrupted: bool = False,
+    stopped: bool = False,
 ) -> list[Any]:
     """The triggers of the queries that `drain` starts on a checkpoint with these batches."""
     started: list[dict[str, Any]] = []
@@ -41,7 +45,12 @@ def triggers(
 
     def trigger(**given: Any) -> Any:
         started.append(given)
-        return SimpleNamespace(start=lambda: Query(interrupted, interrupted))
+        return SimpleNamespace(start=start)
+
+    def start() -> Query:
+        if not stopped:
+            names["c/commits"] = names["c/offsets"]
+        return Query(interrupted, interrupted)
 
     writer.trigger = trigger
     query_run.drain(writer, files, "c", every, query_run.Progress("t", False))
@@ -65,9 +74,9 @@ def test_a_batch_that_spark_committed_before_its_report_failed_ends_no_run(
     files: Any = SimpleNamespace(at=lambda name: name)
     failed = f"terminated with exception: {query_run.REPORT_FAILED}"
     for said, is_open, ends in ((failed, False, False), (failed, True, True), ("x", False, True)):
-        states, ran = iter([True, is_open]), list[dict[str, Any]]()
+        states, ran = iter([True, is_open, False]), list[dict[str, Any]]()
 
-        def run(*_: Any, said: str = said, ran: list[dict[str, Any]] = ran) -> int:
+        def run(*_: Any, said: str = said, ran: list[dict[str, Any]] = ran, **__: Any) -> int:
             ran.append({})
             if len(ran) == 1:
                 raise PipelineError(said)
@@ -100,8 +109,19 @@ def test_a_query_ends_where_its_topic_was_made_again(monkeypatch: pytest.MonkeyP
     assert running.stopped
 
 
-def test_an_interrupted_run_starts_no_further_query() -> None:
-    assert triggers(3, 2, interrupted=True) == [{"once": True}]
+def test_only_a_query_that_runs_for_ever_has_its_end_in_an_interrupt() -> None:
+    assert triggers(3, 2, every="1 second", interrupted=True) == [{"once": True}]
+    with pytest.raises(KeyboardInterrupt):
+        triggers(3, 3, interrupted=True)
+    query = Query(runs=True, interrupted=True)
+    with pytest.raises(KeyboardInterrupt):
+        query_run.run(query, query_run.Progress("t", False))
+    assert query.stopped
+
+
+def test_a_query_that_another_one_stopped_in_a_batch_has_not_ended() -> None:
+    with pytest.raises(PipelineError, match=r"was stopped in a batch; run the same command again"):
+        triggers(3, 2, stopped=True)
 
 
 WORKER = """An exception was thrown from the Python worker. Please see the stack trace below.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 from ottla.spark_interop.cluster import Cluster
@@ -16,7 +19,6 @@ from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
 from ottla.spark_interop.spark_session import files_of, jar_directory, spark_version
 from ottla.wire.wording import counted
 
-INTERRUPTED = 130
 ADDRESSES = ("bootstrap", "source", "destination")
 
 
@@ -85,9 +87,39 @@ def _add_common(to: argparse.ArgumentParser) -> None:
     to.add_argument("--quiet", action="store_true", help="no progress")
 
 
+class Signals:
+    """SIGINT and SIGTERM: they end the command where they find it. What breaks by that, such as the
+    call of the JVM that it was in, is not logged."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        """The handler of both."""
+        self.number = number
+        logging.disable()
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """KeyboardInterrupt if one has come."""
+        if self.number:
+            raise KeyboardInterrupt
+
+
 def main(arguments: list[str]) -> int:
     """Run the command; `arguments` begin with "pipeline". Returns the exit status."""
     options = parser().parse_args(arguments[1:])
+    signals, logged = Signals(), logging.root.manager.disable
+    former = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _main(options, signals)
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        logging.disable(logged)
+
+
+def _main(options: argparse.Namespace, signals: Signals) -> int:
     is_file = options.command == "run"
     reports: list[dict[str, Any]] = []
     try:
@@ -105,15 +137,22 @@ def main(arguments: list[str]) -> int:
             except SparkUnavailable as error:       # a file may be checked on another machine
                 print(f"ottla pipeline: {error}", file=sys.stderr)
             return 0
-        for report in _run(todo, options):
-            reports.append(report)
+        try:
+            for report in _run(todo, options):
+                reports.append(report)
+                if len(reports) < len(todo):
+                    signals.check()  # a step with `every` has ended by one
+        except PipelineError:
+            signals.check()  # what breaks on the way out is no error
+            raise
     except PipelineError as error:
         _print(reports, is_file)
         print(f"ottla pipeline: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         _print(reports, is_file)
-        return INTERRUPTED
+        print("ottla pipeline: interrupted; run the same command again", file=sys.stderr)
+        return 128 + (signals.number or signal.SIGINT)
     _print(reports, is_file)
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)
     return 1 if bad else 0
@@ -201,6 +240,7 @@ def _session(options: argparse.Namespace) -> Any:
 
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    handler = signal.getsignal(signal.SIGINT)
     os.dup2(null, 2)
     try:
         return session(
@@ -208,6 +248,7 @@ def _session(options: argparse.Namespace) -> Any:
             log_level="OFF",
         )  # fmt: skip
     finally:
+        signal.signal(signal.SIGINT, handler)  # pyspark's calls the JVM amid another call
         os.dup2(kept, 2)
         os.close(kept)
         os.close(null)

@@ -53,7 +53,7 @@ SENTENCE_MAX = 1200
 class Progress:
     """One line on a terminal that is overwritten; silent if standard error is not a terminal.
 
-    `interrupted` is whether the user ended the query before it had read everything.
+    `interrupted` is whether the user ended a query that would run for ever.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
@@ -106,7 +106,8 @@ def drain(
     that a killed run had begun comes first, in a separate query: once partitions were added,
     Spark refuses to run such a batch with the trigger that ends when all is read. Spark 4.1.1
     commits such a batch and then fails in its own report about it, with any trigger: its figures
-    are then read from its plan.
+    are then read from its plan. KeyboardInterrupt is the end of a query that runs for ever; for any
+    other it is raised, and a query that something else stopped in a batch is a PipelineError.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -121,7 +122,7 @@ def drain(
         except Exception as error:
             raise explained(error) from error
         try:
-            rows += run(query, progress, on_progress, watch)
+            rows += run(query, progress, on_progress, watch, for_ever=every is not None)
         except PipelineError as error:
             committed = "once" in trigger and not has_open_batch(files, checkpoint)
             if not committed or REPORT_FAILED not in str(error):
@@ -130,6 +131,9 @@ def drain(
             rows += told["numInputRows"]
             if on_progress is not None:
                 on_progress(told)
+        else:
+            if not progress.interrupted and has_open_batch(files, checkpoint):
+                raise PipelineError("Spark was stopped in a batch; run the same command again")
     return rows
 
 
@@ -151,12 +155,13 @@ def run(
     progress: Progress,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     watch: Callable[[], None] | None = None,
+    for_ever: bool = False,
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
     `watch` is as in `drain`. `on_progress` gets each batch's StreamingQueryProgress as its JSON has
-    it. Raises what `explained` returns for the query's error. On KeyboardInterrupt the query stops
-    after the current batch, and the call returns as if it had ended.
+    it. Raises what `explained` returns for the query's error. KeyboardInterrupt stops the query; of
+    one that runs `for_ever` that is the end, any other has not reached it, and it is raised.
     """
     rows, seen, watched = 0, -1, time.monotonic()
     progress.begin()
@@ -176,8 +181,10 @@ def run(
                 watch()
                 watched = time.monotonic()
     except KeyboardInterrupt:
-        progress.interrupted = True
         query.stop()
+        if not for_ever:
+            raise
+        progress.interrupted = True
     except Exception as error:
         query.stop()
         if watch is not None and "lost" in str(error):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import query_run
+from ottla.spark_interop.pipelines import command, preflight, query_run
 
 
 class Query:
@@ -160,3 +163,26 @@ class OfTheJvm(RuntimeError):
 def test_the_cause_of_an_error_of_the_jvm_is_in_its_stack() -> None:
     error = OfTheJvm("[STREAM_FAILED] Query terminated: Exception thrown in awaitResult:", JVM)
     assert str(query_run.explained(error)) == "TopicAuthorizationException: Not authorized: [t]"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    def interrupted(*_: Any) -> Iterator[dict[str, Any]]:
+        try:
+            signal.raise_signal(number)
+            yield {}
+        except KeyboardInterrupt:
+            logging.error("a traceback of py4j")
+            raise PipelineError("the JVM does not answer") from None
+
+    monkeypatch.setattr(command, "_run", interrupted)
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    before = signal.getsignal(number)
+    status = command.main(["pipeline", "check-history", "--path", "x"])
+    assert status == 128 + number
+    assert signal.getsignal(number) is before
+    told = capsys.readouterr()
+    assert told.err == "ottla pipeline: interrupted; run the same command again\n"
+    assert not told.out

@@ -102,6 +102,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "moment"), [
     (signal.SIGINT, "_ottla/table.json"),
     (signal.SIGINT, "_ottla/checkpoint/offsets/0"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import select
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ottla.client.errors import ClientError
 from ottla.tools.cli.bootstrap import connect, properties_of
@@ -19,13 +21,21 @@ from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import Line, parsed
-from ottla.tools.stream.writer import Writer
+from ottla.tools.stream.writer import CLOSE_SECONDS, Writer
 from ottla.wire.apis import ApiKey
 from ottla.wire.wording import counted
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 CHUNK = 1 << 16
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer one is an error."""
+
+SERVE_SECONDS = 0.5
+"""How often a writer is served that waits for input."""
+PATIENCE_SECONDS = 1.0
+"""How long Ctrl-C waits for acknowledgements without a word."""
 
 SIZE_LIMITS = {"message.max.bytes", "max.request.size"}
 """The client's own limit of a record, by librdkafka's name and by Java's."""
@@ -52,6 +62,10 @@ def produce(options: Namespace) -> None:
             send(options, file, writer, target)
         except ClientError as failed:
             raise ClientError(f"{failed} ({sent_text(writer)})") from failed
+        except KeyboardInterrupt:
+            if writer.written < writer.sent:
+                print(sent_text(writer), file=sys.stderr)
+            raise
         if sys.stderr.isatty():
             print(sent_text(writer), file=sys.stderr)
 
@@ -60,10 +74,12 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
     """Send everything that is read, also what was read before a failure."""
     if not options.file and sys.stdin.isatty():
         print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
+    size = os.fstat(file.fileno()).st_size if options.file else 0
+    line = ProgressLine(size, "bytes")
+    drawn = line.wanted and size > 0  # standard input may be typed: show no progress
+    if not options.file:
+        file = served(file, writer.serve)
     try:
-        size = os.fstat(file.fileno()).st_size if options.file else 0
-        line = ProgressLine(size, "bytes")
-        drawn = line.wanted and size > 0  # standard input may be typed: show no progress
         for topic, key, value, headers, partition, timestamp in records(options, file, target):
             if target.partitions is None:
                 target.check(partition)
@@ -71,15 +87,45 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
             if drawn:
                 line.reach(file.tell())
         line.clear()
-    finally:
+    except KeyboardInterrupt:       # a second one in here ends it
+        line.clear()
+        if left := writer.left(PATIENCE_SECONDS):
+            print(f"waiting up to {CLOSE_SECONDS} s for {counted(left, 'record')};"
+                  " Ctrl-C again gives up", file=sys.stderr)
         writer.close()
+        raise
+    except Exception:
+        writer.close()
+        raise
+    writer.close()
 
 
 def sent_text(writer: Writer) -> str:
     """How many records were sent, and how many of these were not acknowledged."""
     lost = writer.sent - writer.written
     text = f"{counted(writer.written, 'record')} sent"
-    return text + (f", {lost} not acknowledged" if lost else "")
+    return text + (f", {lost:,} not acknowledged" if lost else "")
+
+
+class ServedInput(io.FileIO):
+    """Standard input; what the writer has to tell is taken while nothing comes."""
+
+    def __init__(self, number: int, serve: Callable[[], None]) -> None:
+        super().__init__(number, closefd=False)
+        self._serve = serve
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        while not select.select([self], [], [], SERVE_SECONDS)[0]:
+            self._serve()
+        return super().readinto(buffer)
+
+
+def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
+    """Standard input as ServedInput; what has no descriptor never waits."""
+    try:
+        return io.BufferedReader(ServedInput(file.fileno(), serve), CHUNK)
+    except io.UnsupportedOperation:
+        return file
 
 
 def rehearse(options: Namespace) -> None:

@@ -22,6 +22,7 @@ from ottla.tools.stream.client_settings import (
     reason_with_code,
     whole_number,
 )
+from ottla.tools.stream.outages import Outages
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -114,9 +115,10 @@ class Consumer:
         self._failure: Exception | None = None
         self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
             "cooperative" in given.get("partition.assignment.strategy", "").lower())
-        settings = librdkafka_settings(given)
+        settings, addresses = librdkafka_settings(given), bootstrap_servers(cluster)
+        self._outages = Outages(addresses)
         self._client = open_client("Consumer", {
-            **settings, "auto.offset.reset": reset, "bootstrap.servers": bootstrap_servers(cluster),
+            **settings, "auto.offset.reset": reset, "bootstrap.servers": addresses,
             "group.id": group or NO_GROUP, "enable.auto.commit": False,
             "enable.auto.offset.store": False, "enable.partition.eof": True,
             "error_cb": self._on_error,
@@ -214,6 +216,7 @@ class Consumer:
         kind = self.library.KafkaError
         if error.fatal() or error.code() in (kind._AUTHENTICATION, kind._FATAL):
             self._failure = self._failure or ClientError(error.str())
+        self._outages.note(error)
 
     # Records
 

@@ -18,7 +18,9 @@ from ottla.tools.stream.client_settings import (
     open_client,
     reason_with_code,
 )
+from ottla.tools.stream.outages import Outages
 from ottla.wire.records import Record
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -81,7 +83,9 @@ class Writer:
         if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
             settings["enable.idempotence"] = "true"
         self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
-        settings["bootstrap.servers"] = bootstrap_servers(cluster)
+        settings["bootstrap.servers"] = addresses = bootstrap_servers(cluster)
+        self._outages = Outages(addresses)
+        settings["error_cb"] = self._outages.note
         self._producer = open_client("Producer", settings)
         self._produce, self._done = self._producer.produce, self._delivered
 
@@ -149,15 +153,22 @@ class Writer:
         """Process the acknowledgements that have arrived, without waiting."""
         self._producer.poll(0)
 
+    def left(self, seconds: float) -> int:
+        """How many records are not acknowledged yet after so long."""
+        left: int = self._producer.flush(seconds)
+        return left
+
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises ClientError for the first record that was
         not."""
         deadline = time.monotonic() + CLOSE_SECONDS
-        while (unacknowledged := self._producer.flush(0.5)) and time.monotonic() < deadline:
+        while (left := self.left(0.5)) and time.monotonic() < deadline:
             pass                            # in small steps, so that signals are handled
-        if self._failure or unacknowledged:
+        if self._failure or left:
             failed, self._failure = self._failure, ""
-            why = failed or f"{unacknowledged} are left after {CLOSE_SECONDS} s"
+            why = failed or f"{counted(left, 'record')} left after {CLOSE_SECONDS} s"
+            if outage := self._outages.reason():
+                why = f"{outage}; {why}"
             raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, check
+from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
@@ -130,9 +131,10 @@ def chosen(
     """The partitions selected by --topic, or all with an offset."""
     if not options.topic:
         if not committed:
+            others = {one.id for one in groups.list_surely(cluster)}
+            near = similar(options.group, others) if options.group not in others else ""
             raise ClientError(
-                f"group {options.group} has no committed offsets: name topics with --topic"
-            )
+                f"group {options.group} has no committed offsets: name topics with --topic{near}")
         return sorted(committed)
     places: list[Place] = []
     for text in options.topic:

@@ -207,6 +207,10 @@ def process_of(directory: Path, broker: int) -> int:
         there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
         if str(broker) in there:
             raise ClientError(f"broker {broker} is not running: is `ottla cluster start` running?")
-        known = f"; it has the brokers {', '.join(there)}" if there else ""
-        raise ClientError(f"{directory} has no broker {broker}{known}")
+        if not there:
+            raise ClientError(
+                f"{directory} is not the directory of a cluster: name that of"
+                " `ottla cluster start` with --dir")
+        raise ClientError(f"{directory} has no broker {broker}; it has the brokers"
+                          f" {', '.join(there)}")
     return pid

@@ -21,10 +21,11 @@ from pathlib import Path
 from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
-from ottla.tools.cli.occupancy import is_taken
+from ottla.tools.cli.occupancy import PORT_MAX, is_taken
 from ottla.tools.cli.server import READY
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
+from ottla.wire.wording import counted
 
 FIRST_PORT = 9092
 CHROOT = "/ottla"
@@ -250,8 +251,11 @@ def start(options: Namespace) -> int:
     count = 3 if options.brokers is None else options.brokers
     if not 1 <= count <= BROKERS_MAX:
         raise WrongUsage(f"--brokers {count}: from 1 to {BROKERS_MAX}")
-    import_module("kazoo")          # all brokers need it: report that before the downloads
     port = FIRST_PORT if options.port is None else options.port
+    if port + count - 1 > PORT_MAX:
+        raise WrongUsage(f"--port {port}: {counted(count, 'broker')} would need ports up to"
+                         f" {port + count - 1}; the last one is {PORT_MAX}")
+    import_module("kazoo")          # all brokers need it: report that before the downloads
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )

@@ -106,6 +106,11 @@ def test_a_start_that_fails_is_tried_again_later() -> None:
 def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     ottla: Ottla, tmp_path: Path
 ) -> None:
+    for command in ("stop-broker", "restart-broker"):
+        done = ottla(f"cluster {command} 2 --dir {tmp_path}")
+        assert done.status == 1 and done.err == (
+            f"ottla cluster {command}: {tmp_path} is not the directory of a cluster: name that of"
+            " `ottla cluster start` with --dir\n")
     (tmp_path / "broker-1").mkdir()
     done = ottla(f"cluster restart-broker 7 --dir {tmp_path}")
     assert done.status == 1

@@ -13,6 +13,7 @@ from ottla.tools.cli import local_cluster
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed
+from tests.tools.cli.ottla_command import Ottla
 
 
 @pytest.mark.parametrize("at", ["start", "stop"])
@@ -84,3 +85,13 @@ def test_a_zookeeper_that_hangs_does_not_hold_up_the_end(
         monkeypatch.setattr(local_cluster, "CUT_OFF_STOP_SECONDS", 0.01)
         cluster.stop()
     assert [each.process and each.process.wait() for each in cluster.processes] == [-9, -9]
+
+
+@pytest.mark.parametrize("flags", ["--port 99999", "--port 65534"])
+def test_ports_that_there_are_not_are_refused_before_anything_starts(
+    flags: str, tmp_path: Path
+) -> None:
+    done = Ottla("127.0.0.1:1")(f"cluster start {flags} {tmp_path / 'data'}")
+    assert done.status == 2 and "; the last one is 65535; see ottla cluster start" in done.err
+    assert "3 brokers would need ports up to" in done.err and not done.out
+    assert not (tmp_path / "data").exists()

@@ -54,8 +54,12 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
     """The name of a topic for this test only; it is deleted afterwards."""
     marker = request.node.get_closest_marker("ottla_topic")
     given: dict[str, Any] = dict(marker.kwargs) if marker else {}
-    if marker and (marker.args or given.keys() - {"partitions", "configs"}):
-        raise pytest.UsageError(f"@pytest.mark.{MARKER}")
+    known = ("partitions", "configs")
+    if marker and (strange := [*map(repr, marker.args), *(given.keys() - known)]):
+        from ottla.testing.names import similar
+
+        raise pytest.UsageError(
+            f"@pytest.mark.{MARKER}: it does not take {strange[0]}{similar(strange[0], known)}")
     name = ottla_broker.create_topic(unused_name(request), **given)
     yield name
     ottla_broker.heal()

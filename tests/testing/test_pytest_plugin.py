@@ -26,7 +26,7 @@ def test_that_finds_all_well(ottla_broker, ottla_topic):
     assert [(t.name, len(t.partitions)) for t in topics] == [(ottla_topic, 3)]
     assert ottla_topic.startswith("test_that_finds_all_well-")
 
-@pytest.mark.ottla_topic(partition=3)
+@pytest.mark.ottla_topic(partitons=3)
 def test_that_misspells(ottla_topic):
     pass
 
@@ -53,6 +53,7 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "PASSED test_it.py::test_that_needs_no_broker" in printed
     assert "ERROR test_it.py::test_that_misspells" in printed
     assert "ottla_topic(partitions=1, configs={})" in printed
+    assert "it does not take partitons; did you mean partitions?" in printed
 
 
 def test_the_sample_project_passes() -> None:

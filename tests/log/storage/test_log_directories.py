@@ -121,7 +121,7 @@ def test_a_standalone_broker_and_a_member_refuse_each_others_directories(
     used(paths[1:], clustered=True, cluster_id="c")
     with pytest.raises(StorageRefused, match="a belongs to a standalone broker"):
         opened(paths[:1], clustered=True, cluster_id="c")
-    with pytest.raises(StorageRefused, match="b belongs to a broker of a cluster, whose"):
+    with pytest.raises(StorageRefused, match="b belongs to a broker of a cluster, which"):
         opened(paths[1:])
 
 

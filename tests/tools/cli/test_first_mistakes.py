@@ -88,7 +88,7 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("group describe billling", "consumer group 'billling' not found; similar: billing"),
     ("group delete billling --yes", "group 'billling' not found; similar: billing"),
     ("group describe nope", "consumer group 'nope' not found"),
-    ("group reset biling --to beginning", "no offsets: name topics with --topic; similar: billing"),
+    ("group reset biling --to beginning", "name topics with --topic; similar: billing"),
     ("topic delete b2 --yes", "topic 'b2' not found; similar: b1"),
     ("elect bils", "topic 'bils' not found; similar: bills"),
     ("kafka-topic --list", "kafka-topic: no such tool; similar: kafka-topics"),

@@ -321,8 +321,8 @@ def test_a_batch_has_the_same_figures_where_spark_reports_none(
     from_plans: list[dict[str, Any]] = []
     run = query_run.run
 
-    def kept(query: Any, shown: Any, on_progress: Any, watch: Any) -> int:
-        rows = run(query, shown, reported.append, watch)
+    def kept(query: Any, shown: Any, on_progress: Any, watch: Any, *, for_ever: bool) -> int:
+        rows = run(query, shown, reported.append, watch, for_ever)
         from_plans.append(query_run.unreported(query))
         return rows
 

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         forget_output()
         return 1
     except KeyboardInterrupt as ended:      # also while the command is still being imported
-        from ottla.tools.interrupts import status_of
+        from ottla.client.interrupts import status_of
 
         return status_of(ended)
 

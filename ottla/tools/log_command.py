@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from ottla.tools.interrupts import interruptible
+from ottla.client.interrupts import interruptible
 from ottla.tools.usage import Parser
 
 ACTIONS = {

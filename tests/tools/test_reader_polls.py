@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from ottla.client.errors import ClientError
-from ottla.tools.interrupts import Interrupts
+from ottla.client.interrupts import Interrupts
 from ottla.tools.stream import reader
 from ottla.tools.stream.consumer import Consumer
 from ottla.tools.stream.reader import Reading, RecordPrinter

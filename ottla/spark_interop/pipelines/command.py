@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+from ottla.client.interrupts import Interrupts, handled, status_of
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 from ottla.spark_interop.pipelines import preflight, query_run, steps
@@ -87,39 +88,26 @@ def _add_common(to: argparse.ArgumentParser) -> None:
     to.add_argument("--quiet", action="store_true", help="no progress")
 
 
-class Signals:
-    """SIGINT and SIGTERM: they end the command where they find it. What breaks by that, such as the
-    call of the JVM that it was in, is not logged."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def __call__(self, number: int, _: FrameType | None) -> None:
-        """The handler of both."""
-        self.number = number
-        logging.disable()
-        raise KeyboardInterrupt
-
-    def check(self) -> None:
-        """KeyboardInterrupt if one has come."""
-        if self.number:
-            raise KeyboardInterrupt
-
-
 def main(arguments: list[str]) -> int:
     """Run the command; `arguments` begin with "pipeline". Returns the exit status."""
     options = parser().parse_args(arguments[1:])
-    signals, logged = Signals(), logging.root.manager.disable
-    former = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupts, logged = Interrupts(), logging.root.manager.disable
+
+    def end(number: int, _: FrameType | None) -> None:
+        """Ends the command where it is. What breaks by that, such as the call of the JVM that it
+        was in, is not logged."""
+        logging.disable()
+        interrupts.number = number
+        interrupts.check()
+
     try:
-        return _main(options, signals)
+        with handled(end):
+            return _main(options, interrupts)
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
         logging.disable(logged)
 
 
-def _main(options: argparse.Namespace, signals: Signals) -> int:
+def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
     is_file = options.command == "run"
     reports: list[dict[str, Any]] = []
     try:
@@ -141,18 +129,18 @@ def _main(options: argparse.Namespace, signals: Signals) -> int:
             for report in _run(todo, options):
                 reports.append(report)
                 if len(reports) < len(todo):
-                    signals.check()  # a step with `every` has ended by one
+                    interrupts.check()  # a step with `every` has ended by one
         except PipelineError:
-            signals.check()  # what breaks on the way out is no error
+            interrupts.check()  # what breaks on the way out is no error
             raise
     except PipelineError as error:
         _print(reports, is_file)
         print(f"ottla pipeline: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as ended:
         _print(reports, is_file)
         print("ottla pipeline: interrupted; run the same command again", file=sys.stderr)
-        return 128 + (signals.number or signal.SIGINT)
+        return status_of(ended)
     _print(reports, is_file)
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)
     return 1 if bad else 0
@@ -240,15 +228,15 @@ def _session(options: argparse.Namespace) -> Any:
 
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    handler = signal.getsignal(signal.SIGINT)
     os.dup2(null, 2)
     try:
-        return session(
-            "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,
-            log_level="OFF",
-        )  # fmt: skip
+        # pyspark sets a handler that calls the JVM amid another call: this one comes back
+        with handled(signal.getsignal(signal.SIGINT)):
+            return session(
+                "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,
+                log_level="OFF",
+            )  # fmt: skip
     finally:
-        signal.signal(signal.SIGINT, handler)  # pyspark's calls the JVM amid another call
         os.dup2(kept, 2)
         os.close(kept)
         os.close(null)

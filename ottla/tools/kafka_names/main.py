@@ -6,8 +6,8 @@ import os
 import sys
 from importlib import import_module
 
+from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.commands import table
-from ottla.tools.interrupts import interruptible, status_of
 from ottla.tools.kafka_names.grammar import UsageError, parse
 from ottla.tools.printable import printable
 

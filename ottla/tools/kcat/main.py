@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ottla import __version__
-from ottla.tools.interrupts import interruptible
+from ottla.client.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.printable import printable
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError, check
+from ottla.client.interrupts import Interrupts, noted
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import LATEST, Place
-from ottla.tools.interrupts import Interrupts, noted
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.record_output import RecordOutput
 from ottla.wire.errors import ErrorCode

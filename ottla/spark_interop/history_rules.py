@@ -390,7 +390,7 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
     low: dict[Any, int] = {}
     stack: list[Any] = []
     on: set[Any] = set()
-    anomalies = []
+    components = []
     for root in list(graph):
         work = [] if root in number else [(root, iter(graph[root]))]
         while work:
@@ -416,8 +416,8 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
                     part.reverse()
                     on.difference_update(part)
                     if len(part) > 1:
-                        anomalies.append(part)
-    return anomalies
+                        components.append(part)
+    return components
 
 
 def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:

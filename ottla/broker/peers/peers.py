@@ -235,7 +235,7 @@ class Peers:
             code = ErrorCode(answer.error_code).name
             raise PeerUnavailable(
                 f"{connection.name} is another broker or belongs to another cluster ({code})",
-                    sent=False,
+                sent=False,
             )
 
     def _broke(self, line: Line, error: Exception) -> None:

@@ -48,9 +48,8 @@ cdef Py_ssize_t checked_batches(
             if jumped == data:
                 raise CorruptMessage(
                     f"the batch at offset {fields.base_offset(jumped)} with leader epoch "
-                    f"{fields.leader_epoch(jumped)} precedes the one at"
-                    f" {fields.base_offset(batch)} "
-                    f"with {fields.leader_epoch(batch)}")
+                    f"{fields.leader_epoch(jumped)} precedes the one at "
+                    f"{fields.base_offset(batch)} with {fields.leader_epoch(batch)}")
             return jumped - data
         batch_size = fields.total_size(batch)
         if batch_size > size - at and batch_size >= fields.HEADER_SIZE:

@@ -248,11 +248,11 @@ def _compact(
 
     def merged(name: str, size: int) -> table.Ranges:
         folder = f"data{name.removeprefix(stage).rpartition('/')[0]}"
-        ranges = table.totals({old: target.live[old] for old in chosen[folder]})
-        rows, said = files.rows(name, size), sum(count for _, _, count in ranges.values())
+        expected = table.totals({old: target.live[old] for old in chosen[folder]})
+        rows, said = files.rows(name, size), sum(count for _, _, count in expected.values())
         if rows != said:
             raise PipelineError(f"{files.at(name)} has {rows} records, expected {said}")
-        return ranges
+        return expected
 
     added = target.adopt(stage, f"c{target.next_commit:08}", merged)
     target.commit(added, small)

@@ -244,7 +244,7 @@ def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
 
 
 def describe_quotas(cluster: ClusterClient, entities: list[Entity]) -> None:
-    quotas = configs.quotas(cluster, components(entities), strict=len(entities) < 2 or True)
+    quotas = configs.quotas(cluster, components(entities), strict=True)
     for entity, values in sorted(
         quotas, key=lambda pair: sorted((kind, name or "") for kind, name in pair[0].items())
     ):

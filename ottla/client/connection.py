@@ -142,7 +142,7 @@ class Connection:
 
     def receive_frame(self) -> bytearray:
         """The next frame without its length."""
-        return self._take(frame_size(self._take(4)))
+        return self._take(frame_size(self._take(4), show_address(self.address)))
 
     def _take(self, size: int) -> bytearray:
         data = bytearray(size)

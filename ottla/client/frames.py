@@ -103,12 +103,15 @@ class Frames:
         return [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
 
 
-def frame_size(data: bytes | bytearray | memoryview) -> int:
-    """The length before a frame; raises BadResponse if no frame is that long."""
+def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
+    """The length before a frame from the server `where`; raises BadResponse if no frame is that
+    long."""
     (size,) = struct.unpack(">i", data)
+    if bytes(data) == b"HTTP":
+        raise BadResponse(f"{where}: this is an HTTP server, not a listener for Kafka clients")
     if not 4 <= size <= FRAME_SIZE_MAX:
         raise BadResponse(
-            "the server does not speak Kafka's protocol in plaintext: its response begins "
-            f"with {bytes(data)!r}"
+            f"{where}: the server does not speak Kafka's protocol in plaintext: its response "
+            f"begins with {bytes(data)!r}"
         )
     return int(size)

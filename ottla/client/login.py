@@ -37,7 +37,7 @@ def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: s
 def _ask(sock: socket.socket, frames: Frames, request: Any, where: str) -> Any:
     frame, sent = frames.encode(request, VERSION)
     sock.sendall(frame)
-    return frames.decode(sent, _take(sock, frame_size(_take(sock, 4, where)), where))
+    return frames.decode(sent, _take(sock, frame_size(_take(sock, 4, where), where), where))
 
 
 def _take(sock: socket.socket, size: int, where: str) -> bytearray:

@@ -38,6 +38,7 @@ log = logging.getLogger("ottla.http")
 SETTING = "ottla.http.listener"
 HEAD_SIZE_MAX = 8192
 HEAD_SECONDS = 10.0
+NOT_HTTP = "this is not an HTTP/1.1 request\n"
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
@@ -90,7 +91,11 @@ class HttpServer:
                 await self._answer(writer, 503, "too many connections\n")
                 return
             async with asyncio.timeout(HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
+                first = await reader.readexactly(1)
+                if not first.isalpha():         # a Kafka client, which would wait for an answer
+                    await self._answer(writer, 400, NOT_HTTP)
+                    return
+                head = first + await reader.readuntil(b"\r\n\r\n")
             async with asyncio.timeout(SEND_SECONDS):
                 await self._route(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -104,7 +109,7 @@ class HttpServer:
     async def _route(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await self._answer(writer, 400, "this is not an HTTP/1.1 request\n")
+            await self._answer(writer, 400, NOT_HTTP)
             return
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):

@@ -139,10 +139,12 @@ class RecordPrinter:
         wanted = self.wanted
         if wanted.is_member:
             if not wanted.pattern:
-                tell_waiting(self.cluster, wanted)
+                report_missing(self.cluster, wanted, waits=True)
             self.subscribe()
             return
         places = places_of(self.cluster, wanted)
+        if not places:
+            report_missing(self.cluster, wanted, waits=False)
         begin = {place: wanted.starts.get(place, wanted.start) for place in places}
         if wanted.group and wanted.stored:
             self.cluster.coordinator_id(wanted.group)   # librdkafka retries for 30 s if refused
@@ -318,17 +320,18 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
             return sorted(found)
         if not reported:
             reported = True
-            tell_waiting(cluster, wanted)
+            report_missing(cluster, wanted, waits=True)
         time.sleep(0.2)
 
 
-def tell_waiting(cluster: ClusterClient, wanted: Reading) -> None:
-    """Report the topic that the reader waits for, and topics with similar names."""
+def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> None:
+    """Report topics that do not exist, whether the reader waits for them, and similar names."""
     known = [topic.name for topic in cluster.metadata().topics]
     for name in [wanted.pattern] if wanted.pattern else wanted.topics:
         if name not in known:
             near = "" if wanted.pattern else similar(name, known)
-            print(f"waiting for topic {name!r}, which does not exist{near}", file=sys.stderr)
+            topic = f"waiting for topic {name!r}, which" if waits else f"topic {name!r}"
+            print(f"{topic} does not exist{near}", file=sys.stderr)
 
 
 def check_partitions(topic: Any, wanted: list[int]) -> None:

@@ -17,6 +17,7 @@ from ottla.broker.http.server import all_metrics
 from ottla.broker.settings.config import BrokerConfig, SettingsError
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import check
+from ottla.client.frames import BadResponse
 from ottla.tools.command import main
 from ottla.wire.batch import batches
 from ottla.wire.compression import Codec
@@ -288,6 +289,13 @@ def test_our_board_asks_for_metrics_that_there_are(broker: RunningBroker, used: 
     for expression in asked:
         wanted = set(re.findall(r"\b((?:kafka|ottla|process)_\w+)", expression))
         assert wanted <= names, expression
+
+
+def test_a_kafka_client_at_this_port_is_told_at_once_what_it_is(broker: RunningBroker) -> None:
+    assert broker.server.http is not None
+    address = f"127.0.0.1:{broker.server.http.port}"
+    with pytest.raises(BadResponse, match=f"{address}: this is an HTTP server, not a listener"):
+        ClusterClient(address, connect_seconds=60).any()
 
 
 def test_health_readiness_and_nonsense(broker: RunningBroker) -> None:

@@ -151,6 +151,14 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_in_so_many_words(
     assert reader.line() == "1"
 
 
+def test_a_reader_with_a_time_limit_says_that_its_topic_does_not_exist(ottla: Ottla) -> None:
+    ottla.ok("topic create limits --partitions 1")
+    ran = ottla(f"kafka-console-consumer --bootstrap-server {ottla.address} --topic limit"
+                " --timeout-ms 200")
+    assert ran.err == (
+        "topic 'limit' does not exist; similar: limits\nProcessed a total of 0 messages\n")
+
+
 def test_no_record_comes_twice_or_is_lost_while_members_come_and_go(
     ottla: Ottla, running: list[Running]
 ) -> None:

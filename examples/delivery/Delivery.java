@@ -24,8 +24,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *   at_most_once | at_least_once | exactly_once   BOOTSTRAP SOURCE SINK
  * </pre>
  *
- * Any error ends the program; start it again and it goes on at what it had committed. A line is printed after each
- * round. Whoever reads what was written exactly once has to set isolation.level=read_committed.
+ * Any error ends the program; after a restart it continues at the committed offsets. It prints a line after each
+ * batch. Consumers of the exactly-once output must set isolation.level=read_committed.
  */
 public final class Delivery {
   private final KafkaConsumer<String, String> consumer;
@@ -52,7 +52,7 @@ public final class Delivery {
     var settings = new Properties();
     settings.put("bootstrap.servers", bootstrap);
     settings.put("group.id", source + "-to-" + sink);
-    settings.put("group.instance.id", "1"); // a restarted program has its partitions back at once
+    settings.put("group.instance.id", "1"); // a restarted program gets its partitions back at once
     settings.put("auto.offset.reset", "earliest");
     settings.put("enable.auto.commit", "false");
     settings.put("isolation.level", "read_committed");
@@ -60,7 +60,7 @@ public final class Delivery {
     consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     var output = new Properties();
     output.put("bootstrap.servers", bootstrap);
-    // The same id after a restart: that fences a former self which may still be running.
+    // The same id after a restart: it fences a former process that may still be running.
     if (semantics.equals("exactly_once")) output.put("transactional.id", source + "-to-" + sink);
     producer = new KafkaProducer<>(output, new StringSerializer(), new StringSerializer());
     if (semantics.equals("exactly_once")) producer.initTransactions();
@@ -71,7 +71,7 @@ public final class Delivery {
     return value.toUpperCase();
   }
 
-  /** Written, perhaps not acknowledged yet. */
+  /** Sends the records; a future completes when its record is acknowledged. */
   private List<Future<RecordMetadata>> write(ConsumerRecords<String, String> records) {
     List<Future<RecordMetadata>> written = new ArrayList<>();
     for (ConsumerRecord<String, String> each : records) {
@@ -98,7 +98,7 @@ public final class Delivery {
       producer.sendOffsetsToTransaction(positions(), consumer.groupMetadata());
       producer.commitTransaction();
     } catch (KafkaException error) {
-      producer.abortTransaction(); // throws where this producer is fenced: that ends the program
+      producer.abortTransaction(); // throws if this producer is fenced, which ends the program
       rewind();
     }
   }
@@ -111,7 +111,7 @@ public final class Delivery {
     return positions;
   }
 
-  /** The records of an aborted transaction are read again. */
+  /** Seeks to the committed offsets: the records of an aborted transaction are read again. */
   private void rewind() {
     var committed = consumer.committed(consumer.assignment());
     for (TopicPartition each : consumer.assignment()) {

@@ -1,10 +1,10 @@
 """Consume, transform, produce, at least once: nothing is lost; after a crash the records under way
-are written a second time.
+may be written a second time.
 
     python at_least_once.py localhost:9092 SOURCE SINK
 
-The offsets are committed after every record has been acknowledged. Any error ends the program;
-started again, it continues at the committed offsets.
+The program commits offsets after all records of a batch have been acknowledged. Any error ends it;
+after a restart it continues at the committed offsets.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def take(consumer: Consumer) -> list[Message]:
 
 
 def check(error: KafkaError | None, message: Message) -> None:
-    """Called for each record, by `flush`: the offset of one that was not written must not be
-    committed."""
+    """Called by `flush` for each record; raises if the record was not written, so that its offset
+    is not committed."""
     if error is not None:
         raise KafkaException(error)
 

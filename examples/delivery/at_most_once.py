@@ -3,8 +3,8 @@ under way.
 
     python at_most_once.py localhost:9092 SOURCE SINK
 
-The offsets are committed before the records are written. Any error ends the program; started
-again, it continues at the committed offsets. SIGTERM ends it without a loss.
+The program commits offsets before it writes the records. Any error ends it; after a restart it
+continues at the committed offsets. SIGTERM ends it without a loss.
 """
 
 from __future__ import annotations

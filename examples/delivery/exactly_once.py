@@ -4,8 +4,9 @@ in one transaction, or neither is.
     python exactly_once.py localhost:9092 SOURCE SINK
 
 Consumers of SINK must read only committed records (`isolation.level=read_committed`, the
-default of librdkafka, not of the Java client). Any error but an aborted transaction ends the
-program; started again, it ends the transaction that was left open, and continues.
+default of librdkafka, not of the Java client). After an error that requires an abort, the program
+repeats the transaction; any other error ends the program. After a restart it aborts a transaction
+that was left open, and continues.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
             "bootstrap.servers": bootstrap,
             # The same id after a restart: it fences a former process that may still be running.
             "transactional.id": f"{source}-to-{sink}",
-            # Otherwise librdkafka's send_offsets_to_transaction may wait for ever once all brokers
-            # were away (https://github.com/confluentinc/librdkafka/issues/5511).
+            # Otherwise librdkafka's send_offsets_to_transaction may wait for ever after no broker
+            # was reachable (https://github.com/confluentinc/librdkafka/issues/5511).
             "metadata.recovery.strategy": "none",
         }
     )

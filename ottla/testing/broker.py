@@ -6,8 +6,8 @@
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=3)
         broker.kill(); broker.start()           # kill -9, and again on the same data
 
-Clients talk to it through a proxy in another process, which has the faults and the recordings: the
-broker itself is the one that users start.
+Clients talk to it through a proxy in another process. The proxy injects the faults and records the
+frames, so the broker runs the same code as for users.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ TEST_SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
-    "connections.max.idle.ms": "315360000000",   # a clock that leaps would close all of them
+    "connections.max.idle.ms": "315360000000",   # else advance() closes idle connections
     "ottla.acks.all.flush": "false",             # no test simulates a power failure
 }
 """The differences from a broker's defaults; `settings` takes precedence."""
 
 
 class Broker:
-    """A broker for tests. `start` (or `with`) starts it, `close` removes all traces of it.
+    """A broker for tests. `start` (or `with`) starts it, `close` ends it.
 
-    `settings` are Kafka's server properties. `directory` keeps the data there permanently; without
-    it they are in memory or a temporary directory, and gone when the test process is, however it
-    ended. `log_level` is that of the broker's own log, `broker.log`.
+    `settings` are Kafka's server properties. `directory` keeps the data there permanently. Without
+    it the data are in memory or in a temporary directory, which is removed when the test process
+    ends, even if it is killed. `log_level` is the level of the broker's log, `broker.log`.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to: `127.0.0.1:PORT`. The port stays the same after kill and
+        """The address for clients, `127.0.0.1:PORT`. The port stays the same after kill and
         restart."""
         return f"{HOST}:{self.port}"
 
     def get_bootstrap_server(self) -> str:
-        """The same, under the name used by testcontainers' KafkaContainer."""
+        """`bootstrap_servers`, under the name that testcontainers' KafkaContainer uses."""
         return self.bootstrap_servers
 
     @property
@@ -119,7 +119,7 @@ class Broker:
 
     @property
     def directory(self) -> Path:
-        """The directory of its data and its log, in `data` and `broker.log`."""
+        """The directory with the broker's data (`data`) and its log (`broker.log`)."""
         if self._path is None:
             raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
         return self._path
@@ -136,15 +136,16 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is running."""
+        """Whether the broker's process is running."""
         return self._broker is not None and self._broker.process.poll() is None
 
     # Starting and ending
 
     def start(self) -> Self:
-        """Start it and return when it serves; after `kill` or `stop` with the same data and port.
+        """Start the broker and return when it serves. After `kill` or `stop` it has the same data
+        and port as before.
 
-        Raises BrokerFailed with the last lines of its log.
+        Raises BrokerFailed with the last lines of the broker's log.
         """
         if self.is_running:
             return self
@@ -225,7 +226,8 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """End it at once and remove its directory. A second call does nothing."""
+        """Kill the broker, and remove its directory unless the test chose it. A second call does
+        nothing."""
         if self._recording is not None:
             self._recording.stop()
             self._recording = None
@@ -234,7 +236,7 @@ class Broker:
             broker.kill()
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
-            proxy.end(STOP_SECONDS)         # it removes the directory
+            proxy.end(STOP_SECONDS)         # the proxy removes the directory
         if self._reserved is not None:
             self._reserved.close()
         if self._lock_fd >= 0:
@@ -307,11 +309,11 @@ class Broker:
         self, *unnamed: Never, days: float = 0, hours: float = 0, minutes: float = 0,
         seconds: float = 0, ms: float = 0, **others: Never,
     ) -> int:  # fmt: skip
-        """Advance the broker's clock; what becomes due in that time has happened on return.
+        """Advance the broker's clock; return after everything that became due has happened.
 
         Timestamps, retention, sessions and the expiry of transactions and ids use this clock.
-        Clients' clocks do not move: a group's members miss their heartbeats. Returns the broker's
-        time in ms since 1970. The clock keeps its advance over a restart.
+        Clients' clocks do not move, so a long advance expires the sessions of group members.
+        Returns the broker's time in ms since 1970. A restart keeps the advance.
         """
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
@@ -323,11 +325,11 @@ class Broker:
         return now_ms
 
     def fill_disk(self, bytes_left: int = 0) -> None:
-        """Let its disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
+        """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
         self._running().ask("disk_room", bytes_left=bytes_left)
 
     def free_disk(self) -> None:
-        """Let its disk accept writes again."""
+        """Let the broker's disk accept writes again."""
         self._running().ask("disk_room", bytes_left=-1)
 
     @contextmanager
@@ -353,7 +355,8 @@ class Broker:
     ) -> Fault:
         """Answer the next `count` requests of an API ("Produce") with an error.
 
-        The broker does not get the request; with `after` it does, and its answer is replaced.
+        The broker does not get the request. With `after` it does, and the proxy replaces its
+        answer; Metadata, DescribeCluster and ApiVersions requests always reach the broker.
         `count` None means all until `Fault.end`; `client_id` None means all clients.
         """
         from ottla.testing.faults import ANSWER
@@ -405,12 +408,12 @@ class Broker:
         return int(self._proxied().ask("disconnect"))
 
     def pause(self) -> None:
-        """Stop its process (SIGSTOP): connections stay open, nothing is answered."""
+        """Stop the broker's process (SIGSTOP): connections stay open, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
-        """Continue its process (SIGCONT)."""
+        """Continue the broker's process (SIGCONT)."""
         if self._paused:
             os.kill(self.pid, signal.SIGCONT)
             self._paused = False

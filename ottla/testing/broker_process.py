@@ -61,7 +61,7 @@ class BrokerProcess:
         await self.server.start()
         Garbage().begin()
         commands = {"advance": self.advance, "disk_room": self.disk_room}
-        # A clean stop is not needed any more.
+        # The test process has ended, so nobody needs a clean stop.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
         control.say({"ready": self.server.listeners[0].port})
         waiting = asyncio.create_task(stopped.wait())
@@ -70,13 +70,13 @@ class BrokerProcess:
         return 0 if stopped.is_set() else 1
 
     async def advance(self, ms: float) -> int:
-        """Advances time in small steps, so that one timer may cancel the effects of another."""
+        """Advances time in small steps, so that an earlier timer can cancel a later one."""
         target_ms = self.clock.passed_ms + ms
         for step in range(STEPS, 0, -1):
             self.clock.passed_ms = target_ms - ms * (step - 1) / STEPS
             for _ in range(TURNS_PER_STEP):
                 await asyncio.sleep(0)
-        for _ in range(ROUNDS_AT_END):      # files are deleted by this thread, in order
+        for _ in range(ROUNDS_AT_END):      # the upkeep thread deletes files, in order
             await self.server.upkeep_thread.run(lambda: None)
             await asyncio.sleep(0)
         return self.clock.now_ms()
@@ -88,7 +88,7 @@ class BrokerProcess:
 
 def main() -> int:
     """Run the broker with the settings of the command line; returns the exit status."""
-    gc.disable()                # objects made by a start are not garbage
+    gc.disable()                # objects made during the start are not garbage
     parent_pid, passed_ms, level, *settings = sys.argv[1:]
     output = logging.StreamHandler()
     output.setFormatter(TextLines())

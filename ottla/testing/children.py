@@ -32,11 +32,11 @@ class Child:
         self._received = b""
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                # -P: a test's directory may have modules with names of the standard library.
+                # -P: a test's directory may have modules named like those of the standard library.
                 [sys.executable, "-P", "-m", module, str(os.getpid()), *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
                 pass_fds=pass_fds, bufsize=0,
-                start_new_session=True,     # Ctrl-C reaches only the tests, and they clean up
+                start_new_session=True,     # Ctrl-C reaches only the tests, which clean up
             )
 
     def wait_until_ready(self, seconds: float) -> int:

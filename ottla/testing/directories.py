@@ -46,13 +46,13 @@ def lock(path: Path) -> int:
 
 
 def remove_leftovers(base: Path) -> None:
-    """Remove the directories of this user that no test run holds."""
+    """Remove the directories of this user that no test run has locked."""
     for path in base.glob(PREFIX + "*"):
         try:
             status = path.lstat()
             fresh = time.time() - status.st_mtime < LEFT_AFTER_SECONDS
             if status.st_uid != os.getuid() or fresh:
-                continue                # it may be about to be locked
+                continue                # a fresh one may be about to be locked
             fd = lock(path)
         except OSError:
             continue

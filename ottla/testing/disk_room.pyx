@@ -1,8 +1,8 @@
 """The machine's disk, which a test can make full.
 
 Writes fail with ENOSPC as they do on a full file system: what fits is written, the rest is not.
-Reads, deletions and renames go on. Rewritten bytes count like new ones; truncating a file gives its
-room back, deleting one does not.
+Reads, deletions and renames still work. Overwriting counts like appending. Truncating a file frees
+room; deleting a file does not.
 """
 
 import errno
@@ -53,7 +53,7 @@ cdef class RoomyFile(File):
 
 
 class RoomyDisk(Disk):
-    """The machine's disk; `room.bytes_left` is set by a test."""
+    """The machine's disk; a test sets `room.bytes_left`."""
 
     def __init__(self):
         self.room = Room()

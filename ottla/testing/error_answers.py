@@ -1,8 +1,8 @@
 """Error answers made from a request, for an API in any version.
 
-Kafka's own code has this for every request class (`getErrorResponse`). Here one walk handles
-all: every `error_code` of the answer is set; an array of the answer gets an element for each
-element of the corresponding array of the request, with the fields that identify it.
+Kafka's own code has this for every request class (`getErrorResponse`). Here one function handles
+all of them. It sets every `error_code` of the answer. An array of the answer gets an element for
+each element of the corresponding array of the request, with the fields that identify the element.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
 
 READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS}
-"""Reads whose answers have more than errors: the broker answers, and its answer is changed."""
+"""Requests whose answers need more than an error: the broker answers, the proxy adds the error."""
 
 ERROR = "error_code"
 SAME_PLACE = {
@@ -60,7 +60,7 @@ def fill(answer: Struct, request: Struct, version: int, code: ErrorCode) -> None
 
 
 def has_error(struct_class: type[Struct], version: int) -> bool:
-    """Whether there is a field for an error inside."""
+    """Whether the struct, or a struct inside it, has a field for an error."""
     layout = struct_class.LAYOUT
     return any(
         field.name.endswith(ERROR)
@@ -70,7 +70,7 @@ def has_error(struct_class: type[Struct], version: int) -> bool:
 
 
 def counterparts(field: Field, asked: list[Field]) -> list[Field]:
-    """The request's arrays that correspond to an array of the answer: of the same name, or all."""
+    """The request's arrays for an array of the answer: those of the same name, otherwise all."""
     arrays = [other for other in asked if other.array and not other.name.startswith("forgotten")]
     return [other for other in arrays if other.name == field.name] or arrays
 
@@ -78,7 +78,7 @@ def counterparts(field: Field, asked: list[Field]) -> list[Field]:
 def element(
     made_of: type[Struct], each: Any, source: Field, version: int, code: ErrorCode
 ) -> Struct:
-    """The answer's element for one of the request's elements, which may be a name or a number."""
+    """The answer's element for an element of the request, which is a struct, a name or a number."""
     made = made_of()
     if isinstance(each, Struct):
         fill(made, each, version, code)
@@ -104,7 +104,7 @@ def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field])
 
 
 def mark(answer: Struct, version: int, code: ErrorCode) -> bool:
-    """Sets every error code inside; returns whether there was one."""
+    """Sets every error code in the answer; returns whether it has one."""
     found = False
     for field in type(answer).LAYOUT.fields:
         if version not in field.versions:

@@ -20,17 +20,17 @@ class Rule:
     api_key: int | None
     """None for every API."""
     count: int | None
-    """The number of requests it applies to; None for all until the fault ends."""
+    """The number of requests to which the rule applies; None for all until the fault ends."""
     code: int = 0
     seconds: float = 0.0
     after: bool = False
-    """Whether the broker gets the request, and only its answer is lost or replaced."""
+    """Whether the broker gets the request, and the fault concerns only the answer."""
     client_id: str | None = None
     """None for every client."""
     hits: int = 0
 
     def meets(self, api_key: int, client_id: str | None) -> bool:
-        """Whether it applies to this request; counts it if so."""
+        """Whether the rule applies to this request; if so, counts the request."""
         if self.api_key not in (None, api_key) or self.client_id not in (None, client_id):
             return False
         if self.count is not None and self.hits >= self.count:
@@ -39,19 +39,19 @@ class Rule:
         return True
 
     def as_command(self) -> dict[str, Any]:
-        """As a line for the proxy."""
+        """The rule as fields of a command to the proxy."""
         return asdict(self)
 
 
 class Fault:
-    """A requested fault. As a context manager it ends with its block."""
+    """A requested fault. If used as a context manager, the fault ends with the block."""
 
     def __init__(self, rule: Rule, ask: Callable[..., Any]) -> None:
         self.rule, self._ask = rule, ask
 
     @property
     def hits(self) -> int:
-        """How many requests it has applied to so far."""
+        """The number of requests to which the fault has been applied so far."""
         return int(self._ask("hits", number=self.rule.number))
 
     def end(self) -> None:

@@ -1,8 +1,7 @@
-"""Frames that passed the proxy, which writes them to a file; the test process reads them from
-there.
+"""Recorded frames: the proxy writes them to a file, and the test process reads the file.
 
-A recorded frame in the file is its head (below) and its bytes as they were on the connection,
-without their length.
+The file has for each frame a head (HEAD below), then the frame's bytes as they were sent, without
+their length prefix.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ottla.wire.schema_parser import Field
 from ottla.wire.structs import Message, Struct
 from ottla.wire.wording import counted
 
-# direction, API, version, connection, correlation id, milliseconds since the start, bytes
+# direction, API, version, connection, correlation id, ms since the proxy's start, size in bytes
 HEAD = struct.Struct(">cxhhiidi")
 REQUEST, RESPONSE = b">", b"<"
 RECORDED_BYTES_MAX = 256 << 20
@@ -41,15 +40,15 @@ class Frame:
     """Connections are numbered from 1 in the order in which they were made."""
     correlation_id: int
     at_ms: float
-    """When it passed, in milliseconds since the broker's proxy was started."""
+    """When the frame passed the proxy, in milliseconds since the proxy was started."""
     client_id: str | None
-    """The client that sent the request, or that gets the answer."""
+    """The client that sent the request or gets the answer."""
     data: bytes
     """The bytes of the frame from its header on."""
 
     @cached_property
     def message(self) -> Message:
-        """The decoded request or response. Raises MalformedMessage for one that is damaged."""
+        """The decoded request or response. Raises MalformedMessage if it is damaged."""
         from ottla.wire.apis import ApiKey
         from ottla.wire.headers import RequestHeader, response_header_size
 
@@ -143,7 +142,7 @@ def describe_records(data: bytes) -> str:
 
 
 class FrameWriter:
-    """The proxy's side: appends frames to a file up to a limit, then only counts them."""
+    """The proxy's side: appends frames to a file, and only counts frames beyond the size limit."""
 
     def __init__(self, path: str) -> None:
         self.file = Path(path).open("wb", buffering=0)      # noqa: SIM115
@@ -164,7 +163,8 @@ class FrameWriter:
 
 
 class Recording:
-    """The frames of all connections since `broker.record()`; ends with its block."""
+    """The frames of all connections since `broker.record()`. As a context manager, the recording
+    ends with the block."""
 
     def __init__(self, path: Path, end: Any) -> None:
         self.path, self._end = path, end
@@ -174,7 +174,7 @@ class Recording:
 
     @property
     def frames(self) -> list[Frame]:
-        """What passed so far, in order."""
+        """The frames so far, in order."""
         if self._kept is not None:
             return self._kept
         return list(read_frames(self.path))
@@ -218,7 +218,7 @@ class Recording:
 
 
 def read_frames(path: Path) -> Iterator[Frame]:
-    """The whole frames of a file; an incomplete one is left for the next time."""
+    """The complete frames of a file, without a frame that is still being written."""
     data = path.read_bytes()
     clients: dict[tuple[int, int], str | None] = {}
     at = 0

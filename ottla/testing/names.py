@@ -22,17 +22,17 @@ OF_CONTAINERS = {
     "get_wrapped_container": NO_CONTAINER,
     "exec": NO_CONTAINER,
 }
-"""What a test says here in place of what testcontainers' KafkaContainer has."""
+"""Attributes of testcontainers' KafkaContainer, and what to use instead."""
 
 
 def plain(name: str) -> str:
-    """A name without what differs between spellings: NotLeaderOrFollowerException is
+    """A form that is equal for all spellings of a name, such as NotLeaderOrFollowerException and
     NOT_LEADER_OR_FOLLOWER."""
     return name.lower().replace("_", "").removesuffix("exception")
 
 
 def similar(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: those it may have been meant for."""
+    """The end of a message about an unknown name: suggests similar known names."""
     import difflib
 
     names = {plain(each): each for each in known}
@@ -70,13 +70,13 @@ def error_of(error: ErrorCode | str | int) -> ErrorCode:
 
 
 def no_argument(name: str) -> str:
-    """Of an argument that Broker does not have; testcontainers' KafkaContainer has `image`."""
+    """The message about an argument that Broker lacks, such as KafkaContainer's `image`."""
     hint = f". {NO_IMAGE}" if name == "image" else ""
     return f"Broker has no argument {name!r}: it takes settings, directory and log_level{hint}"
 
 
 def no_duration(unnamed: Sequence[object], others: Mapping[str, object]) -> str:
-    """Of what `Broker.advance` does not take: a number without a unit, or an unknown unit."""
+    """The message about a number without a unit, or an unknown unit, given to `Broker.advance`."""
     given = ", ".join([*map(repr, unnamed), *(f"{key}={value!r}" for key, value in others.items())])
     return (
         f"advance({given}): say how long with days, hours, minutes, seconds or ms, such as"
@@ -85,7 +85,7 @@ def no_duration(unnamed: Sequence[object], others: Mapping[str, object]) -> str:
 
 
 def no_attribute(name: str) -> str:
-    """Of an attribute that Broker does not have; a container is set up by `with_…`."""
+    """The message about an attribute that Broker lacks, such as a container's `with_…`."""
     hint = OF_CONTAINERS.get(name, "")
     if not hint and name.startswith("with_"):
         hint = 'settings are its first argument, such as Broker({"num.partitions": 3})'
@@ -93,8 +93,8 @@ def no_attribute(name: str) -> str:
 
 
 def settings_of(given: object) -> dict[str, str]:
-    """The settings of a broker. Raises TypeError for what is no mapping, such as an image, and
-    ValueError for a name that neither Kafka nor Ottla has."""
+    """The settings of a broker. Raises TypeError if `given` is not a mapping (but an image's name,
+    for example), and ValueError for a setting that neither Kafka nor Ottla has."""
     if not given and (given is None or isinstance(given, Mapping)):
         return {}
     if isinstance(given, Mapping):

@@ -32,11 +32,11 @@ class Pending:
     header: RequestHeader
     rule: Rule | None = None
     answer: bytes | None = None
-    """The proxy's own answer; the broker did not get the request."""
+    """The proxy's own answer, if the broker did not get the request."""
 
 
 class Proxy(Protocol):
-    """What a connection needs of the proxy (`proxy_process`)."""
+    """The part of the proxy (`proxy_process`) that a connection uses."""
 
     recorder: FrameWriter | None
 
@@ -65,7 +65,7 @@ class Proxied:
         self.to_broker: asyncio.StreamWriter | None = None
 
     async def run(self, host: str, port: int) -> None:
-        """Forwards frames both ways until one side ends, or the proxy ends it."""
+        """Forwards frames both ways until one side closes the connection, or `end` is called."""
         try:
             from_broker, self.to_broker = await asyncio.open_connection(host, port)
         except OSError:
@@ -88,7 +88,7 @@ class Proxied:
                 await writer.wait_closed()
 
     def end(self) -> None:
-        """Close both sides without another byte."""
+        """Close both sides at once; unsent bytes are discarded."""
         self.ended.set()
         self.to_client.transport.abort()
 
@@ -130,9 +130,9 @@ class Proxied:
             await to_broker.drain()
 
     def _own_answer(self, header: RequestHeader, body: bytes, rule: Rule) -> bytes | None:
-        """A refusal of the request; None if the connection was closed instead."""
+        """The proxy's refusal of the request; None if it closed the connection instead."""
         if _is_silent(header, body):
-            self.end()                  # acks=0: Kafka also closes if it cannot store the batch
+            self.end()                  # like Kafka after a failed acks=0 request
             return None
         try:
             request = APIS[header.api_key].request.decode(body, header.version)
@@ -147,7 +147,7 @@ class Proxied:
         while True:
             length = await from_broker.readexactly(LENGTH_SIZE)
             frame = await from_broker.readexactly(int.from_bytes(length, "big"))
-            if not self.pending:        # follows a frame that was not parsed here
+            if not self.pending:        # an answer to a frame that was not parsed here
                 self.to_client.write(length + frame)
                 await self._pump_back(from_broker)
                 return
@@ -167,7 +167,7 @@ class Proxied:
             await self._send_own_answers()
 
     async def _send_own_answers(self) -> None:
-        """Sends the proxy's answers that do not have to wait for an answer of the broker."""
+        """Sends the proxy's own answers, up to the next request that the broker has to answer."""
         while self.pending and self.pending[0].answer is not None:
             pending = self.pending.popleft()
             self.room.release()
@@ -198,7 +198,7 @@ class Proxied:
 
 
 def _is_own_answer(rule: Rule, header: RequestHeader) -> bool:
-    """Whether the broker is bypassed; other error answers are the broker's own, modified."""
+    """Whether the proxy answers instead of the broker; otherwise it changes the broker's answer."""
     return rule.kind == ANSWER and not rule.after and header.api_key not in READS_WITH_MORE
 
 
@@ -221,7 +221,7 @@ def _is_silent(header: RequestHeader, body: bytes) -> bool:
 
 
 def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
-    """The broker's answer with the rule's error code in every place for one."""
+    """The broker's answer with every error code replaced by the rule's."""
     api, version = APIS[header.api_key], header.version
     at = response_header_size(header.api_key, version, frame)
     answer = api.response.decode(frame[at:], version)

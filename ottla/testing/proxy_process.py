@@ -1,9 +1,10 @@
-"""The proxy's process: what clients connect to, and what cleans up when a test run is killed.
+"""The proxy's process: clients connect to it, and it cleans up when a test run is killed.
 
     python -m ottla.testing.proxy_process PARENT_PID HOST PORT LOCK_FD DIRECTORY
 
-Clients find the broker at the proxy's port, whatever happens to the broker. While the broker is
-down, nothing listens there. When the test process is gone, the directory is removed.
+The proxy's port stays the same when the broker restarts. While the broker is stopped, the port
+refuses connections. When the test process has ended, the proxy kills the broker and removes the
+directory.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Proxy:
         await self.disconnect()
 
     async def end(self) -> None:
-        """Ends the broker too: a stopped one (SIGSTOP) cannot notice the end of its tests."""
+        """Kills the broker too: a paused broker (SIGSTOP) cannot notice the end of the tests."""
         if self.broker_fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.broker_fd, signal.SIGKILL)
@@ -84,12 +85,12 @@ class Proxy:
         self.rules[rule["number"]] = Rule(**rule)
 
     async def end_fault(self, number: int) -> None:
-        """Removes a rule."""
+        """Ends a rule; its hits stay known."""
         if number in self.rules:
             self.rules[number].count = 0
 
     async def hits(self, number: int) -> int:
-        """How many requests a rule has applied to; 0 for a removed one."""
+        """The number of requests to which a rule was applied; 0 for a removed rule."""
         return self.rules[number].hits if number in self.rules else 0
 
     async def clear(self) -> None:
@@ -131,7 +132,7 @@ class Proxy:
 
 
 def remove(directory: str) -> None:
-    """Removes the test run's directory; the broker is ending meanwhile and may still write."""
+    """Removes the test run's directory; retries because the ending broker may still write there."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     while os.path.exists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)

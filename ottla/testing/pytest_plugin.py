@@ -1,4 +1,4 @@
-"""The pytest plug-in: fixtures `ottla_broker` and `ottla_topic`, the broker's log with a failure.
+"""The pytest plug-in: fixtures `ottla_broker` and `ottla_topic`; failures show the broker's log.
 
 Nothing but pytest is imported until a test asks for a fixture.
 """
@@ -21,7 +21,7 @@ MARKER = "ottla_topic(partitions=1, configs={}): properties of the fixture ottla
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Settings of the session's broker, one `key=value` a line."""
+    """Adds the option `ottla_settings`: the broker's settings, one `key=value` per line."""
     parser.addini(
         "ottla_settings", "server properties of ottla_broker, key=value", type="linelist"
     )
@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One broker for all tests of a run (with pytest-xdist: one for each worker).
 
-    After each test its faults are ended, its disk is freed, and it is running; its clock stays
-    where the test has moved it.
+    After each test the plug-in ends its faults, frees its disk, and starts it if necessary. The
+    clock keeps the time to which tests have advanced it.
     """
     from ottla.testing.broker import Broker
 
@@ -103,7 +103,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Leave the next test a broker that works."""
+    """Heals the broker for the next test."""
     broker = item.config.stash.get(BROKER, None)
     if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
         broker.heal()

@@ -81,7 +81,7 @@ def token_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """The transactional ids, those in a transaction with its age and partitions."""
+    """All transactional ids; those with an open transaction have its age and partitions."""
     now_ms = int(time.time() * 1000)
     listed = transactions.list_transactions(cluster)
     rows: list[Row] = [
@@ -96,7 +96,7 @@ def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
         try:
             _, state = transactions.describe(cluster, row["id"])
         except ClientError:
-            continue                        # it has ended
+            continue                        # the transaction has ended
         started = state.transaction_start_time_ms
         row |= {
             "epoch": state.producer_epoch,
@@ -115,8 +115,8 @@ def is_open(one: Listed) -> bool:
 
 
 def hanging_rows(cluster: ClusterClient, memory: Memory, minutes: int) -> Row:
-    """Transactions in partitions that no coordinator knows, and behind which readers wait for ever;
-    and how many topics were not checked yet."""
+    """Open transactions that no coordinator knows, behind which read_committed consumers wait for
+    ever; and how many topics have not been checked yet."""
     places: dict[str, list[Place]] = {}
     for topic in cluster.metadata().topics:
         for part in topic.partitions:
@@ -159,7 +159,7 @@ def abort_hanging(
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     """The newest lines of the brokers' audit logs, the newest first, and notes about brokers that
-    did not send theirs. The lines name all changes by other users: only users who may alter the
+    did not send theirs. The lines show other users' changes, so only users who may ALTER the
     cluster see them. Raises Refused."""
     if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -73,7 +73,7 @@ def application(service: Service) -> Starlette:
 
 
 async def page(request: Request) -> Response:
-    """The front end: its scripts read the address."""
+    """The front end's page, which is the same for every address: its scripts read the address."""
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
@@ -84,19 +84,19 @@ async def described(request: Request) -> Response:
 
 @cache
 def description() -> bytes:
-    """The same as JSON, encoded once."""
+    """The OpenAPI document as JSON, encoded once."""
     return json.dumps(openapi(), separators=(",", ":")).encode()
 
 
 async def missing(request: Request) -> Response:
-    """A path of the API that does not exist."""
+    """The answer to a path that the API does not have."""
     return problem(BadRequest(
         f"{request.method} {request.url.path}: there is no such path; see {PREFIX}/openapi.json",
         404, "NOT_FOUND"))
 
 
 async def refused(request: Request, error: HTTPException) -> Response:
-    """Requests that Starlette itself refuses."""
+    """The answer to a request that Starlette itself refuses."""
     return problem(BadRequest(error.detail, error.status_code, "REFUSED"))
 
 
@@ -109,7 +109,7 @@ def problem(error: Exception) -> Response:
 def endpoint(
     service: Service, handler: Ask, method: str = "GET"
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A function of the table as an endpoint: checks the session and the rights, and answers
+    """An endpoint that checks the session and the rights, calls the handler, and answers
     errors."""
 
     async def answered(request: Request) -> Response:
@@ -195,7 +195,7 @@ async def download(request: ApiRequest) -> Response:
 def read_one(
     properties: dict[str, str], bootstrap: str, topic: str, partition: int, offset: int
 ) -> Any:
-    """One record. Raises BadRequest if it is not there, as after compaction."""
+    """One record. Raises BadRequest if it does not exist, for example after compaction."""
     stop = threading.Event()
     timer = threading.Timer(READ_SECONDS, stop.set)
     timer.daemon = True
@@ -212,7 +212,7 @@ def read_one(
 
 
 def session(service: Service) -> Callable[[Request], Awaitable[Response]]:
-    """Log in, log out, and show the user."""
+    """An endpoint to log in, to log out, and to show the user."""
 
     async def answered(request: Request) -> Response:
         token = request.cookies.get(service.cookie)
@@ -242,7 +242,7 @@ def session(service: Service) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def logged_in(service: Service, request: Request) -> Response:
-    """Open a session. Raises ClientError."""
+    """Opens a session; returns the answer that sets its cookie. Raises ClientError."""
     if not service.target.asks_login:
         raise BadRequest("no login is needed: the cluster has no authentication")
     api_request = ApiRequest(request, service, None)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""What brokers report under their `/api/v1`: state, connections, lag in bytes and seconds.
+"""The brokers' own reports under `/api/v1`: state, connections, lag in bytes and seconds.
 
 The address of a broker's HTTP port is one of its settings. So only users who may read the
-settings of a broker see its reports; Apache Kafka has none.
+settings of a broker see its reports. Brokers of Apache Kafka have no such reports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SETTING = "ottla.http.listener"
 STATUS = "/api/v1/status"
-"""The path that every broker answers to everybody."""
+"""The path that every broker serves to all clients."""
 REFUSED = (403, 421)
 KNOWN_SECONDS = 60.0
 SECONDS = 2.0
@@ -36,7 +36,7 @@ Memory = MutableMapping[Hashable, Any]
 
 
 def addresses(cluster: ClusterClient, memory: Memory) -> dict[int, str]:
-    """The HTTP ports of the brokers that have one, as `http://host:port`."""
+    """The HTTP addresses, `http://host:port`, of the brokers that have an HTTP port."""
     known: tuple[float, dict[int, str]] | None = memory.get("http")
     if known is not None and time.monotonic() < known[0]:
         return known[1]
@@ -92,8 +92,8 @@ def refusals(memory: Memory) -> list[str]:
 
 
 def read(url: str) -> Any:
-    """A JSON document; None if the broker does not have it, Refused if this console may not read
-    it."""
+    """The JSON document at an address. Returns None if there is none, and Refused if this console
+    may not read it."""
     try:
         with OPENER.open(url, timeout=SECONDS) as response:
             return json.loads(response.read(SIZE_MAX))
@@ -104,7 +104,7 @@ def read(url: str) -> Any:
 
 
 def refusal_of(error: HTTPError) -> Refused | None:
-    """Why a broker refuses; None if it only refers to another one, or gives no reason."""
+    """Why a broker refuses; None if it is only the wrong coordinator, or gives no reason."""
     try:
         document = json.loads(error.read(SIZE_MAX))
         code = ErrorCode[document["error"]]

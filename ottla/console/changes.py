@@ -1,6 +1,6 @@
-"""POST, PATCH and DELETE: each is an admin request made by the user, which the broker authorizes.
+"""POST, PATCH and DELETE: each sends an admin request as the user, and the broker authorizes it.
 
-A destructive request repeats the name of what it deletes in the field `confirm`.
+The field `confirm` of a destructive request repeats the name of the thing that it deletes.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ async def reset_group(request: ApiRequest) -> Row:
 def reset(
     cluster: ClusterClient, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
 ) -> list[Row]:
-    """The old and the new offset of each partition; they are committed unless it is a dry run."""
+    """The old and the new offset of each partition. Commits the new ones unless it is a dry run."""
     committed = group_admin.committed(cluster, group)
     if given:
         plan = resets_of(cluster, given)
@@ -217,7 +217,7 @@ def reset(
 
 
 def resets_of(cluster: ClusterClient, given: list[Any]) -> dict[tuple[str, int], int]:
-    """The offsets of a file, within the range that each partition has. Raises BadRequest."""
+    """The given offsets, each clamped to the range of its partition. Raises BadRequest."""
     wanted: dict[tuple[str, int], int] = {}
     for row in given:
         fields: dict[str, Any] = row if isinstance(row, dict) else {}
@@ -269,7 +269,7 @@ async def elect(request: ApiRequest) -> Row:
 def elected(
     cluster: ClusterClient, topic: str | None
 ) -> dict[tuple[str, int], tuple[int, str | None]]:
-    """Elect preferred leaders; returns what has changed."""
+    """Elect preferred leaders; returns an error code and a message for each partition."""
     places = None if topic is None else list(topic_admin.leaders(cluster, [topic]))
     return partitions.elect(cluster, partitions.PREFERRED, places)
 

@@ -127,7 +127,7 @@ def problems(members: Members, picture: Picture | None, groups: list[Row]) -> li
 
 
 def unhealthy_topics(topics: Topics) -> list[Row]:
-    """The problems of as many topics as are shown, those without leaders first."""
+    """The problems of at most PROBLEMS_MAX topics, topics without a leader first."""
     worst = [topic for topic in topics if topic.leaderless]
     worst += [topic for topic in topics if topic.out_of_sync and not topic.leaderless]
     return [one for topic in worst[:PROBLEMS_MAX] for one in topic_problems(topics, topic)]
@@ -173,7 +173,7 @@ def disk_problems(disks: Disks) -> list[Row]:
 
 
 def problem(severity: str, what: str, why: str) -> Row:
-    """A row of the overview's list."""
+    """A row of the overview's list of problems."""
     return {"id": f"{what}: {why}", "severity": severity, "what": what, "why": why}
 
 
@@ -299,8 +299,8 @@ def directory_rows(disks: Disks) -> list[Row]:
 
 
 def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """Partitions that are being moved, with the size of the new replicas in bytes; None if a
-    broker does not report it."""
+    """Partitions that are being moved, with the bytes copied and to copy; None if no broker
+    reports sizes."""
     moving = partitions.reassignments(cluster)
     nothing: list[partitions.Replica] = []
     moved = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []
@@ -319,7 +319,7 @@ def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def connection_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """The connections of all brokers that report them, with the topics that the user may see."""
+    """The connections to all brokers that report them; names only topics that the user may see."""
     reported = read_all(cluster, memory, "/api/v1/connections")
     shown = set(names(cluster)) if reported else set()
     return [
@@ -333,7 +333,7 @@ def connection_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def client_metric_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """The clients of all brokers that push metrics (KIP-714)."""
+    """The clients that push metrics (KIP-714) to any broker."""
     return [
         {"id": f"{broker}/{one.get('client_instance_id')}", "broker": broker, **one}
         for broker, found in read_all(cluster, memory, "/api/v1/telemetry").items()

@@ -1,7 +1,7 @@
 """A user's connections to the cluster, for worker threads.
 
-A `ClusterClient` blocks and serves one thread, so each request takes one that is idle. If a
-browser gives up a request, it still ends in its thread, and only then is the connection free again.
+A `ClusterClient` blocks and serves one thread at a time, so each request takes an idle client. If
+a browser abandons a request, the thread still completes it; only then is the client free again.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # its caller may no longer wait for it
+            running.exception()             # the caller may no longer wait for it
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:

@@ -1,4 +1,4 @@
-"""Whether a broker answers: reported on standard error when that changes, and on the pages."""
+"""Reports on standard error when no broker answers any more, and when one answers again."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """Connect without a user, unless a broker has answered, since there may be no other
-        request."""
+        """Connects without a user unless the last request was answered, because there may be no
+        other requests."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)
@@ -51,5 +51,5 @@ class Contact:
 
 
 def say(text: str) -> None:
-    """Print a line about the console, as its other lines on standard error."""
+    """Prints a line on standard error, in the form of the console's other lines."""
     print(f"ottla console: {text}", file=sys.stderr, flush=True)

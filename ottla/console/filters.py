@@ -45,8 +45,8 @@ class Filters:
     header: str | None = None
 
     def tests(self, schemas: Schemas | None = None) -> list[Test]:
-        """Functions of a record; with `schemas` a JSON path also works with Avro and Protobuf.
-        Raises BadFilter."""
+        """A test function for each condition; with `schemas` a JSON path also works with Avro and
+        Protobuf. Raises BadFilter."""
         for value in (self.text, self.regex, self.path, self.key, self.header):
             if value is not None and len(value) > LENGTH_MAX:
                 raise BadFilter(f"a filter has at most {LENGTH_MAX} characters")
@@ -58,7 +58,7 @@ class Filters:
 
 
 def text_test(text: str) -> Test:
-    """Whether key or value contain a text; not case-sensitive."""
+    """Whether the key or the value contains a text; case does not matter."""
     lowered, folded = text.lower().encode("utf-8", "surrogatepass"), text.casefold()
 
     def contains(data: bytes) -> bool:
@@ -183,20 +183,20 @@ def at(document: Any, steps: list[str | int]) -> Iterator[Any]:
 
 
 def has(value: Any, step: str | int) -> bool:
-    """Whether a document has this name, or a list this index."""
+    """Whether an object has this name, or a list has this index."""
     if isinstance(step, str):
         return isinstance(value, dict) and step in value
     return isinstance(value, list) and 0 <= step < len(value)
 
 
 def comparison(text: str) -> Test:
-    """A function that compares a value with the one in the filter."""
+    """A function that compares a value with the value in the filter."""
     match = COMPARISON.fullmatch(text)
     operator, written = match.groups() if match else ("", "")
     try:
         wanted = json.loads(written)
     except (ValueError, RecursionError):
-        wanted = written.strip()            # a text without quotes
+        wanted = written.strip()            # the filter has a text without quotes
     if operator == "contains":
         return lambda value: (str(wanted) in value if isinstance(value, str)
                               else isinstance(value, list) and wanted in value)

@@ -98,7 +98,7 @@ def reported(cluster: ClusterClient, memory: Memory) -> dict[str, Row]:
 
 
 def ends_of(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, int]:
-    """The ends of the partitions that answer."""
+    """The end offsets of the partitions whose leaders answer."""
     wanted = sorted(places)
     if not wanted:
         return {}
@@ -136,7 +136,7 @@ def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     reports = partition_reports(cluster, memory, name)
     details = {place: row for place, row in reports.items() if place in ends}
     happened = why(cluster, memory, "groups", name)
-    if len(details) < len(reports):         # it includes topics that the user may not see
+    if len(details) < len(reports):         # the reports include topics that the user may not see
         happened["now"] = [one for one in happened["now"] if one.get("kind") != "lag"]
     rows: list[Row] = []
     for place in places:
@@ -194,13 +194,13 @@ def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict
 
 
 def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
-    """What a group or a topic waits for now, and its events, according to its brokers."""
+    """The brokers' reports about a group or topic: what delays it now, and its events."""
     found: dict[str, list[Row]] = {"now": [], "events": []}
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
     for answer in read_all(cluster, memory, path).values():
         for part, rows in found.items():
             rows += answer.get(part, [])
-        for one in answer.get("partitions", []):        # of a topic, each from its leader
+        for one in answer.get("partitions", []):        # of a topic, by its leaders
             if one["led_here"]:
                 found["now"] += [{**each, "partition": one["partition"]} for each in one["now"]]
     found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)
@@ -208,8 +208,8 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[st
 
 
 def clean_up(cluster: ClusterClient, memory: Memory) -> Row:
-    """What may be removed, with the reason: dead groups, offsets of deleted topics, members without
-    partitions; and how many groups were not checked yet."""
+    """Things that may be removed, with the reason: dead groups, offsets of deleted topics, members
+    without partitions; and how many groups have not been checked yet."""
     topics: Topics | None = memory.get("topics")
     existing = set(topics.by_name) if topics is not None else set()
     listed = {one.id: one for one in groups.list_groups(cluster) if one.type in KNOWN_TYPES}
@@ -221,7 +221,7 @@ def clean_up(cluster: ClusterClient, memory: Memory) -> Row:
 
 
 def of_group(cluster: ClusterClient, group: groups.Listed, existing: set[str]) -> list[Row]:
-    """What may be removed of one group."""
+    """The things of one group that may be removed."""
     name = group.id
     committed = groups.committed(cluster, name)
     if not committed and group.state in ("Empty", "Dead"):
@@ -256,7 +256,7 @@ def of_group(cluster: ClusterClient, group: groups.Listed, existing: set[str]) -
 
 
 def candidate(kind: str, group: str, topic: str | None, reason: str) -> Row:
-    """A row of the list."""
+    """A row of `clean_up`."""
     return {
         "id": f"{kind}/{group}/{topic or ''}/{reason}", "kind": kind, "group": group,
         "topic": topic, "reason": reason,

@@ -50,8 +50,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
-        # Names in a path may have any character, such as a slash: they are decoded once the path
-        # is split.
+        # Names in a path may have any character, even a slash, so they are decoded only after the
+        # path is split.
         scope = {**scope, "path": scope["raw_path"].decode("latin-1")}
 
         async def guarded(message: Message) -> None:
@@ -71,7 +71,7 @@ class Guard:
         await answer(scope, receive, guarded)
 
     def refusal(self, headers: Any) -> str | None:
-        """Why a request is refused; None if it is not."""
+        """Why a request is refused; None if it is allowed."""
         host = headers.get("host", "")
         if not names_one_of(host, self.names):
             return (

@@ -1,8 +1,9 @@
-"""The last week in SQLite: 10 s for an hour, a minute for a day, ten minutes for a week.
+"""The last week in SQLite: a point every 10 s for an hour, every minute for a day, every ten
+minutes for a week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
-of their interval. The number of series is limited; those that were not viewed for longest are
-deleted first.
+of their interval. Each cluster has at most SERIES_MAX series; further ones are not recorded. A
+series is deleted when it was not written for a week.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Sample(NamedTuple):
 
 
 class History:
-    """Points of one cluster, in a file that other consoles may use too. Threads share it."""
+    """Points of one cluster, in a file that other consoles may use too. Safe for use by threads."""
 
     def __init__(self, path: Path | None) -> None:
         self.lock = threading.Lock()
@@ -92,7 +93,7 @@ class History:
         return self.ids[key]
 
     def trim(self, now: float | None = None) -> None:
-        """Delete points that are older than their level keeps, and series without points."""
+        """Delete points that their level no longer keeps, and series not written for a week."""
         moment = int(time.time() if now is None else now)
         with self.lock, self.connection:
             for level, (_, kept) in enumerate(LEVELS):
@@ -106,7 +107,7 @@ class History:
     def points(
         self, kind: str, name: str, measure: str, seconds: int, now: float | None = None
     ) -> list[tuple[int, float]]:
-        """The points of the last seconds, from the finest level that reaches back so far."""
+        """The points of the last `seconds`, from the finest level that keeps points for so long."""
         moment = int(time.time() if now is None else now)
         level = next(
             (level for level, (_, kept) in enumerate(LEVELS) if kept >= seconds), len(LEVELS) - 1)

@@ -27,14 +27,14 @@ from ottla.tools.usage import WrongUsage
 
 LISTEN = "localhost:9309"
 SETTING = "ottla.console.listener"
-"""The broker's setting with this address, if a broker runs the console."""
+"""The broker's setting for the console's address, if a broker starts the console."""
 FILES_WANTED = 4096
 M_ARENA_MAX = -8
-"""malloc.h"""
+"""The number of this option of `mallopt` in malloc.h."""
 
 
 def console(options: Namespace) -> int:
-    """Serve."""
+    """Run the command `ottla console`."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     properties = properties_of(options)
@@ -56,8 +56,8 @@ def console(options: Namespace) -> int:
     status = asyncio.run(serve(target, chosen, options.with_parent))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Nothing waits for the threads: one may be waiting for a large cluster, or for a broker that is
-    # away.
+    # Exit without waiting for the threads: one may be waiting for a large cluster, or for a broker
+    # that does not answer.
     os._exit(status)
 
 
@@ -78,7 +78,7 @@ def history_path() -> Path:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of descriptors for as many connections as are served."""
+    """Raise the limit of file descriptors to serve as many connections as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if soft < wanted:
@@ -87,16 +87,16 @@ def raise_file_limit() -> None:
 
 
 def share_one_heap() -> None:
-    """Have all threads take memory from one heap. glibc gives each its own, and what a large answer
-    has used stays in each of them: 8 of 64 MiB with 100,000 partitions. One thread at a time runs
-    Python anyway."""
+    """Makes all threads allocate from one heap. By default glibc gives each thread a heap, and each
+    heap keeps the memory of a large answer: 8 times 64 MiB with 100,000 partitions. One heap is
+    enough, since one thread at a time runs Python."""
     # Other C libraries do not have this call
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 async def serve(target: Target, options: Options, with_parent: bool) -> int:
-    """Serve until a signal; 0 then. Raises OSError, ClientError."""
+    """Serves until a signal, then returns 0. Raises OSError, ClientError."""
     from ottla.console.app import application
     from ottla.console.web_server import listening_socket, server
 
@@ -138,7 +138,7 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
 
 
 def stop_at_end(stop: object) -> None:
-    """Standard input has ended: the process that started this one has ended."""
+    """Calls `stop` at the end of standard input: the process that started this one has ended."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop()  # type: ignore[operator]

@@ -1,6 +1,6 @@
 """A cluster as one user sees it at one moment: topics, partitions, offsets, sizes, disks.
 
-For a large cluster that takes seconds: the parts that are known are returned before the rest.
+Reading a large cluster takes seconds, so `take` yields a picture after each part that it has read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
 ASKED_AT_ONCE = 5_000
-"""Partitions per request for offsets: no other Python code runs while its answer is decoded."""
+"""Partitions per request for offsets: no other Python code runs while an answer is decoded."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Offsets:
     ends: array[int]
     records: int = 0
     rates: dict[str, float] | None = None
-    """Records a second of each topic that grows, since the reading before; None for the first."""
+    """Records per second of each topic that grew since the previous reading; None at first."""
 
 
 @dataclass
@@ -84,11 +84,11 @@ class Picture:
     offsets: Offsets | None = None
     disks: Disks | None = None
     notes: list[str] = field(default_factory=list)
-    """What could not be read, and why."""
+    """The parts that could not be read, and why."""
 
 
 def members(cluster: ClusterClient, memory: Memory) -> Members:
-    """The brokers and the controller, with the fenced brokers if the cluster can tell them."""
+    """The brokers and the controller, and the fenced brokers if the cluster reports them."""
     cluster.refresh()
     try:
         described = clusters.brokers(cluster, fenced=cluster.supports(60, 2))
@@ -102,8 +102,8 @@ def members(cluster: ClusterClient, memory: Memory) -> Members:
 
 
 def take(cluster: ClusterClient, memory: Memory) -> Iterator[Picture]:
-    """Read everything, step by step; the last picture is whole. What the user may not see is
-    missing, and noted."""
+    """Reads everything, step by step; the last picture is complete. Parts that the user may not
+    see are missing, and a note says so."""
     picture = Picture(members(cluster, memory), topic_columns.read(cluster))
     memory["topics"] = picture.topics
     yield picture
@@ -122,7 +122,7 @@ def take(cluster: ClusterClient, memory: Memory) -> Iterator[Picture]:
 
 
 def attempt(notes: list[str], what: str, read: Callable[[], Value], otherwise: Value) -> Value:
-    """The result of `read`; a note reports a refusal."""
+    """The result of `read`; if it fails, adds a note and returns `otherwise`."""
     try:
         return read()
     except ClientError as refused:
@@ -137,11 +137,11 @@ Page = list[tuple[topic_columns.Topic, tuple[int, ...]]]
 
 
 def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None:
-    """Read the first and the next offset of the partitions that answer. Raises ClientError."""
+    """Reads first and next offsets from the leaders that can be reached. Raises ClientError."""
     for leader, page in pages(topics):
         try:
             connection = cluster.node(leader)
-        except NotConnected:            # it failed a moment ago: there will be another leader
+        except NotConnected:            # the leader failed a moment ago: another will be elected
             continue
         columns = {EARLIEST: found.starts, LATEST: found.ends}
         sent = [connection.send(request(page, which)) for which in columns]
@@ -176,7 +176,7 @@ def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
 
 
 def request(page: Page, which: int) -> ListOffsetsRequest:
-    """The request for some partitions. Topics with the same partitions share a part of it."""
+    """The request for some partitions. Topics with equal partition indexes share one list."""
     made = ListOffsetsRequest.Topic
     parts: dict[tuple[int, ...], list[Any]] = {}
     topics_of_leader = []
@@ -190,7 +190,7 @@ def request(page: Page, which: int) -> ListOffsetsRequest:
 
 
 def sum_up(memory: Memory, topics: Topics, found: Offsets) -> None:
-    """Count the records, and how fast topics have grown since the reading before."""
+    """Count the records, and how fast topics have grown since the previous reading."""
     found.records = sum(records(topic, found) for topic in topics)
     before: tuple[Topics, Offsets] | None = memory.get("offsets")
     if before is not None and found.at - before[1].at < RATE_SECONDS_MIN:
@@ -202,7 +202,7 @@ def sum_up(memory: Memory, topics: Topics, found: Offsets) -> None:
 
 
 def records(topic: topic_columns.Topic, offsets: Offsets) -> int:
-    """How many offsets the partitions of a topic have between their first and their next one."""
+    """The sum of next minus first offset over the partitions of a topic."""
     starts, ends = topic.of(offsets.starts), topic.of(offsets.ends)
     if UNKNOWN not in starts and UNKNOWN not in ends:
         return sum(ends) - sum(starts)
@@ -213,7 +213,7 @@ def records(topic: topic_columns.Topic, offsets: Offsets) -> int:
 def rates(
     topics_before: Topics, before: Offsets, topics: Topics, now: Offsets
 ) -> dict[str, float]:
-    """Records a second of each topic that has grown."""
+    """Records per second of each topic that has grown."""
     growth = {}
     for topic in topics:
         known = topics_before.by_name.get(topic.name)
@@ -232,8 +232,8 @@ def rates(
 def disks_reader(
     cluster: ClusterClient, topics: Topics, disks: Disks, broker: int
 ) -> Callable[[], None]:
-    """A function that reads the log directories of a broker: their total sizes, and those of the
-    topics that the user may see. Users who may describe the cluster get the sizes of all topics."""
+    """A function that reads the log directories of a broker: total sizes, and sizes of the topics
+    that the user may see. The broker sends all sizes if the user may describe the cluster."""
 
     def read() -> None:
         sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
@@ -260,7 +260,7 @@ def disks_reader(
 
 
 def described(broker: int, found: Any, replicas: int, size: int) -> Directory:
-    """A log directory of a broker's answer."""
+    """A log directory in a broker's answer."""
     return Directory(
         broker, found.log_dir, f"error {found.error_code}" if found.error_code else None,
         found.total_bytes if found.total_bytes >= 0 else None,

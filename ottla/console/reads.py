@@ -48,8 +48,8 @@ async def overview(request: ApiRequest) -> Row:
 
 
 async def known_groups(request: ApiRequest, notes: list[str]) -> list[Row] | None:
-    """The groups; None if they are still being read. None at all, and a note, if the user may not
-    see them."""
+    """The groups; None while they are being read. If the user may not see groups, returns an empty
+    list and adds a note."""
     try:
         found: list[Row] | None = await request.soon(group_pages.group_rows)
     except ClientError as refused:
@@ -93,8 +93,8 @@ async def topics(request: ApiRequest) -> Row:
 
 
 async def slowest(request: ApiRequest) -> cluster_pages.Lags | None:
-    """The slowest group of each topic; none if the user may not see groups, None if they are still
-    being read."""
+    """The slowest group of each topic; None while groups are being read; empty if the user may not
+    see groups."""
     known = await known_groups(request, [])
     if known is None:
         return None
@@ -165,7 +165,7 @@ async def topic_clients(request: ApiRequest) -> Row:
 
 async def connections(request: ApiRequest) -> Row:
     """The clients of the brokers: client id, software, address, user, rates. `notes` name the
-    brokers that do not report theirs."""
+    brokers that do not report their clients."""
     rows = await request.view(cluster_pages.connection_rows)
     notes = broker_reports.refusals(request.visitor.views.memory)
     return {"key": "id", "notes": notes, "rows": rows}
@@ -183,12 +183,12 @@ async def audit(request: ApiRequest) -> Row:
 
 
 async def transactions(request: ApiRequest) -> Row:
-    """The transactional ids; those in a transaction with its age and partitions."""
+    """All transactional ids; those with an open transaction have its age and partitions."""
     return {"key": "id", "rows": await request.view(access_pages.transaction_rows)}
 
 
 async def hanging(request: ApiRequest) -> Row:
-    """Open transactions that no coordinator knows. With many topics each answer covers more of
+    """Open transactions that no coordinator knows. With many topics, each request checks more of
     them; `left` is the number of topics not checked yet."""
     minutes = request.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
     return {"key": "id", **await request.view(access_pages.hanging_rows, minutes)}
@@ -302,7 +302,7 @@ async def records(request: ApiRequest) -> Row:
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
-    """A search has ended, whether or not its caller still waits for it."""
+    """Notes the end of a search; its caller may no longer wait for the result."""
     visitor.searches -= 1
     if not done.cancelled():
         done.exception()
@@ -361,7 +361,7 @@ def begin_offsets(
 
 
 def given(text: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """The offsets of `PARTITION=OFFSET,…`, within the range that each partition has."""
+    """The offsets of `PARTITION=OFFSET,…`, each clamped to the range of its partition."""
     found = {}
     for part in text.split(",") if text else []:
         index, _, offset = part.partition("=")

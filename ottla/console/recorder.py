@@ -1,8 +1,8 @@
-"""Writes the history: every ten seconds the totals, and each topic and group.
+"""Writes the history: every ten seconds a point of each total, topic and group.
 
-It reads the same views as the pages, as the console's own user and as each user who is logged in.
-Without such a user nothing is recorded, since the console itself has no rights. A total and the lag
-of a group cover the topics that a user may see, so each user has their own series of them.
+It reads the same views as the pages, as the console's own user and as users who are logged in. If
+there is no such user, nothing is recorded, because the console itself has no rights. Totals and
+group lags cover only the topics that a user may see, so each user has series of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("ottla.console")
 TRIM_SECONDS = 300.0
 GROUP_MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset")
 EACH_MAX = 300
-"""The most topics, and groups, with their own series; in larger clusters the busiest ones."""
+"""The most topics with series, the busiest first; and the most groups, the highest lag first."""
 
 
 async def record(history: History, sessions: Sessions) -> None:
@@ -61,7 +61,7 @@ async def once(history: History, sessions: Sessions) -> None:
 
 
 def series_of(kind: str, visitor: Visitor) -> str:
-    """The kind of the series that a visitor's total or group has in the history."""
+    """The kind under which the history stores a visitor's series."""
     return kind if kind == "topic" or visitor.name is None else f"{kind} seen by {visitor.name}"
 
 
@@ -72,7 +72,7 @@ async def record_view(history: History, visitor: Visitor) -> None:
     try:
         groups = await visitor.views.get(group_pages.group_rows)
     except ClientError:
-        pass                                # a user who may not see groups
+        pass                                # the user may not see groups
     await asyncio.to_thread(write, history, visitor, taken, groups)
 
 

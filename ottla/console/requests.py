@@ -1,5 +1,5 @@
-"""A request to the API: its user and its parameters; and the errors with which it may be
-answered."""
+"""A request to the API (its user, parameters and body), and the answers to requests that
+failed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_FOUND = {
 
 
 class BadRequest(ClientError):
-    """A request that is wrong without asking a broker; `status` is HTTP's."""
+    """A request that the console itself refuses; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 400, code: str = "BAD_REQUEST") -> None:
         super().__init__(message)
@@ -37,8 +37,8 @@ class BadRequest(ClientError):
 
 
 class ApiRequest:
-    """One request to the API. A page's request does not wait: it is answered with the data that are
-    known, and the page asks again."""
+    """One request to the API. A stream's request does not wait (`waits`): it is answered with the
+    data known so far, and the stream repeats it."""
 
     def __init__(
         self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True
@@ -74,14 +74,13 @@ class ApiRequest:
         return await self.visitor.views.get(read, *arguments)
 
     async def soon(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
-        """The same for a request that waits; else the known part of it, None if nothing is
-        known."""
+        """A view. For a request that does not wait, the part that is known so far, or None."""
         if self.waits:
             return await self.visitor.views.get(read, *arguments)
         return await self.visitor.views.soon(read, *arguments)
 
     async def part(self, read: Callable[..., Any], *arguments: Hashable) -> Any:
-        """The same for a request that waits; else at least a part of it."""
+        """A view. For a request that does not wait, at least a part of it."""
         if self.waits:
             return await self.visitor.views.get(read, *arguments)
         return await self.visitor.views.part(read, *arguments)
@@ -133,7 +132,7 @@ class ApiRequest:
         return value
 
     async def confirmed(self, name: str) -> None:
-        """A destructive request repeats the name of what it destroys. Raises BadRequest."""
+        """Raises BadRequest unless the field `confirm` repeats the name of what is deleted."""
         if await self.field("confirm", str) != name:
             raise BadRequest(f"the field 'confirm' must repeat the name {name!r}")
 
@@ -142,7 +141,7 @@ TYPES = {str: "string", int: "integer", bool: "boolean", dict: "object", list: "
 
 
 def answer_of(error: Exception) -> tuple[int, dict[str, str]]:
-    """The status and the document with which an error is answered."""
+    """The HTTP status and the document that answer an error."""
     status, code = 400, "FAILED"
     if isinstance(error, BadRequest):
         status, code = error.status, error.code

@@ -2,8 +2,8 @@
 
     | 0 (1 byte) | schema id (4 bytes, big-endian) | Avro, or path of the message and Protobuf ... |
 
-Schemas come from a registry, or from a directory with a file for each id: `7.avsc` or `8.proto`,
-there or in a folder below it.
+Schemas come from a registry, or from a directory with a file for each id, such as `7.avsc` or
+`8.proto`. The file is in the directory itself or in a folder below it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Decoded(NamedTuple):
 
 
 class Schemas:
-    """The schemas of a directory or of a registry. Threads share it."""
+    """The schemas of a directory or of a registry. Safe for use by threads."""
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.source, self.clock = source, clock
@@ -63,14 +63,14 @@ class Schemas:
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> Decoded | None:
-        """The content of a value; None for one that is not in this format. Raises NotDecoded."""
+        """The content of a value; None if it is not in this format. Raises NotDecoded."""
         if data is None or not PREFIX < len(data) <= DECODED_MAX or data[0] != 0:
             return None
         [number] = struct.unpack_from(">I", data, 1)
         kind, read = self._schema(number)
         try:
             return Decoded(number, kind, read(data[PREFIX:]))
-        except Exception as wrong:          # any error of a library on foreign bytes
+        except Exception as wrong:          # a library may raise any error for foreign bytes
             raise NotDecoded(f"the bytes are not {kind} of schema {number}: {wrong}") from wrong
 
     def _schema(self, number: int) -> tuple[str, Reader]:
@@ -129,8 +129,8 @@ class Schemas:
 
 
 def protobuf_reader(compiled: bytes) -> Reader:
-    """A reader of a schema's messages, each of which is preceded by the path to its type."""
-    message_class(compiled, None)           # an error of the schema, not of the first value
+    """A reader of a schema's messages. Before each message is the path to its type."""
+    message_class(compiled, None)           # raises schema errors here, not at the first value
 
     def read(payload: bytes) -> Any:
         path, at = message_path(payload, 0)
@@ -141,7 +141,7 @@ def protobuf_reader(compiled: bytes) -> Reader:
 
 
 def file_of(folder: Path, number: int) -> tuple[str, str]:
-    """The kind and the text of a schema of a directory. Raises ClientError, OSError."""
+    """The kind and the text of a schema in a directory. Raises ClientError, OSError."""
     for suffix, kind in SUFFIXES.items():
         name = f"{number}.{suffix}"
         for place in (folder / name, *sorted(folder.glob(f"*/{name}"))):
@@ -161,7 +161,7 @@ def empty(schema: Any, named: dict[str, Any], within: tuple[int, ...] = ()) -> b
     if isinstance(schema, str):
         return schema == "null" or (schema in named and empty(named[schema], named, within))
     if not isinstance(schema, dict) or id(schema) in within:
-        return False                        # a union has the number of its branch
+        return False                        # a union takes a byte for the number of its branch
     kind, inside = schema["type"], (*within, id(schema))
     if kind in ("record", "error"):
         return all(empty(one["type"], named, inside) for one in schema["fields"])

@@ -1,7 +1,7 @@
 """Records of a topic, found on the server within a budget of records, bytes and seconds.
 
 The budget limits the cost of a search for the cluster. The answer says what was searched and why
-the search ended, and has the offsets from which the next one continues.
+the search ended, and has the offsets at which the next search continues.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 POLL_SECONDS = 0.2
 POLLED_RECORDS = 500
 IDLE_SECONDS = 5.0
-"""The time without an answer after a failed connection, after which a broker counts as
-unreachable."""
+"""After a failed connection, a broker counts as unreachable if it sends nothing for this time."""
 SILENT_SECONDS = 20.0
-"""The same for a broker that is connected: a busy one may take longer than a search's budget."""
+"""The same without a failure: a busy broker may take longer than a search's budget."""
 NEWEST_STEP = 1000
-"""Records of a partition that a filtered search from the newest reads first."""
+"""Records per partition in the first step of a filtered search for the newest records."""
 CLIENT: dict[str, Any] = {
     "group.id": "ottla-console",            # never joined: partitions are assigned by hand
     "client.id": "ottla-console",
@@ -35,8 +34,8 @@ CLIENT: dict[str, Any] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
-    "fetch.queue.backoff.ms": 100,          # by default a search stands still for a second
-    "fetch.message.max.bytes": 262_144,     # in small bites: other clients come between them
+    "fetch.queue.backoff.ms": 100,          # the default stalls a search for a second
+    "fetch.message.max.bytes": 262_144,     # small, so that other clients are served in between
     "queued.max.messages.kbytes": 16384,
     "queued.min.messages": 1000,
     "receive.message.max.bytes": 200_000_000,
@@ -69,7 +68,7 @@ class Spent:
     ended: str = "end"
 
     def over(self, budget: Budget) -> str | None:
-        """Which part of the budget is used up."""
+        """Which part of the budget is used up, or None."""
         if self.records >= budget.records:
             return "records"
         if self.bytes >= budget.bytes:
@@ -148,7 +147,7 @@ class Reader:
 
 
 def quiet() -> Any:
-    """A logger for librdkafka, whose own would write to stderr."""
+    """A logger for librdkafka, because its default logger writes to stderr."""
     import logging
 
     return logging.getLogger("ottla.console.records")
@@ -158,8 +157,8 @@ def search(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
     reader: Reader, stop: threading.Event,
 ) -> dict[str, Any]:
-    """Search for records. `bounds` has the first and next offset of each partition, `begins` where
-    the search starts in it, for a search that does not start at the newest records."""
+    """Search for records. `bounds` has the first and next offset of each partition. `begins` has
+    the offset where a search starts, unless it starts at the newest records."""
     tests, spent = wanted.filters.tests(wanted.schemas), Spent()
     if wanted.start == "newest":
         rows, following = newest(wanted, bounds, tests, spent, reader, stop)
@@ -182,7 +181,7 @@ def forward(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
     tests: list[Test], spent: Spent, reader: Reader, stop: threading.Event,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """Records from some offsets on, and where the search ended in each partition."""
+    """Records from the offsets in `begins` on, and where the search ended in each partition."""
     following = {index: begins.get(index, begin) for index, (begin, _) in bounds.items()}
     ranges = {index: (following[index], end) for index, (_, end) in bounds.items()}
     rows = []
@@ -235,7 +234,7 @@ def newest(
 
 
 def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The newest rows, newest first; in a partition by offset, since times may go back."""
+    """The newest rows by timestamp, newest first; rows with equal timestamps by offset."""
     rows.sort(key=lambda row: (row["timestamp"] or 0, row["offset"]), reverse=True)
     return rows[:count]
 

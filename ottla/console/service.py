@@ -1,4 +1,4 @@
-"""What all requests share: sessions, history, threads, and whether the console is stopping."""
+"""The objects that all requests share: sessions, history, threads, the signal to stop."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Service:
 
     @property
     def cookie(self) -> str:
-        """The cookie's name; browsers accept this prefix only if it is Secure and has no domain."""
+        """The cookie's name. Browsers accept `__Host-` only for Secure cookies without a domain."""
         return "__Host-ottla" if self.secure else "ottla"
 
     @property
     def changes_allowed(self) -> bool:
-        """Whether requests that change something are allowed: brokers authorize only the requests
-        of users who have logged in."""
+        """Whether requests that change something are allowed. Without logins the brokers cannot
+        authorize users, so the operator must allow changes (--allow-changes)."""
         return self.target.asks_login or self.options.allow_changes
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Service:
             await asyncio.wait_for(self.stop.wait(), seconds)
 
     def still_open(self, request: ApiRequest) -> bool:
-        """Whether the session of a stream has not ended. An open page keeps its session alive."""
+        """Whether the session of a stream is still open. An open page keeps its session alive."""
         return self.sessions.find(request.request.cookies.get(self.cookie)) is request.visitor
 
     async def close(self) -> None:

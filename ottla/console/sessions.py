@@ -1,7 +1,7 @@
 """The users of the console: sessions of broker users, or one anonymous visitor without logins.
 
-A session is a random token in a cookie. The console keeps the token's hash, and the password in
-memory only: each admin request is made by the user, so the broker authorizes it.
+A session is a random token in a cookie. The console keeps the token's hash and the user's password,
+in memory only. It sends each admin request as the user, so the broker authorizes the request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIFE_SECONDS = 12 * 3600.0
 SESSIONS_MAX = 500
 FAILURES_MAX = 10
 FAILURE_SECONDS = 60.0
-"""How many failed logins are allowed in how many seconds, for each user name."""
+"""Each user name may have FAILURES_MAX failed logins within FAILURE_SECONDS."""
 FAILED_NAMES_MAX = 1000
 OBSERVERS_MAX = 5
 """The most logged-in users for whom the history is recorded."""
@@ -62,7 +62,7 @@ class Visitor:
 
 
 class Session:
-    """A visitor who has logged in, and when that ends."""
+    """A visitor who has logged in, with the times of the login and of the last request."""
 
     def __init__(self, visitor: Visitor, now: float) -> None:
         self.visitor, self.begun, self.used = visitor, now, now
@@ -87,7 +87,7 @@ class Sessions:
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
         self.recorder: Visitor | None = self.nameless
-        """The visitor whose views the history records, if nobody is logged in."""
+        """The visitor whose views the history always records; None without a user for it."""
         if target.asks_login and target.own_user:
             self.recorder = Visitor(None, target, target.properties, threads)
 
@@ -102,7 +102,7 @@ class Sessions:
         return session.visitor
 
     async def open(self, user: str, password: str, mechanism: str) -> str:
-        """Log in as a user of the broker; the new session's token. Raises LoginRefused."""
+        """Log in as a user of the broker; returns the session's token. Raises LoginRefused."""
         if mechanism not in MECHANISMS:
             raise LoginRefused(f"mechanism {mechanism!r}: expected {', '.join(MECHANISMS)}")
         if not user or not password:
@@ -140,8 +140,8 @@ class Sessions:
                 session.visitor.close()
 
     def observers(self) -> list[Visitor]:
-        """Whose views the history records: the console's own user, then those who are logged in,
-        the newest sessions first. Each sees different topics, so each has their own totals."""
+        """The visitors whose views the history records: the console's own user, then logged-in
+        users, the newest sessions first. Each may see other topics, so each has own totals."""
         users: dict[str | None, Visitor] = {}
         for session in reversed(self.by_hash.values()):
             if len(users) < OBSERVERS_MAX and not self._expired(session):
@@ -174,7 +174,7 @@ class Sessions:
 
 
 def log_in(cluster: ClusterClient) -> None:
-    """Connect, which logs in."""
+    """Connects to a broker, which checks the user's password."""
     cluster.any()
 
 

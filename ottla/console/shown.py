@@ -1,7 +1,6 @@
 """Bytes of a record as text that a page can show: JSON, text or hex, and their real size.
 
-Nothing here is markup: pages put the text into text nodes. Control characters are shown by the
-page, not obeyed.
+Pages put the text into text nodes, so it is never markup. Pages show control characters as symbols.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from ottla.console.schemas import NotDecoded, Schemas, as_json
 
 SHOWN_MAX = 16 << 10
-"""Bytes of a key or value that a list of records has; the record's own page has all of them."""
+"""Bytes of a key or value in a list of records; a download has all bytes."""
 HEADERS_MAX = 100
 JSON_MAX = 1 << 20
 JSON_STARTS = b'{["0123456789-tfn'
@@ -46,7 +45,7 @@ def shown(
 
 
 def decoded(data: bytes, cut: bool) -> str | None:
-    """UTF-8 as text, None if it is something else; an incomplete last character is omitted."""
+    """The text; None if the data are not UTF-8. An incomplete last character is omitted."""
     for missing in range(4 if cut else 1):
         try:
             return data[: len(data) - missing].decode()
@@ -76,7 +75,7 @@ def is_json(data: bytes) -> bool:
 
 
 def document_of(data: bytes | None) -> Any:
-    """The JSON document in some bytes; None if there is none, or a larger one than is parsed."""
+    """The JSON document in some bytes; None if there is none, or if it exceeds JSON_MAX."""
     if not data or len(data) > JSON_MAX:
         return None
     try:

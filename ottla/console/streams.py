@@ -1,7 +1,7 @@
 """Server-sent events: all live updates of a page in one stream, and the tail of a topic.
 
-A page names the paths that it shows. Each is read repeatedly, through the views that all pages
-share; changes are sent, for lists only the changed rows.
+A page names the paths that it shows. The stream reads each path repeatedly, through the views that
+all pages share, and sends the changes; for a list it sends only the changed rows.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ EVERY_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 PATHS_MAX = 8
 STREAMS_MAX = 20
-"""Streams of one user; without authentication everybody is the same user, who has ten times as
-many."""
+"""The most streams of one user. Without authentication all visitors are one user, who may have
+ten times as many."""
 TAIL_ROWS_MAX = 100
 """Rows of a tail per interval; further ones are counted and omitted."""
 TAIL_SECONDS = 0.5
@@ -40,7 +40,7 @@ Answer = Callable[[str, ApiRequest], Awaitable[Any]]
 
 
 def opened(request: ApiRequest, events: AsyncIterator[bytes]) -> StreamingResponse:
-    """A stream, counted. Raises BadRequest if the user has too many."""
+    """A stream of these events. Raises BadRequest if the user has too many streams."""
     visitor = request.visitor
     if visitor.streams >= STREAMS_MAX * (10 if visitor.name is None else 1):
         raise BadRequest("too many streams are open", 429, "BUSY")
@@ -68,7 +68,7 @@ def framed(name: str, data: bytes) -> bytes:
 
 
 def live(request: ApiRequest, answer: Answer) -> StreamingResponse:
-    """The values of several paths, and what changes in them. Raises BadRequest."""
+    """A stream of the values of several paths and of their changes. Raises BadRequest."""
     paths = request.request.query_params.getlist("path")
     if not 0 < len(paths) <= PATHS_MAX:
         raise BadRequest(f"expected 1 to {PATHS_MAX} paths")
@@ -76,7 +76,7 @@ def live(request: ApiRequest, answer: Answer) -> StreamingResponse:
 
 
 async def changes(request: ApiRequest, paths: list[str], answer: Answer) -> AsyncIterator[bytes]:
-    """Events until the browser disconnects, or its session ends. No path waits for another one."""
+    """Events until the browser disconnects or its session ends. No path waits for other paths."""
     before: dict[str, Any] = {}
     said = time.monotonic()
     service = request.service
@@ -112,7 +112,7 @@ async def changes(request: ApiRequest, paths: list[str], answer: Answer) -> Asyn
 
 
 async def value_of(path: str, request: ApiRequest, answer: Answer) -> Any:
-    """The value of a path, or the error of its refusal."""
+    """The value of a path, or the error if it was refused."""
     try:
         return await answer(path, request)
     except ClientError as failed:
@@ -125,19 +125,19 @@ def pending(value: Any) -> bool:
 
 
 async def change(path: str, old: Any, new: Any) -> bytes:
-    """The event with the changes."""
+    """The event with the changes of a path; a thread encodes long ones."""
     if is_long(new):
         return await asyncio.to_thread(change_of, path, old, new)
     return change_of(path, old, new)
 
 
 def change_of(path: str, old: Any, new: Any) -> bytes:
-    """The same, encoded at once."""
+    """The event with the changes of a path, encoded at once."""
     return framed("change", bytes_of({"path": path, **difference(old, new)}))
 
 
 def difference(old: Any, new: Any) -> dict[str, Any]:
-    """The changes: the whole value, or the changed rows of a list."""
+    """The changes from old to new: the whole value, or the changed rows of a list."""
     if not isinstance(old, dict) or "rows" not in old or "rows" not in new or "key" not in new:
         return {"value": new}
     key = new["key"]
@@ -160,7 +160,7 @@ async def tail(request: ApiRequest) -> StreamingResponse:
 async def tailed(
     request: ApiRequest, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
 ) -> AsyncIterator[bytes]:
-    """Events with the rows of each half second."""
+    """An event every half second, with the new rows."""
     stop, rows, counts = threading.Event(), deque[Any](maxlen=TAIL_ROWS_MAX), [0, 0]
     ranges = {index: (end, ENDLESS) for index, (_, end) in bounds.items()}
     failure: list[str] = []

@@ -1,4 +1,4 @@
-"""Examines thousands of names, a part of them each time: all at once would take too long."""
+"""Examines thousands of names, some of them in each call: all at once would take too long."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Sweep(Generic[Value]):
         self.values: dict[str, Value] = {}
         self.read_at: dict[str, float] = {}
         self.left = 0
-        """How many names were not examined yet."""
+        """How many names have not been examined yet."""
 
     def look(
         self, names: Iterable[str], read: Callable[[str], Value], seconds: float
     ) -> dict[str, Value]:
         """Examine the names whose last examination was longest ago, as many as the time allows;
-        forget names that no longer exist. Refused ones have no value."""
+        forget names that no longer exist. Names that could not be read have no value."""
         there = set(names)
         for gone in self.read_at.keys() - there:
             self.values.pop(gone, None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 UNKNOWN = -1
-"""The figure of a partition that did not answer. Real figures are never negative."""
+"""The figure of a partition whose leader did not answer. Real figures are never negative."""
 Brokers = tuple[int, ...]
 
 
@@ -59,7 +59,7 @@ class Topics:
         self.replicas: list[Brokers] = []
         self.isr: list[Brokers] = []
         self.offline: dict[int, Brokers] = {}
-        # There are few different sets of replicas: each is stored once.
+        # Few replica lists differ, so each list is stored once.
         self._same: dict[Brokers, Brokers] = {}
         found = [self._add(topic) for topic in described]
         found.sort(key=attrgetter("name"))

@@ -1,7 +1,7 @@
 """The front end's libraries, as npm publishes them, and their download into `static/vendor`.
 
-`python -m ottla.console.vendored` downloads them again with npm and writes the files. The only
-change is what a browser without a build step needs: the names of imports become paths.
+`python -m ottla.console.vendored` downloads them again with npm and writes the files. Imports get
+paths instead of package names, as a browser needs without a build step; source maps are removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATHS = {
 
 
 def rewritten(text: str) -> str:
-    """A module whose imports are paths, without source maps."""
+    """The module's text with paths in its imports, and without source maps."""
     for name, path in PATHS.items():
         text = text.replace(f"from{name}", f"from{path}").replace(f"from {name}", f"from {path}")
     lines = [line for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]

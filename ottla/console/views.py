@@ -1,10 +1,10 @@
 """The data of a user's pages, kept for a moment, so that many open pages cause one request.
 
-A view is read again no sooner than after twenty times the time that reading it took: a large
-cluster gets fewer requests, and the console never takes more than a twentieth of a core for it.
+If reading a view took t seconds, it is read again after 20 t seconds at the earliest. So a large
+cluster gets fewer requests, and a view takes at most a twentieth of a core.
 
-The reader of a view may be a generator: each value that it yields is more complete, the last one
-complete. Pages that do not wait show the newest value.
+The reader of a view may be a generator: each value that it yields is more complete than the one
+before, and the last value is complete. Pages that do not wait show the newest value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AGE_SECONDS_MIN = 1.5
 COST_FACTOR = 20
 KEPT_MAX = 200
 SOON_SECONDS = 0.3
-"""How long pages that do not wait give a view before they show an older value."""
+"""How long `soon` waits for a view before it returns an older value."""
 Read = Callable[..., Any]
 Key = tuple[Read, tuple[Hashable, ...]]
 
@@ -45,10 +45,10 @@ class Reading:
         self.loop = asyncio.get_running_loop()
         self.part: Any = None
         self.begun = asyncio.Event()
-        """Whether there is a value, or the reading has ended."""
+        """Set when there is a value, or when the reading has ended."""
 
     def add(self, part: Any) -> None:
-        """There is a newer value. Called by the thread that reads."""
+        """Stores a newer value. Called by the thread that reads."""
         self.part = part
         self.loop.call_soon_threadsafe(self.begun.set)
 
@@ -63,7 +63,7 @@ class Views:
         self.made: dict[str, tuple[tuple[Any, ...], asyncio.Future[Any]]] = {}
         self.changes = 0
         self.memory: dict[Hashable, Any] = {}
-        """What reading a view stores for the next time, such as offsets for rates."""
+        """Data that one reading keeps for the next reading, such as offsets for rates."""
 
     async def get(self, read: Read, *arguments: Hashable) -> Any:
         """The value of `read(cluster, memory, *arguments)`, which may be seconds old."""
@@ -74,8 +74,8 @@ class Views:
         return await asyncio.shield(self._started(key).task)
 
     async def soon(self, read: Read, *arguments: Hashable, seconds: float = SOON_SECONDS) -> Any:
-        """As `get`, but if that takes longer, the previous value; if there is none, the incomplete
-        first one, or None."""
+        """As `get`, but after `seconds` returns the previous value. If there is none, returns the
+        part that has been read so far, or None."""
         key = (read, arguments)
         kept = self._fresh(key)
         if kept is not None:
@@ -129,12 +129,12 @@ class Views:
 
         value = await self.connections.run(timed)
         until = time.monotonic() + max(AGE_SECONDS_MIN, COST_FACTOR * taken)
-        if changes == self.changes:         # else it may be from before the change
+        if changes == self.changes:         # else the value may be older than a change
             self._keep(key, Kept(value, until))
         return value
 
     def _keep(self, key: Key, kept: Kept) -> None:
-        """Replace the previous value, and drop what was derived from it."""
+        """Replace the previous value, and drop the values derived from it."""
         before = self.kept.get(key)
         if before is not None:
             self.made = {
@@ -154,8 +154,8 @@ class Views:
             reading.task.exception()
 
     async def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """A value derived from some views: the same object until one of them changes, so that many
-        streams compute and compare it once. A thread computes it."""
+        """A value derived from some views. It stays the same object until a view changes, so that
+        many streams compute and compare it only once. A thread computes it."""
         known = self.made.get(name)
         if known is None or not all(map(operator.is_, known[0], sources)):
             making = asyncio.ensure_future(asyncio.to_thread(make))
@@ -163,7 +163,7 @@ class Views:
         return await asyncio.shield(known[1])
 
     def forget(self) -> None:
-        """Read everything again: the user has changed something."""
+        """Makes all views be read again, because the user has changed something."""
         self.changes += 1
         for kept in self.kept.values():
             kept.until = 0.0

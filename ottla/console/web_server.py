@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 800
 REQUEST_SECONDS = 15.0
-"""How long a request may take to arrive, and how long a connection may wait before its first
-one."""
+"""How long a request may take to arrive, and how long a new connection may wait before its first
+request."""
 STALL_SECONDS = 15.0
 """How long a client may read nothing of its answer."""
 STOP_SECONDS = 3
 SEND_BUFFER_SIZE = 256 << 10
-"""The kernel's send buffer, which it doubles; the default would be up to 4 MiB per connection."""
+"""The size of the kernel's send buffer, which Linux doubles; the default grows to 4 MiB."""
 WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 """States of a client that has sent its whole request."""
 
 
 class BoundedProtocol(H11Protocol):
     """A connection that is closed if its request does not arrive in time, or if its client does not
-    read the answer. If there are too many, the one is closed that has not read its answer for
-    longest, or else the one that has had no complete request for longest."""
+    read the answer. If there are too many connections, the server closes the one whose answer has
+    been unread for longest; if there is none, the one without a complete request for longest."""
 
     waiting: dict[BoundedProtocol, None] = {}
-    """Those without a complete request, idle ones too."""
+    """Connections without a complete request, including idle ones."""
     stalled: dict[BoundedProtocol, None] = {}
-    """Those whose client does not read the answer."""
+    """Connections whose client does not read the answer."""
     late: asyncio.TimerHandle | None = None
     stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Count it."""
+        """Counts the connection; closes one if there are too many."""
         super().connection_made(transport)
         self._expect()
         if len(self.connections) > CONNECTIONS_MAX:
-            next(iter(self.stalled or self.waiting)).drop()     # it may be this one
+            next(iter(self.stalled or self.waiting)).drop()     # may be this connection
 
     def data_received(self, data: bytes) -> None:
         """Read a request, or a part of it."""
         if self in self.waiting and self.late is None:
-            self._expect()                          # the next one begins
+            self._expect()                          # the next request begins
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -64,27 +64,27 @@ class BoundedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
-        super().on_response_complete()              # which may be there already
+        super().on_response_complete()              # may start a request that has arrived already
         if self.conn.their_state in WHOLE or self.transport.is_closing():
             return
-        self.waiting[self] = None                   # uvicorn closes those that stay idle
+        self.waiting[self] = None                   # uvicorn closes idle connections
         if self.conn.their_state is h11.SEND_BODY and self.late is None:
             self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Forgets the connection."""
         self._cease()
         self._go_on()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read its answer."""
+        """Called when the client does not read its answer."""
         super().pause_writing()
         self.stalled[self] = None
         self._watch(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """It does."""
+        """Called when the client reads its answer again."""
         super().resume_writing()
         self._go_on()
 
@@ -102,7 +102,7 @@ class BoundedProtocol(H11Protocol):
         self.stuck = self.loop.call_later(STALL_SECONDS, self._look, left)
 
     def _look(self, left: int) -> None:
-        """Keep waiting for a client that has read another part of its answer."""
+        """Keeps waiting if the client has read more of its answer; else closes the connection."""
         now = self.transport.get_write_buffer_size()
         if now < left:
             self._watch(now)
@@ -116,7 +116,7 @@ class BoundedProtocol(H11Protocol):
             self.stuck = None
 
     def drop(self) -> None:
-        """Close it at once."""
+        """Closes the connection at once."""
         self._cease()
         self._go_on()
         self.transport.abort()
@@ -135,14 +135,14 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listens, then calls `ready`."""
         await super().startup(sockets)
         if not self.should_exit:
             self.ready()
 
 
 def server(app: ASGIApp, options: Options, ready: Any) -> Server:
-    """A server of this application; it is given a listening socket."""
+    """A server of this application; the caller passes a socket to `serve`."""
     return Server(uvicorn.Config(
         app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, date_header=False, proxy_headers=False, backlog=1024,
@@ -153,12 +153,12 @@ def server(app: ASGIApp, options: Options, ready: Any) -> Server:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OSError."""
+    """A socket that is bound to this address. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)  # of connections too
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)  # inherited
         made.bind((host, port))
     except BaseException:
         made.close()

@@ -19,7 +19,7 @@ const CONNECTIONS = [
   { key: "connected_seconds", label: "Connected", width: "104px", number: true, show: (row) => duration(row.connected_seconds) },
 ];
 
-// Who writes to a topic, and who reads it.
+// The clients that write to a topic or read it.
 const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key));
 CLIENTS.splice(1, 0, { key: "does", label: "Does", width: "120px" });
 export function TopicClients({ base }) {

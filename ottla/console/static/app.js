@@ -1,4 +1,4 @@
-// The frame: navigation, login, theme, keyboard, and which page an address is.
+// The frame: navigation, login, theme, keyboard, and the page for each address.
 import { html, render, address, go, nameOf, readSession, session, streamState, useEffect, ask } from "./base.js";
 import { Dialogs, Toast, applyTheme, closeDialog, say, themeChosen, useTheme, showDialog } from "./parts.js";
 import { Overview, Brokers, Broker } from "./cluster.js";

@@ -1,4 +1,4 @@
-// What every page uses: elements, the address, the server, formats.
+// Shared by all pages: elements, the address, the server, formats.
 import { h, Component, Fragment, render } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.mjs";
 import { signal, computed, effect, batch } from "./vendor/signals.mjs";
@@ -7,7 +7,7 @@ import { useEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
 export const html = htm.bind(h);
 export { Component, Fragment, batch, computed, effect, h, render, signal, useEffect, useMemo, useRef, useState };
 
-// -- The address bar holds all state: the path is the page, the query how it is shown. --
+// -- The address bar holds all state: the path names the page, the query says how to show it. --
 const read = () => ({ path: location.pathname, query: new URLSearchParams(location.search) });
 export const address = signal(read());
 addEventListener("popstate", () => { address.value = read(); });
@@ -85,7 +85,7 @@ export function valueOf(path) {
 
 function apply({ path, value, changed, removed }) {
   const kept = valueOf(path);
-  if (!changed) { kept.value = value.error ? { ...value, rows: [] } : value; return; }     // a list ends to be awaited
+  if (!changed) { kept.value = value.error ? { ...value, rows: [] } : value; return; }     // after an error a list is empty, not loading
   const key = value.key;
   const news = new Map(changed.map((row) => [row[key], row]));
   const gone = new Set(removed);
@@ -135,7 +135,7 @@ export function useLive(...paths) {
 
 export function refresh() { opened = ""; reopen(); }
 
-// -- Formats: exact values are in the title. --
+// -- Formats; tooltips (title) show exact values. --
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 export function bytes(count) {
   if (count === null || count === undefined) return "–";
@@ -145,7 +145,7 @@ export function bytes(count) {
 }
 const plain = new Intl.NumberFormat("en"), compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 export const count = (value) => (value === null || value === undefined ? "–" : plain.format(value));
-// 1 record, 2 records; two nouns where the verb or the whole ending differs.
+// "1 record", "2 records"; `many` is needed if the plural is not `one` plus s.
 export const counted = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 export function short(value) {
   if (value === null || value === undefined) return "–";
@@ -167,7 +167,7 @@ export function time(ms) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:`
     + `${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
 }
-// Control characters, and those that turn the direction of text, are shown instead of obeyed.
+// Shows control characters, and characters that change the direction of text, as symbols.
 export const visible = (text, lines = false) => text.replace(
   /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, (found) => {
     if (lines && (found === "\n" || found === "\t")) return found;

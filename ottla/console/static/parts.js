@@ -5,9 +5,9 @@ import uPlot from "./vendor/uplot.mjs";
 
 const ROW = 28, STEP = 2, EXTRA = 2, HEIGHT_MIN = 600;
 
-// Columns: { key, label, width, number, show(row), title(row), href(row), sort }. Sorting and the search are in the address.
+// Columns: { key, label, width, number, show(row), title(row), href(row), sort }. The address holds the sort order and the search.
 export function Table({ rows, columns, id, label, open, search = true, chosen, sort: usual, tools, name = "" }) {
-  const [step, setStep] = useState(0);          // how far it is scrolled, in steps of some rows
+  const [step, setStep] = useState(0);          // the scroll position, in steps of STEP rows
   const [height, setHeight] = useState(0);
   const [cursor, setCursor] = useState(-1);
   const box = useRef(null);
@@ -63,8 +63,8 @@ function Head({ column, sort, name }) {
     <button onClick=${() => setParams({ [name + "sort"]: next })}>${column.label}${down ? " ↓" : up ? " ↑" : ""}</button></th>`;
 }
 
-// Elements are lent to the rows in view: a row that leaves hands its own to the one that comes, and the others keep theirs. When
-// all leave at once, each element goes to the row at its place, so that none has to move.
+// Reuses elements: a row that scrolls into view gets the element of a row that scrolled out of view; all other rows keep their elements.
+// When all rows change at once, each element gets the new row at its position, so that no element has to move.
 function useSlots(first, last, most) {
   const now = useRef({ first: 0, last: 0, base: 0 }).current;
   if (first >= now.last || last <= now.first) now.base += first - now.first;
@@ -72,7 +72,7 @@ function useSlots(first, last, most) {
   return (index) => (((index - now.base) % most) + most) % most;
 }
 
-// Scrolling makes the list anew: a row that stays as it is costs nothing.
+// Scrolling renders the list again; this skips unchanged rows.
 class Row extends Component {
   shouldComponentUpdate(next, state) {
     return state !== this.state || Object.keys(next).some((name) => next[name] !== this.props[name]);
@@ -84,7 +84,7 @@ class Row extends Component {
   }
 }
 
-// Not a component, and no template: hundreds are made for a frame.
+// A plain function, because components or templates would be too slow: one frame needs hundreds of cells.
 function cell(row, column) {
   const value = row[column.key];
   const plain = value === null || value === undefined ? "–" : visible(String(value));
@@ -94,7 +94,7 @@ function cell(row, column) {
   return h("td", { class: `${column.number ? "number" : ""}${column.mono ? " mono" : ""}`, title }, href ? h("a", { href }, said) : said);
 }
 
-const texts = new WeakMap();                    // what is searched of a row: made once, not with every key that is pressed
+const texts = new WeakMap();                    // the searchable text of each row; built once, not at every keystroke
 function textOf(row, columns) {
   if (!texts.has(row)) texts.set(row, columns.map((column) => JSON.stringify(row[column.key]) ?? "").join(" ").toLowerCase());
   return texts.get(row);
@@ -113,7 +113,7 @@ function sorted(rows, columns, sort) {
   return [...rows].sort((a, b) => sign * compared(a[key], b[key]));
 }
 
-const collator = new Intl.Collator("en", { numeric: true });       // localeCompare would make one for each comparison
+const collator = new Intl.Collator("en", { numeric: true });       // localeCompare would create a collator for each comparison
 function compared(a, b) {
   if (a === b) return 0;
   if (a === null || a === undefined) return -1;
@@ -138,7 +138,7 @@ export const Page = ({ title, children, actions, above }) => {
 
 export const Problem = ({ of }) => (of?.error ? html`<p class="note" role="status">${visible(of.message)}</p>` : null);
 
-// What a page shows as "–" because it is still being read.
+// Names the fields that a page shows as "–" because they are still being read.
 const FIELDS = { records: "records", records_per_second: "rates", bytes: "sizes", lag: "lag" };
 export const Reading = ({ of }) => (of?.pending?.length
   ? html`<p class="soft" role="status">Still being read: ${of.pending.map((one) => FIELDS[one]).join(", ")}.</p>` : null);
@@ -210,7 +210,7 @@ export function applyTheme() {
 }
 system.addEventListener("change", applyTheme);
 
-// -- Dialogs. `confirm` is a name that has to be typed. --
+// -- Dialogs. `confirm` is a name that the user has to type. --
 export const dialog = signal(null);
 export const showDialog = (content) => { dialog.value = content; };
 export const closeDialog = () => { dialog.value = null; };
@@ -225,7 +225,7 @@ export function Dialogs() {
     ${content && html`<${Action} key=${content.title} ...${content} />`}</dialog>`;
 }
 
-// A form that makes one request: fields [{ name, label, kind, value, choices, help }], send(values) returns what is to be said.
+// A form that makes one request: fields [{ name, label, kind, value, choices, help }], send(values) returns the message to show.
 function Action({ title, text, fields = [], confirm, verb = "Do it", danger = false, send, preview, body }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((one) => [one.name, one.value ?? ""])));
   const [typed, setTyped] = useState("");
@@ -278,7 +278,7 @@ export function say(text, bad = false) {
 export const Toast = () => html`<div role="status" aria-live="polite">${toast.value && html`
   <p class=${`note toast ${toast.value.bad ? "bad" : "good"}`}>${visible(toast.value.text)}</p>`}</div>`;
 
-// A button of something that changes the cluster; not there on a read-only console.
+// A button that changes the cluster; a read-only console does not show it.
 export const Act = ({ label, danger, plain, ...rest }) => (session.value?.changes_allowed
   ? html`<button class=${`${danger ? "danger" : ""} ${plain ? "plain" : ""}`} onClick=${() => showDialog({ danger, ...rest })}>${label}</button>` : null);
 
@@ -301,7 +301,7 @@ const quoted = (value) => {
 };
 export const csv = (rows, columns) => [columns.join(","), ...rows.map((row) => columns.map((name) => quoted(row[name])).join(","))].join("\r\n") + "\r\n";
 
-// Of a list that is looked through a part at a time: how much is left.
+// For a list that is checked in parts: how much is left.
 export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">Looked at ${of.of - of.left} of ${counted(of.of, what)} so far; the others follow.</p>` : null);
 
 export const Export = ({ rows, name }) => (rows?.length ? html`

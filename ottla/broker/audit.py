@@ -35,13 +35,13 @@ log = logging.getLogger("ottla.audit")
 ITEMS_MAX = 1000
 """Lines logged for one request; one more line gives the number of further items."""
 LINES_AT_ONCE_MAX = 20
-"""Lines that are written before the response is sent. The rest follow in slices: 1,000 of them
-would hold the loop for 30 ms."""
+"""Lines that are written before the response is sent. The rest follow in slices: 1,000 lines at
+once would block the loop for 30 ms."""
 ITEMS_A_STEP = 20
 """How many items are examined at once."""
 VALUE_SIZE_MAX = 200
 LISTED_MAX = VALUE_SIZE_MAX // 2
-"""How many elements of a list are shown: as text, more would exceed VALUE_SIZE_MAX."""
+"""How many elements of a list are shown. The text of more elements would exceed VALUE_SIZE_MAX."""
 NOT_LISTED = "not listed"
 SECRET = ("password", "salt", "hmac", "secret", "jaas", "keystore.key", "certificate")
 ERROR = "error_code"
@@ -64,11 +64,13 @@ NUMBERS = {
     "election_type": {0: "PREFERRED", 1: "UNCLEAN"},
     "upgrade_type": {1: "UPGRADE", 2: "SAFE_DOWNGRADE", 3: "UNSAFE_DOWNGRADE"},
 }
-"""Fields whose numbers have names; those of ACLs are enumerations."""
+"""Fields whose numbers have names. The numbers in ACLs are not listed: they have enumerations
+(`_acl`)."""
 
 
 class Shape:
-    """What the audit needs to know of the fields of a message or struct, looked up only once."""
+    """What the audit needs to know about the fields of a type of message or struct; made once per
+    type."""
 
     def __init__(self, layout: Layout) -> None:
         fields = layout.fields
@@ -104,7 +106,8 @@ class Act:
         self.before = dict(_values_before(request, context))
         self.token = _token_of(request, context)
         self.is_routine = _asks_for_itself(context)
-        """Whether a broker sent it, such as transaction markers: this is no administrative act."""
+        """Whether a broker sent the request on its own behalf, such as transaction markers. That is
+        not an administrative act."""
 
     def ended(self, response: object) -> None:
         """Log the outcome; `response` is a message or an exception. At level WARNING only refusals
@@ -119,7 +122,8 @@ class Act:
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def _lines(self, response: object) -> Iterator[None]:
-        """Write one line at each step, after steps that look through many items."""
+        """Write the lines, one at each step. With many items, steps that only collect them come
+        first."""
         key, client = self.context.api_key, self.context.client
         fields = {
             "principal": client.principal, "address": client.host, "client_id": client.client_id,
@@ -137,7 +141,7 @@ class Act:
         items: list[tuple[str, str]] = []
         yield from _collect(_asked(self.request, self.before), items)
         if len(items) == len(outcomes[:ITEMS_MAX]) and not any(name for name, _, _ in outcomes):
-            # The items of such a response have no names: they are in the request's order.
+            # The response does not name its items: they are in the order of the request.
             outcomes[: len(items)] = [
                 (" ".join(filter(None, item)), code, message)
                 for item, (_, code, message) in zip(items, outcomes, strict=False)
@@ -149,7 +153,7 @@ class Act:
         if len(outcomes) > ITEMS_MAX:
             outcomes.sort(key=lambda outcome: not outcome[1])       # refusals first
         for name, code, message in outcomes[:ITEMS_MAX]:
-            topic = name.rpartition("-")[0]         # of a partition
+            topic = name.rpartition("-")[0]         # the topic of a partition
             wanted = asked.get(name, asked.get(topic)) or asked.get("")
             what = " ".join(filter(None, (name, wanted, rest)))
             if code == ErrorCode.NONE:
@@ -174,7 +178,7 @@ class Act:
             f"{fields['principal']} from {fields['address']}, client {fields['client_id']!r}: "
             f"{fields['api']}{what and ' '}{what}: {outcome}"
         )
-        # Not `log.log`, which would determine the source line of its caller.
+        # Not `log.log`, which would spend time on finding the source line of its caller.
         log.handle(log.makeRecord(
             log.name, level, __file__, 0, text, (), None,
             extra={"fields": fields | {"what": what, "outcome": outcome}},
@@ -236,12 +240,12 @@ def _name_field(item: Struct) -> str:
 
 
 def _of_request(request: Message) -> str:
-    """The fields of a request beside its items."""
+    """The fields of a request without its items."""
     return _fields(request, _shape(request).of_items)
 
 
 def _token_of(request: Any, context: RequestContext) -> str:
-    """The id of the delegation token that a request changes by its secret."""
+    """The id of the delegation token that a request names by its HMAC; "" if there is none."""
     known = context.broker.token_secrets
     if context.api_key not in OF_TOKENS or known is None:
         return ""
@@ -249,7 +253,7 @@ def _token_of(request: Any, context: RequestContext) -> str:
 
 
 def _asked(request: Message, before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    """Yield the requested change of each item as text with the item's name; "" for no name."""
+    """Yield the name of each item ("" if it has none) and its requested change as text."""
     of_acls, partitions_left = request.API_KEY in OF_ACLS, ITEMS_MAX
     for field in _shape(request).arrays:
         for item in (getattr(request, field) or ())[:ITEMS_MAX]:
@@ -305,7 +309,8 @@ def _setting(
     resource: str, config: Any, before: dict[tuple[str, str], str], of_broker: bool
 ) -> str:
     name, value = config.name, config.value
-    # As in DescribeConfigs: an unknown setting of a broker is a plugin's, perhaps a password.
+    # As in DescribeConfigs: an unknown setting of a broker may belong to a plugin and be a
+    # password.
     bare = bare_name(name)
     known = bare in BrokerSettings.declared or bare in kafka_settings("broker")
     if (of_broker and not known) or any(word in name.lower() for word in SECRET):
@@ -319,7 +324,8 @@ def _setting(
 
 
 def _fields(item: Struct, without: Collection[str], *, defaults: bool = False) -> str:
-    """Fields as text; those with their default value only with `defaults`."""
+    """The fields of an item as text, except those in `without`. Fields with their default value are
+    shown only if `defaults` is true."""
     parts = []
     for name, default in _shape(item).shown:
         value = getattr(item, name)

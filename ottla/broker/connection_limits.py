@@ -1,11 +1,11 @@
 """The limits on the number of connections, over all listeners of a broker and for one listener;
-they may change at run time. How fast clients may connect is `quotas/connection_rates`.
+they may change at run time. `quotas/connection_rates` limits how fast clients may connect.
 
-As in Kafka (KIP-402), clients above max.connections or a listener's limit wait in the system's
-accept queue until a connection ends; above an address's limit they are closed. Other brokers are
-admitted beyond max.connections where they have a listener of their own: clients that take all
-connections must not end replication. While there are more connections than max.connections, those
-of other listeners that were silent for longest are closed.
+As in Kafka (KIP-402), clients above max.connections or a listener's limit wait in the kernel's
+accept queue until a connection ends; clients above the limit of their address are closed. If
+brokers have a listener of their own, they are admitted beyond max.connections: clients that take
+all connections must not stop replication. While there are more connections than max.connections,
+the other listeners' connections are closed, beginning with those that have been silent for longest.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ log = logging.getLogger("ottla.connections")
 
 UNLIMITED = 2**31 - 1
 DESCRIPTORS_FOR_FILES = 1000
-"""Descriptors left for segments and indexes, of which a few hundred are open at a time."""
+"""Descriptors reserved for segments and indexes; a few hundred of these files are open at a
+time."""
 DESCRIPTORS_FOR_BROKERS = 100
-"""How many of those descriptors other brokers may take; each has a handful of connections."""
+"""How many of the reserved descriptors other brokers may take; each broker opens a few
+connections."""
 
 
 class ConnectionLimits:
     """The counts for max.connections, for the same limit of each listener, and for
     max.connections.per.ip.
 
-    `descriptors` is the process's limit (RLIMIT_NOFILE). A connection without a descriptor could
-    not be refused properly, so the effective max.connections is only a part of that limit.
+    `descriptors` is the process's limit (RLIMIT_NOFILE). Even a connection that is refused needs a
+    descriptor first, so the effective max.connections is only a part of that limit.
     """
 
     def __init__(self, config: BrokerConfig, descriptors: int) -> None:
@@ -48,7 +50,7 @@ class ConnectionLimits:
         self.per_listener: Counter[str] = Counter()
         self.listeners: list[Listener] = []
         self.waiting: dict[str, Callable[[], None]] = {}
-        """How listeners that wait for a slot are notified."""
+        """The function to call once there is a slot, for each listener that waits for one."""
         self.told = UNLIMITED
         self._tell()
 
@@ -84,11 +86,12 @@ class ConnectionLimits:
         return self.per_host[host] < host_max
 
     def wait(self, listener: str, slot_is_free: Callable[[], None]) -> None:
-        """Have `slot_is_free` called once when the listener has a slot."""
+        """Call `slot_is_free` once, when the listener has a slot."""
         self.waiting[listener] = slot_is_free
 
     def changed(self) -> None:
-        """Settings have changed: use free slots, and close the connections that are too many."""
+        """Apply changed settings: notify listeners that have a slot now, and close excess
+        connections."""
         self._use_slots()
         self._close_excess()
 

@@ -1,7 +1,8 @@
-"""The console beside a broker, where `ottla.console.listener` is set.
+"""Runs the web console beside a broker, if `ottla.console.listener` is set.
 
-It is a process of its own and an ordinary client. It ends when its standard input does, so it
-cannot outlive the broker. When it ends by itself, it is started again.
+The console is a process of its own and an ordinary client. It ends when its standard input is
+closed, so it cannot outlive the broker. If it ends by itself it is started again, unless its exit
+status (1 or 2) means that it would fail again.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ AGAIN_SECONDS = 5.0
 STOP_SECONDS = 4.0
 CONFIG = "ottla.console.config"
 READY = "ottla console of "
-"""How the line begins that says where it serves; whatever else it prints is a complaint."""
+"""The beginning of the line with the console's address. All its other lines are log lines or
+errors."""
 LOGGED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ([\w.]+): (.*)")
-"""A line of its own log."""
+"""A line of the console's log."""
 
 
 class ConsoleProcess:
@@ -59,7 +61,7 @@ class ConsoleProcess:
             status = self.process.wait()
             if self.stopping.is_set():
                 return
-            if status in (1, 2):            # it has logged why, and would log the same again
+            if status in (1, 2):            # it has logged why, and would fail again
                 log.warning("the console has ended with status %d", status)
                 return
             log.warning("the console has ended with status %d; it is started again", status)
@@ -92,7 +94,8 @@ def start_console(
     config: BrokerConfig, listeners: Mapping[str, str]
 ) -> ConsoleProcess | None:
     """Start the console. `listeners` has the address of the first listener of each security
-    protocol. None without `ottla.console.listener`, or if it could not connect."""
+    protocol. Returns None if `ottla.console.listener` is not set, or if no listener has the
+    console's protocol."""
     if not config.ottla_console_listener:
         return None
     command = [sys.executable, "-m", "ottla", "console", "--with-parent",

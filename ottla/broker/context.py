@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ottla.replication.replicas import Replicas
 
 REQUEST_ELEMENTS_MIN = 50_000
-"""The array elements that any request may contain, however few partitions exist."""
+"""How many array elements a request may contain if there are no partitions; each partition adds
+four."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -86,7 +87,7 @@ class BrokerContext:
             self.clock, config.quota_window_num, config.quota_window_size_seconds,
             config.controller_quota_window_num, config.controller_quota_window_size_seconds,
         )
-        # Last, as they use the other parts. Handlers find them here.
+        # The coordinators come last, as they use the other parts.
         parts = CoordinatorParts(
             self.node_id, self.clock, self.replicas, self.flusher, self.workers, self.doubted
         )
@@ -95,8 +96,8 @@ class BrokerContext:
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Follow the metadata: which brokers have departed, and the limit on array elements in one
-        request. Each element takes many times the memory of its bytes on the wire, and no sensible
+        """Update the list of departed brokers and the limit on array elements in one request. A
+        decoded element takes many times the memory of its bytes on the wire, and no sensible
         request names many more items than exist."""
         self.departed.follow(old, new)
         for name in topics:

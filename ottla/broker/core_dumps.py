@@ -7,8 +7,8 @@ import resource
 
 PR_SET_DUMPABLE = 4
 NEVER = 1
-"""A limit of one byte: the kernel then writes no file, and starts no program that
-`core_pattern` names, which it would with a limit of 0 (core(5))."""
+"""A limit of one byte. With it the kernel neither writes a file nor starts the program that
+`core_pattern` names; with a limit of 0 it would start the program (core(5))."""
 
 
 def forbid_core_dumps() -> None:
@@ -23,9 +23,9 @@ def forbid_core_dumps() -> None:
 
 
 def _forbid_the_program() -> None:
-    """If the limit is 0 and cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
-    LimitCORE=0), the program in `core_pattern` would get the memory. The process is then marked as
-    not dumpable, so it cannot be traced either (prctl(2))."""
+    """Mark the process as not dumpable, so it cannot be traced either (prctl(2)). Otherwise the
+    program in `core_pattern` would get the memory if the limit is 0 and cannot be raised to NEVER
+    (`docker run --ulimit core=0`, systemd's LimitCORE=0)."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

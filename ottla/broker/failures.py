@@ -1,5 +1,5 @@
-"""What ends a broker: a failure that it does not survive. It survives the failure of one of several
-log directories."""
+"""Ends the broker after a failure that it cannot survive. It survives a failed log directory if
+another one is left and the failed one does not hold the metadata."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Failure:
             self.reason.set_result(reason)
 
     async def unless_it_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for work of other brokers, however long it takes. Raises StorageRefused with the
-        reason if this broker has to end before; the work is cancelled then."""
+        """Wait for `work`, which depends on other brokers and may take any time. If this broker has
+        to end first, cancel the work and raise StorageRefused with the reason."""
         task = self.loop.create_task(work)
         try:
             await asyncio.wait((task, self.reason), return_when=asyncio.FIRST_COMPLETED)
@@ -57,7 +57,7 @@ class Failure:
 
 class DirectoryFailures:
     """Keeps a broker serving from its other log directories when one fails, unless none is left or
-    the metadata's has failed."""
+    the failed one holds the metadata."""
 
     def __init__(
         self, storage: Storage, replicas: Replicas, coordinators: Coordinators, role: Role,
@@ -68,7 +68,7 @@ class DirectoryFailures:
         self.reporting: asyncio.Task[None] | None = None
 
     def directory_failed(self, path: str, reason: str) -> None:
-        """A log directory has failed (`Storage.on_failure`)."""
+        """Handle the failure of a log directory (`Hooks.on_failure`)."""
         log.error("log directory %s is offline until a restart: %s", path, reason)
         self.role.forget_run(path)
         self.replicas.note_failures()
@@ -79,8 +79,9 @@ class DirectoryFailures:
             self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster once the others know of the failure. A failed disk cannot
-        remove the run record, which would vouch for what the disk has lost.
+        """End the broker; in a cluster, only once the other brokers know of the failure. The run
+        record cannot be removed from a failed disk, and would still vouch for the records that the
+        disk has lost.
         """
         async def reported() -> None:
             with suppress(TimeoutError):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 HANDSHAKE_SECONDS = 30.0
 """A client whose handshake takes longer than this is closed."""
 HANDSHAKES_MAX = 1000
-"""When one more client connects, the oldest of this many is closed."""
+"""The limit on handshakes in progress. If one more client connects, the oldest handshake is
+closed."""
 
 Address = tuple[Any, ...]
 OnOpened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
@@ -66,7 +67,7 @@ class Handshakes:
                 )
 
     def close(self) -> None:
-        """End all of them without logging."""
+        """End all handshakes without logging."""
         for handshake in list(self.open):
             handshake.cancel()
         self.open.clear()

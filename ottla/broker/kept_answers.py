@@ -1,4 +1,4 @@
-"""Parts of answers that handlers keep for the next request, as long as they are valid."""
+"""Parts of responses that handlers keep for later requests while they are valid."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ class KeptAnswers:
 
     topics: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = field(
         default_factory=dict)
-    """Entries of Metadata by topic, each with the image and circumstances for which it is valid."""
+    """Metadata's entry for each topic, with the topic image and the circumstances for which it is
+    valid."""
     new_topic_configs: tuple[Layers, list[CreateTopicsResponse.Topic.Config]] | None = None
-    """The settings of a new topic without any of its own, and the layers they were read from."""
+    """The settings of a new topic that sets none itself, and the layers from which they were
+    read."""
     warned_of_factors: set[tuple[str, int]] = field(default_factory=set)
-    """Settings of replication factors, each with a number of brokers that was logged as too low."""
+    """The settings that were logged as above the number of brokers, each with the factor used
+    instead."""

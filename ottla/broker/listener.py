@@ -40,7 +40,7 @@ REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
 """A client that has not authenticated after this time is closed."""
 THROTTLED_MAX = 1000
-"""Clients of a listener that are held; further ones are closed at once."""
+"""How many clients above their quota a listener holds; further ones are closed at once."""
 STRANGERS_MAX = 1000
 """Unauthenticated clients of a listener; when one more connects, the oldest is closed."""
 
@@ -65,8 +65,8 @@ class Listener:
         self.logins = Logins(name)
         self.rates = broker.connection_rates
         self.paused: asyncio.Handle | None = None
-        """Set while no client is accepted: it waits for the rate of new connections, or for a free
-        slot."""
+        """The scheduled end of a pause, which was due to the rate of new connections or a lack of
+        slots."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """Clients of addresses above their quota, until they are closed."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
@@ -78,7 +78,8 @@ class Listener:
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)
         self.refusals = self.accepted = 0
         self.full = False
-        """Whether no slot has been left since the last sweep or longer."""
+        """Whether the listener has run out of slots since the last sweep, or still waits for
+        one."""
         self.send_buffer_size = config.socket_send_buffer_bytes
         self.socks = self._listen(
             host, port, config.socket_listen_backlog_size, config.socket_receive_buffer_bytes
@@ -195,7 +196,7 @@ class Listener:
         connection = ClientConnection(self.loop, self, transport, client, self.security)
         self.connections[connection] = None
         if self.security.tls is not None:
-            # Its first request may have arrived with the end of the handshake.
+            # The client's first request may have arrived together with the end of the handshake.
             self.loop.call_soon(connection.receive_pending)
         if connection.session is not None:
             self.strangers[connection] = None
@@ -211,8 +212,8 @@ class Listener:
         self._refused(f"connection from {address[0]}:{address[1]}", error)
 
     def _turn_away(self, listening: socket.socket) -> None:
-        """No descriptor is left: close the spare one, accept and close the newest client, and open
-        the spare one again."""
+        """Refuse a client when no descriptor is left: close the spare descriptor, accept the client
+        and close it, and open the spare descriptor again."""
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
             log.error("listener %s: out of file descriptors, a client is refused", self.name)

@@ -1,7 +1,7 @@
 """Binds a listener to every address of its host.
 
-`localhost` is 127.0.0.1 and ::1 on most systems, and clients may try either first: if only one were
-bound, some clients would be refused, or reach another program.
+`localhost` is 127.0.0.1 and ::1 on most systems, and clients may try either first: if only one of
+them were bound, some clients would be refused or reach another program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 log = logging.getLogger("ottla.listener")
 
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""The machine does not have the address, or not its family."""
+"""The machine does not have the address, or does not support its address family."""
 PORTS_TRIED_MAX = 20
 """How many free ports are tried in order to find one that is free at all addresses."""
 
@@ -28,7 +28,7 @@ def listen(
     name: str, host: str, port: int, backlog: int, receive_buffer_size: int
 ) -> list[socket.socket]:
     """Non-blocking sockets that listen on one port of all addresses of a host, IPv4 first; port 0
-    chooses a free one. Raises OSError with what to do."""
+    chooses a free port. Raises OSError with advice."""
     try:
         infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -92,10 +92,10 @@ def _bound(
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and one_of_several:
-            # IPv4 has a socket of its own, and :: would take its port.
+            # IPv4 has a socket of its own. Without this option a socket at :: would take its port.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if receive_buffer_size >= 0:
-            # Clients' sockets inherit it; setting it later would not affect the window scale.
+            # Accepted sockets inherit the size; setting it later would not affect the window scale.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         sock.bind((address, port))
     except OSError:

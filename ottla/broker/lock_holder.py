@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def holder_of(directory: Path) -> int:
-    """The process that uses a data directory, 0 for none: who has locked its `.lock`."""
+    """The id of the process that has locked a data directory's `.lock`; 0 if there is none."""
     try:
         found = (directory / ".lock").stat()
     except OSError:

@@ -3,8 +3,8 @@
 A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
 lines that cannot be written are dropped and counted. Rotation is left to the system.
 
-Clients' data can neither begin a line of their own nor fill the memory: control characters are
-escaped, and long messages are cut.
+Data from clients can neither begin a new line nor fill the memory: control characters are escaped,
+and long messages are cut.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ottla.wire.wording import counted
 LINES_MAX = 10_000
 FLUSH_SECONDS = 1.0
 GATHER_SECONDS = 0.01
-"""How long a line waits for those after it: they share a wake-up of the thread and a write."""
+"""How long a line waits for further lines, so that they share one wake-up of the thread and one
+write."""
 TEXT = "%(moment)s %(levelname)s %(name)s: %(message)s"
 MESSAGE_SIZE_MAX = 8192
 """The limit of a message in characters; a name that a client sends may have 32,767."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that begin another line, move the cursor or change the order of the text, and those
-that are invalid."""
+"""Characters that begin another line, move the cursor or change the order of the text, and
+surrogates, which cannot be encoded."""
 
 
 class Output(logging.Handler):
@@ -46,7 +47,7 @@ class Output(logging.Handler):
         self.thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record's line; if the queue is full, it is dropped and counted."""
+        """Queue a record's line; if the queue is full, the line is dropped and counted."""
         try:
             line = self.format(record) + "\n"
         except Exception:
@@ -89,7 +90,8 @@ class Output(logging.Handler):
                 return                  # the terminal is closed or the disk full: keep serving
 
     def shown(self, text: str, level: int) -> str:
-        """Write a line that is not a log record, such as the ready line: as it is, or as JSON."""
+        """A line that is not a log record, such as the ready line, in the form of the log: as it
+        is, or as JSON."""
         if not isinstance(self.formatter, JsonLines):
             return text
         line = logging.LogRecord("ottla.server", level, "", 0, "%s", (text,), None)
@@ -105,12 +107,12 @@ class Output(logging.Handler):
 
 
 def printable(text: str) -> str:
-    """The text as a part of one line."""
+    """The text with control characters escaped, so that it stays on one line."""
     return CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def moment(seconds: float) -> str:
-    """The time of a line by RFC 3339, with the zone's offset."""
+    """A time in seconds since 1970 as RFC 3339 text, with the offset of the time zone."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
 
 
@@ -159,7 +161,7 @@ def start_logging(level: str, form: str) -> None:
     """Log to standard error from now on. `form` is text or json."""
     output = Output(2)
     output.setFormatter(JsonLines() if form == "json" else TextLines())
-    # Neither form shows the thread, which takes time to determine.
+    # Neither form shows the thread and the process, so no time is spent on determining them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.addHandler(output)
@@ -168,7 +170,7 @@ def start_logging(level: str, form: str) -> None:
 
 
 def shown(text: str, level: int = logging.INFO) -> str:
-    """Write a line that is not part of the log, in the log's form."""
+    """The text of a line that is not a log record, in the form of the log."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Output):
             return handler.shown(text, level)
@@ -180,5 +182,5 @@ def say(text: str) -> None:
     try:
         print(shown(text), flush=True)
     except OSError:
-        # Flushing the rest of its buffer would fail again when the process exits.
+        # Otherwise flushing the rest of the buffer would fail again when the process exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -17,7 +17,7 @@ from ottla.broker.settings.sources import Sources
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, as those of the other commands."""
+    """An argument parser that reports an error in one line, as the other commands do."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -60,7 +60,8 @@ def parser() -> argparse.ArgumentParser:
 def hold_standard_descriptors() -> None:
     """Open /dev/null as each of the descriptors 0, 1 and 2 that is closed.
 
-    Otherwise a segment or a connection gets the number, and lines of the log are written into it.
+    Otherwise a segment or a connection would get that descriptor, and log lines would be written
+    into it.
     """
     for number in range(3):
         try:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 AGAIN_SECONDS = 60.0
 KEPT_MAX = 1000
-"""How many subjects are remembered; then all are forgotten."""
+"""How many subjects are remembered; if there are more, all are forgotten."""
 
 
 class Notes:
-    """What was logged last about each subject. `now` is a clock in seconds that does not jump."""
+    """What was logged last about each subject. `now` is a monotonic clock, in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now

@@ -45,7 +45,7 @@ class Role(Protocol):
 
     @property
     def unclean_elections(self) -> int:
-        """How many leaders were elected here that were not in sync."""
+        """How many out-of-sync replicas this broker has elected as leaders."""
 
     def decides(self) -> bool:
         """Whether this broker makes the controller's decisions."""
@@ -54,20 +54,20 @@ class Role(Protocol):
         """Have the controller serve a client's request; returns its response."""
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """The response that was decided here, or the next controller's if this broker is no longer
-        the controller."""
+        """Return `response`, which was decided here. If it says that this broker is no longer the
+        controller, return the next controller's response instead."""
 
     async def ask(self, request: Message, version: int, timeout_seconds: float = 30.0) -> Any:
         """The controller's response to this broker's request. Raises RequestTimedOut."""
 
     async def caught_up(self) -> None:
-        """Return once the image here has what the controller has decided."""
+        """Return once this broker's image contains what the controller has decided."""
 
     async def log_ends(
         self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]
     ) -> Ends | None:
-        """The ends of logs, as replicas report them; `wanted` are node ids by partition. None if
-        there are no other replicas."""
+        """The log ends that replicas report; `wanted` has the node ids to ask for each partition.
+        None if there are no other replicas."""
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
         """How far these other brokers have read the metadata; -1 for those that do not answer."""
@@ -82,7 +82,7 @@ class Role(Protocol):
         """The brokers that serve clients."""
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The replication factor of a topic whose setting is `wanted`."""
+        """The replication factor that a new topic gets if the setting says `wanted`."""
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
         """The number of partitions without a leader; `counted` is the number according to the
@@ -108,7 +108,8 @@ class Role(Protocol):
         """The number of fetch requests to each leader."""
 
     def followers(self) -> Iterable[Follower]:
-        """Followers of the image that have to be called after the replicas, which they use."""
+        """The role's own followers of the image. They use the replicas, so they must be called
+        after `replicas.follow`."""
 
     async def leave(self) -> None:
         """Hand over leadership before the broker stops."""
@@ -120,7 +121,8 @@ class Role(Protocol):
         """Leave the cluster, after everything else has stopped."""
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: its record of this run no longer vouches for its contents."""
+        """A log directory has failed: remove its run record, which must no longer vouch for its
+        contents."""
 
     async def failure_reported(self) -> None:
         """Return once the others know which log directories have failed."""
@@ -183,7 +185,7 @@ class Alone:
         return (each for each in image.brokers.values() if each.node_id == self.node_id)
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """At most the number of brokers, since no others will come."""
+        """At most the number of brokers, since no others will join."""
         return min(wanted, max(len(image.brokers), 1))
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
@@ -207,10 +209,10 @@ class Alone:
         return None
 
     def compare_space(self) -> None:
-        """It fetches nothing."""
+        """A standalone broker fetches nothing."""
 
     def fetch_requests(self) -> dict[int, int]:
-        """It fetches nothing."""
+        """A standalone broker fetches nothing."""
         return {}
 
     def followers(self) -> Iterable[Follower]:
@@ -230,7 +232,7 @@ class Alone:
         """A standalone broker keeps no such records."""
 
     async def failure_reported(self) -> None:
-        """There is no other broker to tell."""
+        """There is no other broker to inform."""
 
     def status(self, image: MetadataImage) -> dict[str, Any]:
         """There is no cluster to describe."""

@@ -77,8 +77,8 @@ class Server:
         network: Network | None = None,
         coordination: Coordination | None = None,
     ) -> None:
-        """Made on the loop on which it runs. The last two are for a cluster: connections to other
-        brokers, and a ZooKeeper session."""
+        """Must be called on the loop on which the server will run. `network` (connections to other
+        brokers) and `coordination` (a ZooKeeper session) are only used in a cluster."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, BrokerLoop):
             raise TypeError(f"a Server runs on a BrokerLoop, not on a {type(loop).__name__}")
@@ -97,7 +97,7 @@ class Server:
 
     @property
     def failure(self) -> asyncio.Future[str]:
-        """Why the broker has to end; None while it need not."""
+        """A future of the reason why the broker has to end; done once there is one."""
         return self.ending.reason
 
     @property
@@ -106,7 +106,8 @@ class Server:
         return self.listener_set.opened
 
     def give_up_start(self) -> None:
-        """A stop was requested: end the waits of the start that have no limit."""
+        """Handle a stop that was requested during the start: end the waits that have no time
+        limit."""
         self.ending.fail("it was stopped before it served requests")
 
     # The start
@@ -154,7 +155,8 @@ class Server:
         )
 
     def _directory_failed(self, path: str, reason: str) -> None:
-        """A log directory has failed. While the storage is opened, nothing depends on it yet."""
+        """Handle the failure of a log directory. While the storage is being opened, no other part
+        depends on the directory yet."""
         if self.directory_failures is None:
             log.error("log directory %s failed: %s", path, reason)
         else:
@@ -183,7 +185,8 @@ class Server:
         try:
             await self._open_doors()
         except BaseException:
-            # Everything is recovered now: the next start need not do it again.
+            # Everything is recovered now. After this clean stop, the next start need not do it
+            # again.
             await self.stop()
             raise
         self._coordinate()
@@ -258,7 +261,7 @@ class Server:
         return TokenSecrets(self.config.delegation_token_secret_key)
 
     def _take_up_partitions(self) -> None:
-        """Recover the partitions that the image has here; no client is served yet."""
+        """Recover the partitions that the image assigns to this broker; no client is served yet."""
         storage, image = self.storage, self.metadata_log.image
         self.broker.follow(MetadataImage.empty(), image, image.topics)
         if self.broker.role.replicated:
@@ -270,7 +273,8 @@ class Server:
         storage.started = True
 
     def _subscribe(self) -> None:
-        """Have the parts follow the metadata, settings first: partitions depend on them."""
+        """Subscribe the parts to the metadata: the settings first, since partitions depend on
+        them."""
         quotas = [self.broker.quotas.follow, self.broker.connection_rates.follow]
         for follow in quotas:
             follow(MetadataImage.empty(), self.metadata_log.image)
@@ -299,14 +303,15 @@ class Server:
         await member.registrar.register(addresses, logs)
 
     def _coordinate(self) -> None:
-        """Load groups and transactions. Clients are served before: 10,000 groups take 0.3 s.
+        """Load groups and transactions. Clients are served already, since loading 10,000 groups
+        takes 0.3 s.
         """
         image = self.metadata_log.image
         self.metadata_log.subscribe(self.coordinators.follow)
         self.coordinators.follow(MetadataImage.empty(), image, image.topics.keys())
 
     def _keep_house(self) -> Housekeeping:
-        """Begin the periodic work, each part made of what it uses."""
+        """Begin the periodic work; each part gets only the objects that it uses."""
         config, clock, replicas = self.config, self.clock, self.replicas
         metadata, role, in_thread = self.metadata_log, self.broker.role, self.upkeep_thread.run
         doubt = self.doubted.doubt
@@ -355,7 +360,7 @@ class Server:
             address.rpartition(":")[0] or "*", self.http.port,
         )
 
-    # While it runs, and the stop
+    # Reload and stop
 
     async def reload(self) -> None:
         """Read the properties again and apply those that may change at run time (SIGHUP)."""
@@ -387,5 +392,5 @@ class Server:
         self.metadata_log.close()
         self.checkpoints.close()
         self.storage.close(high_watermarks(self.replicas))
-        # Last: while the session lives no other broker can register with this id.
+        # This comes last: while the session lives, no other broker can register with this id.
         await role.stop()

@@ -153,7 +153,7 @@ def _look_names_up(config: BrokerConfig) -> None:
 def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     """`ottla server start`: serve until a signal ends it; returns the exit status.
 
-    Once it serves, it prints the result of `say_more` for its address.
+    Once the broker serves, this prints the result of `say_more` for the broker's address.
     """
     try:
         config = BrokerConfig.of(sources)
@@ -181,7 +181,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
 
 def _complain(error: Exception, hint: str = "") -> None:
     """Print why the broker ends, as the last line on standard error."""
-    from ottla.client.errors import reason_of  # a broker that serves has no client
+    from ottla.client.errors import reason_of  # imported only after a failure
 
     for handler in logging.getLogger().handlers:
         handler.flush()                 # the log is written by a thread
@@ -191,8 +191,8 @@ def _complain(error: Exception, hint: str = "") -> None:
 
 def _hint(config: BrokerConfig) -> str:
     """Instructions for stopping the process that uses a log directory, or for importing the data,
-    if it contains Apache Kafka's."""
-    from ottla.broker.lock_holder import holder_of  # which a start seldom needs
+    if the directory belongs to Apache Kafka."""
+    from ottla.broker.lock_holder import holder_of  # seldom needed
 
     for path in config.log_directories():
         if (pid := holder_of(path)) not in (0, os.getpid()):

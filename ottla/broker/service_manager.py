@@ -1,4 +1,4 @@
-"""Notifies systemd of the state of a service of `Type=notify`: a datagram each (sd_notify(3))."""
+"""Notifies systemd of the state of a service of `Type=notify`, with datagrams (sd_notify(3))."""
 
 from __future__ import annotations
 

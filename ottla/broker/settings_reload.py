@@ -26,7 +26,7 @@ async def reload(
     try:
         reloaded = config.reload(config.sources.read(), image)
     except (SettingsError, OSError) as error:
-        from ottla.client.errors import reason_of  # a broker that serves has no client
+        from ottla.client.errors import reason_of  # imported only after an error
 
         log.error("reload: %s; all settings are unchanged", reason_of(error))
         return

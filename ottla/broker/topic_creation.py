@@ -44,7 +44,7 @@ FACTORS = {
     OFFSETS_TOPIC: "offsets.topic.replication.factor",
     TRANSACTIONS_TOPIC: "transaction.state.log.replication.factor",
 }
-"""The settings of the number of replicas; FACTOR is that of all other topics."""
+"""The settings of the internal topics' replication factors; FACTOR applies to all other topics."""
 
 
 def new_topic_id() -> bytes:
@@ -85,18 +85,19 @@ def is_internal(name: str) -> bool:
 async def create_missing(
     broker: BrokerContext, names: Collection[str], client: Client | None = None
 ) -> None:
-    """Create those of `names` that are legal and do not exist; returns when they are usable.
+    """Create the topics in `names` that are legal and do not exist; returns when they are usable.
 
-    They are created for `client`, within its quota of mutations (KIP-599), or because brokers need
-    them. A failure is logged, and the topic is not in the image afterwards.
+    With a `client`, its quota of mutations applies (KIP-599); without one, brokers need the topics.
+    A failure is logged, and the topic is then not in the image.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if client is not None and missing:
         await _create(broker, missing, client)
         return
     for name in missing:
-        # All callers that wait for an internal topic share one request. If it cannot be created,
-        # thousands may try again and again, in the lane of in-sync set changes.
+        # All callers that wait for an internal topic share one request. If the topic cannot be
+        # created, thousands of callers may retry, and their requests would use the connection that
+        # in-sync set changes use.
         task = broker.creating.get(name)
         if task is None:
             task = broker.creating[name] = asyncio.create_task(_create(broker, [name], None))
@@ -133,7 +134,8 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
 async def _ask_controller(
     broker: BrokerContext, names: Sequence[str], client: Client | None
 ) -> None:
-    """Send the request in the client's name, so that its quota counts, or in this broker's own."""
+    """Ask the controller to create topics: on behalf of the client, so that its quota counts, or
+    without a client on behalf of this broker."""
     from ottla.broker.request_context import RequestContext
     from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
@@ -196,7 +198,7 @@ def _create_missing(
 
 
 def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> NewTopic:
-    """The topic to create at its first use: internal ones have settings of their own."""
+    """The topic to create at its first use; internal topics have settings of their own."""
     config = broker.config
     if name == OFFSETS_TOPIC:
         partitions = config.offsets_topic_num_partitions

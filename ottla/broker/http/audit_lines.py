@@ -1,5 +1,5 @@
-"""The newest lines of the audit log, for /api/v1/audit: the log itself goes where the broker's log
-goes."""
+"""Keeps the newest lines of the audit log for /api/v1/audit. The audit log itself is part of the
+broker's log."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def _directories(monitor: Monitor) -> Iterator[str]:
 
 
 def _cluster(monitor: Monitor) -> Iterator[str]:
-    """What the metadata image says; as in Kafka, only the controller reports all but the first.
+    """Metrics from the metadata image. As in Kafka, most of them are 0 unless this broker is the
+    controller.
     """
     broker, image = monitor.broker, monitor.broker.image
     controls = broker.role.decides()
@@ -89,7 +90,7 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
         yield from _count_partitions(monitor, image)
         partitions, offline, imbalanced, moving = monitor.counted[1]
     offline = broker.role.without_leader(offline, broker.replicas)
-    live = len(image.brokers) or 1      # a standalone broker is not in its image
+    live = len(image.brokers) or 1      # at least this broker
     prefix = "kafka_controller_kafkacontroller_"
     for name, help_text, value in (
         (f"{prefix}activecontrollercount", "1 on the controller.", controls),
@@ -220,7 +221,7 @@ def _process(monitor: Monitor) -> Iterator[str]:
     for name, help_text, value in (
         ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
         ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
-        # Since Linux 6.2 the size of the directory is their number: listing 100,000 takes long.
+        # Since Linux 6.2 the size of /proc/self/fd is the number; listing 100,000 takes long.
         ("process_open_fds", "Open descriptors.",
          os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))),
         ("process_max_fds", "Limit of descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),

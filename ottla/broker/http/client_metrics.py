@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
 
 OURS = ("kafka_", "ottla_", "process_")
-"""Prefixes that only the broker itself may use: no client can forge its metrics."""
+"""Prefixes that only the broker itself may use, so that no client can forge the broker's
+metrics."""
 NO_NAME = re.compile(r"[^a-zA-Z0-9_]")
 CLIENTS_PER_SLICE = 10
 

@@ -1,7 +1,7 @@
 """The JSON of /api/v1 about one group or topic: /api/v1/groups/NAME/why and the like.
 
 Names are percent-encoded. An error is an object, too: `error` is the name of its code, `message`
-says what to do; a group that another broker coordinates comes with the `coordinator`.
+says what to do, and `coordinator` is the broker to ask if another one coordinates the group.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def find(path: str) -> tuple[Answer, str] | None:
 
 
 async def answer(monitor: Monitor, asked: tuple[Answer, str]) -> tuple[int, Any]:
-    """The status and the document of an answer."""
+    """Call the function that `find` returned; returns the HTTP status and the JSON document."""
     function, name = asked
     try:
         return 200, await function(monitor, name)

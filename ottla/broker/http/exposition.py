@@ -1,6 +1,7 @@
 """The Prometheus text format: one group of lines for each metric.
 
-A scrape of a large broker is megabytes: it is written in pieces, between which clients are served.
+A scrape of a large broker is megabytes long, so it is written in pieces, and clients are served in
+between.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ROWS_PER_PIECE = 500
-"""The size of a piece, some 30 µs of the loop: pieces must be short compared with a slice of
-`server`."""
+"""Rows in one piece, which take the loop some 30 µs: less than a slice of `server`
+(SLICE_SECONDS)."""
 
 Labels = Mapping[str, object]
 
@@ -50,8 +51,8 @@ def rows_metric(
     name: str, help_text: str, rows: PartitionRows, column: int, kind: str = "gauge",
     thousandths: bool = False, total: int | None = None,
 ) -> Iterator[str]:
-    """A metric's lines in pieces, one for each of `rows` that has a value; `total` is its value
-    without labels."""
+    """A metric's lines in pieces: one line for each of `rows` that has a value. If `total` is
+    given, a line without labels has it as its value."""
     yield f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + (
         "" if total is None else f"{name} {total}\n")
     for start in range(0, len(rows), ROWS_PER_PIECE):

@@ -29,7 +29,8 @@ OF_A_PARTITION = (
     ("ottla_consumergroup_lag_bytes", "Bytes on disk that the group has not committed yet."),
     ("ottla_consumergroup_lag_seconds", "Age of the batch that the group reads next."),
 )
-"""In the order of `lag.COLUMNS`; the last one is in milliseconds there."""
+"""Metrics of a group's partitions, in the order of `lag.COLUMNS`, whose last column is in
+milliseconds."""
 OF_A_TOPIC = (
     ("kafka_consumergroup_current_offset_sum", "The committed offsets of a topic, added up."),
     ("kafka_consumergroup_lag_sum", "The lag of all partitions of a topic."),

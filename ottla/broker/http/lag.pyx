@@ -36,14 +36,15 @@ class Lag(NamedTuple):
 
 
 cdef class Place:
-    """The place of an offset's record: segment, position in it, its batch's time in ms or -1."""
+    """Where the record with `offset` is: the segment, the position in it, and the batch's timestamp
+    in ms, -1 if it has none."""
     cdef int64_t offset, position, timestamp
     cdef Segment segment
 
 
 cdef class Lags:
-    """The lags of all groups. Places are cached from one round to the next: by group, and there by
-    the topic and index with which its offsets are kept."""
+    """The lags of all groups. Places are cached from one round to the next: by group id, and then
+    by (topic, partition index)."""
 
     cdef object broker
     cdef dict places, before, older
@@ -55,7 +56,7 @@ cdef class Lags:
 
     def begin(self):
         """Start a new round: places that the previous round did not use are dropped."""
-        # What is older is freed group by group: all at once would take a while.
+        # Older places are freed group by group (`read`): freeing all at once would block the loop.
         self.older, self.before, self.places = self.before, self.places, {}
 
     def of_group(self, shard, str group_id not None):
@@ -75,8 +76,9 @@ cdef class Lags:
 
     def read(self, PartitionRows rows not None, PartitionRows sums not None,
              str group_id not None, list offsets not None, dict numbers not None):
-        """Append the COLUMNS of these committed offsets of a group to `rows`, and add them to its
-        topics' rows of `sums`, of which `numbers` has those known so far."""
+        """Append a row with the COLUMNS to `rows` for each of these committed offsets of a group.
+        Add the first two columns to the topic's row in `sums`, whose number is in `numbers` once
+        the topic has a row."""
         cdef Partition partition
         cdef Row *row
         cdef Row *of_topic
@@ -107,7 +109,7 @@ cdef class Lags:
             of_topic.values[1] += row.values[1]
 
     cdef dict known(self, dict round_, str group_id):
-        """The places of one group in a round."""
+        """The places of one group in a round; `round_` gets an entry if it has none."""
         cdef dict lags = round_.get(group_id)
         if lags is None:
             lags = round_[group_id] = {}

@@ -74,8 +74,8 @@ class Monitor:
         broker.counts.timing = True
 
     def asked_lags(self) -> Lags:
-        """Cached lags for single requests. A lag that is not used in a round of one minute is
-        dropped after two."""
+        """The lags for single HTTP requests, with a cache. A round lasts a minute; places that are
+        not used during a round are dropped at the end of it."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

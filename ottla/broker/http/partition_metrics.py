@@ -1,8 +1,8 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Dashboards use both: Strimzi's, and Grafana's 7589. kafka_exporter's are metrics of the whole
-cluster, so a broker writes them only for partitions that it leads: each then appears once over all
-brokers.
+Dashboards use both: Strimzi's the first, Grafana's dashboard 7589 the second. kafka_exporter's
+metrics describe the whole cluster, so a broker writes them only for the partitions that it leads.
+Each metric then appears only once among all brokers.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ READ_PER_SLICE = 50
 class ScrapedPartitions:
     """What a scrape has read: the figures of each partition, the traffic of each topic.
 
-    The set of partitions is that of one moment: a partition that is deleted meanwhile counts once,
-    here and not among deleted ones.
+    The set of partitions is fixed when the scrape begins. A partition that is deleted during the
+    scrape is counted once, as an existing one.
     """
 
     def __init__(self, replicas: Replicas) -> None:

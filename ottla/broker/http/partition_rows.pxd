@@ -15,6 +15,6 @@ cdef struct Row:
 cdef class PartitionRows:
     cdef Row *rows
     cdef Py_ssize_t count, room
-    cdef list heads                     # of each row, the labels but the partition: b'{topic="t"'
+    cdef list heads                     # each row's labels, without the partition: b'{topic="t"'
 
     cdef Row *add(self, bytes head, int32_t index) except NULL

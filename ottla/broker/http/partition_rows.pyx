@@ -2,7 +2,7 @@
 """Figures of many partitions, written as lines of the Prometheus text format.
 
 A scrape of 100,000 partitions is two million lines: all figures of a partition are read at once and
-kept as plain integers, and each line is put together without an object.
+kept as plain integers, and each line is written without creating a Python object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -55,10 +55,10 @@ cdef inline char *put_number(char *at, int64_t value) noexcept nogil:
 
 
 cdef class PartitionRows:
-    """A row of figures for each partition, or for each topic: those have no index.
+    """Rows of figures: one for each partition, or one for each topic, which has no partition index.
 
-    `room` is the expected number of rows: enlarging the memory copies it, a millisecond for each
-    megabyte.
+    `room` is the expected number of rows. Enlarging the memory copies it, which takes a millisecond
+    for each megabyte.
     """
 
     def __cinit__(self, Py_ssize_t room=0):
@@ -75,7 +75,7 @@ cdef class PartitionRows:
         return self.count
 
     cdef Row *add(self, bytes head, int32_t index) except NULL:
-        """A new row, whose values are to be filled in."""
+        """Append a row; the caller fills in the values."""
         cdef Row *more
         if self.count == self.room:
             more = <Row *>realloc(self.rows, 2 * self.room * sizeof(Row))
@@ -172,7 +172,8 @@ cdef class Reading:
     cdef bytes head
 
     def __init__(self, dict by_name not None):
-        # One list for all: a list for each of many topics would set off full collections.
+        # One list for all partitions: a list for each of many topics would trigger full garbage
+        # collections.
         self.names, self.ends, self.flat = list(by_name), [], []
         for partitions in by_name.values():
             self.flat.extend(partitions)
@@ -219,7 +220,7 @@ cdef class Reading:
         row.values[1] = log.log_start_offset
         row.values[2] = log.log_end_offset
         row.values[3] = log.segment_count
-        # As Kafka's brokers do, only the leader reports what is in sync.
+        # As in Kafka, only the leader reports the replicas in sync.
         row.values[4] = partition.role.under_min_isr
         row.values[5] = in_sync if led else 0
         row.values[6] = replicas if led else 0

@@ -1,12 +1,13 @@
 """Who may read what on the HTTP port, which has no login.
 
-- Health, metrics and /api/v1/status are for whoever reaches the port. Metrics name groups, clients
-  and users too, as those of Kafka's exporters do: docs/decisions/open_metrics.md says why.
-- Everything else under /api/v1 names users, clients or groups: only clients on this machine read
-  it, and those of `ottla.http.networks`.
-- A request has a name of this broker, or an address, in its Host header, unless it asks for the
-  health: a page of another site whose name a browser was told to be here (DNS rebinding) reads
-  nothing.
+- Health, metrics and /api/v1/status are open to everyone who can reach the port. The metrics name
+  groups, clients and users, as those of Kafka's exporters do: docs/decisions/open_metrics.md says
+  why.
+- Everything else under /api/v1 names users, clients or groups. Only clients on this machine and in
+  `ottla.http.networks` may read it.
+- The Host header of a request must be a name of this broker or an address, unless the request asks
+  for the health. So a web page of another site cannot read anything by DNS rebinding, that is by
+  making its own name resolve to this broker's address.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Readers:
         self.names = {name.lower() for name in own}
 
     def refusal(self, path: str, host: str | None, client: str, here: str) -> Refusal | None:
-        """The status and the document of a refused request; None if it is allowed. `host` is its
-        Host header, which only clients older than HTTP/1.1 leave out."""
+        """The status and the document of a refused request; None if it is allowed. `host` is the
+        request's Host header, which only clients older than HTTP/1.1 leave out."""
         if path not in HEALTH and host is not None and not names_one_of(host, self.names):
             return 421, {
                 "error": ErrorCode.INVALID_REQUEST.name,

@@ -1,5 +1,5 @@
-"""Metrics of requests: how many there were, their errors, how long they took in which phase, and
-how many wait now."""
+"""Metrics of requests: their number, their errors, the duration of each phase, and how many
+requests are waiting now."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _histogram(durations: Mapping[int, tuple[list[int], float]]) -> Iterator[str
 
 
 def waiting_requests(waiting: Mapping[int, int]) -> Iterator[str]:
-    """How many requests wait, by API key: as Kafka's purgatories, and every kind of request."""
+    """How many requests wait: under the names of Kafka's purgatories, and for each API. `waiting`
+    has the numbers by API key."""
     sizes: Counter[str] = Counter()
     for key, name in PURGATORIES.items():
         sizes[name] += waiting.get(key, 0)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def security_metrics(monitor: Monitor) -> Iterator[str]:
-    """As Kafka counts logins, by listener; the rest under names of our own."""
+    """Logins by listener, under Kafka's names; the other metrics have names of Ottla's own."""
     for name, help_text in (
         ("successful_authentication", "Logins, and TLS handshakes with a client's certificate."),
         ("failed_authentication", "Failed logins and TLS handshakes."),

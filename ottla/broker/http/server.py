@@ -42,8 +42,8 @@ NOT_HTTP = "this is not an HTTP/1.1 request\n"
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
-"""How long a scrape may hold the loop: much less than other work, since it comes every few seconds.
-A pause costs 10 µs."""
+"""How long a scrape may block the loop at a time: much less than other work may, since a scrape
+comes every few seconds. A pause between two slices costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
@@ -62,7 +62,7 @@ class HttpServer:
         self.ready = True
         self.open = 0
         self.port = 0
-        self.readers: Readers      # of the address, once it listens
+        self.readers: Readers      # set by `start`
         self.server: asyncio.Server | None = None
 
     async def start(self, address: str) -> None:
@@ -99,7 +99,7 @@ class HttpServer:
             async with asyncio.timeout(SEND_SECONDS):
                 await self._route(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass                        # it disconnected, or was too slow
+            pass                        # the client disconnected, or was too slow
         except Exception:
             log.exception("a request on %s failed", SETTING)
         finally:
@@ -176,8 +176,8 @@ class HttpServer:
 
 
 def host_of(head: bytes) -> str | None:
-    """The Host header of a request; with several, which no browser sends, a text that is no
-    host."""
+    """The Host header of a request; None without one. Several headers, which no browser sends, are
+    joined to a text that is not a valid host."""
     hosts = [
         value.strip().decode("latin-1") for name, _, value in (
             line.partition(b":") for line in head.split(b"\r\n")[1:])
@@ -212,7 +212,7 @@ def _pieces(monitor: Monitor) -> Iterator[str]:
 
 
 async def _send(writer: asyncio.StreamWriter, pieces: list[str]) -> None:
-    """Write what has been gathered, if anything, once the client has received what came before."""
+    """Write the gathered pieces, if there are any, and wait while too much is unsent."""
     text = "".join(pieces)
     pieces.clear()
     if text:
@@ -230,5 +230,6 @@ def _head(code: int, kind: str, extra: str) -> bytes:
 
 
 def _family(host: str) -> int:
-    """`localhost` means one address, as for clients of the protocol."""
+    """The address family to listen on: IPv6 only for an IPv6 address, so `localhost` is 127.0.0.1
+    only."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

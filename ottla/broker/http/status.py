@@ -73,8 +73,8 @@ def connections(monitor: Monitor) -> list[dict[str, Any]]:
 
 
 def topic_names(read: Mapping[str | bytes, int] | None, names: Mapping[bytes, str]) -> list[str]:
-    """The topics that a client reads; newer clients use ids, some of which belong to deleted
-    topics."""
+    """The names of the topics that a client reads. Newer clients send topic ids; ids of deleted
+    topics are left out."""
     return sorted(
         names.get(each, "") if isinstance(each, bytes) else each
         for each in read or () if isinstance(each, str) or each in names

@@ -27,7 +27,7 @@ cdef class Channel(Pollable):
     cdef ReplyQueue queue               # replies, in order; `out` is the part that may be sent
     cdef readonly int64_t sent          # bytes
     cdef readonly double opened_at
-    cdef readonly double active_at      # loop time since when we wait for the client
+    cdef readonly double active_at      # loop time since which we wait for the client
     # What stops receiving and handling.
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires

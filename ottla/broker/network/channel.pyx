@@ -3,8 +3,8 @@
 
 The event loop only reports that the socket is ready; the channel receives and sends by itself.
 Frames are handled in order, at once. A request that has to wait for something is a `Held`
-(`network.promises` has a table of them): later frames wait until it ends. A produce whose
-acknowledgement is pending (acks=all) holds nothing: its reply is in the `ReplyQueue`.
+(promises.pxd lists them): later frames wait until it ends. A produce whose acknowledgement is
+pending (acks=all) does not hold up later frames: its reply waits in the `ReplyQueue`.
 
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use. A client above its quota is muted for a while.
@@ -12,7 +12,7 @@ can make the broker use. A client above its quota is muted for a while.
 A client that ends its sending side may still read. Its requests are answered, as in Kafka; then the
 channel is closed.
 
-What a frame means is not known here: `ClientConnection` handles it.
+The channel does not interpret frames: its subclass `ClientConnection` handles them.
 """
 
 from libc.stdint cimport uint32_t
@@ -71,7 +71,7 @@ cdef class Channel(Pollable):
     # -- the loop's calls ------------------------------------------------------------------------
 
     cdef int ready(self) except -1:
-        """The socket is readable, at its end, or writable again."""
+        """Handle a socket that is readable, was closed by the client, or is writable again."""
         if self.writing:
             self.active_at = self.poller.clock.monotonic()
             self.make_progress()
@@ -192,14 +192,16 @@ cdef class Channel(Pollable):
         return 0
 
     cdef int hold(self, Held held) except -1:
-        """Make `held`, if there is one, the current request, after which later frames wait."""
+        """Make `held` the current request, for which later frames wait; None if there is no such
+        request."""
         self.holding = held
         if held is not None and held.stops_reading:
             self.pause()
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            self.queue.in_hand -= self.poller.clock.monotonic()     # the time until it waits
+            # `resume` adds the time again, so that the wait does not count.
+            self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 
     def resume(self, Held held not None):
@@ -260,7 +262,7 @@ cdef class Channel(Pollable):
                 self.unreadable(error)
                 return 0
             except OSError as error:
-                if error.errno != EIO:      # a socket never has this one
+                if error.errno != EIO:      # no socket error has this number
                     raise
                 self.unreadable(error)
                 return 0
@@ -276,7 +278,7 @@ cdef class Channel(Pollable):
         out.clear()
         if self.writing:
             self.writing = False
-            self.active_at = self.poller.clock.monotonic()       # until now nothing was read
+            self.active_at = self.poller.clock.monotonic()       # nothing was read while `writing`
             self.watch()
             if self.transport.pending() > 0:
                 self.loop.call_soon(self.receive_pending)
@@ -289,7 +291,8 @@ cdef class Channel(Pollable):
         return 0
 
     cdef int warm(self) except -1:
-        """Have a thread read the next bytes to send; the connection sends nothing until then."""
+        """Have a thread read the next bytes to send; the connection sends nothing until it has read
+        them."""
         cdef FileRange cold = <FileRange>self.out.ranges[0]
         self.warming = self.writing = True
         self.watch()

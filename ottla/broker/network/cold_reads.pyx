@@ -1,8 +1,8 @@
 """Disk reads that must not block the loop.
 
 `read` and `sendfile` of bytes outside the page cache wait for the disk and would block all clients.
-So a connection sends only resident ranges; other ranges are read by a thread first, with some
-readahead, while other connections are served.
+So a connection sends only ranges that are in the page cache. A thread reads other ranges first,
+with some readahead, while the loop serves other connections.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +61,7 @@ cdef extern from *:
     #endif
     }
 
-    /* What of a range can be read without waiting; all of it where the file system does not say. */
+    /* Reads the part that needs no waiting; the whole range if the file system cannot tell. */
     static ssize_t ottla_read_now(int fd, void *into, size_t size, int64_t position) {
     #if defined(__linux__)
         struct iovec vector = { into, size };
@@ -135,8 +135,8 @@ cdef Py_ssize_t read_now(
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
     """Read a range into the page cache, wait for it, and start readahead; returns 0 or an errno.
 
-    Waiting for one byte of each step is enough: copying all of them would take CPU time from
-    others.
+    Waiting for one byte of each step is enough: copying all bytes would take CPU time from other
+    work.
     """
     cdef char byte
     cdef Py_ssize_t got
@@ -176,7 +176,7 @@ class ColdReads:
     def begin(self, file, position, size, done):
         """Read a range into memory, then call `done(error or None)` on the loop.
 
-        A caller has one range here at a time, which bounds the queue.
+        Each connection has at most one range in progress, which bounds the queue.
         """
         self.begun += 1
         future = self.loop.run_in_executor(self.threads, read, file, position, size)

@@ -1,4 +1,4 @@
-# What is said on one connection, without its socket; see conversation.pyx.
+# The requests and replies of one connection, without its socket; see conversation.pyx.
 
 from libc.stdint cimport int32_t
 

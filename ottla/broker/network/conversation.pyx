@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """The exchange on one connection: received bytes become requests, responses become bytes to send.
 
-There is no socket and no clock here, and no decision about when to read or to send: a `Channel`
-does that. Programs that have the bytes from elsewhere use it from Python:
+It has neither a socket nor a clock, and does not decide when to read or to send: a `Channel` does.
+Programs that get the bytes elsewhere use it from Python:
 
     conversation.receive_data(data)
     while (request := conversation.next_request()) is not None:
@@ -40,14 +40,14 @@ cdef class Conversation:
         self.inbox.frame_size_min = 0 if expected else HEADER_SIZE_MIN
 
     cdef RequestHeader next(self, Cursor body, str known_client_id):
-        """Take the request that `inbox.has_frame` found; afterwards `body` is at its body, whose
-        bytes stay until the inbox is compacted. Raises MalformedMessage."""
+        """Take the request that `inbox.has_frame` found, and point `body` at its body. The bytes
+        stay valid until the inbox is compacted. Raises MalformedMessage."""
         cdef uint8_t *frame = self.inbox.take(&self.frame_size)
         body.at, body.end = frame, frame + self.frame_size
         return read_request_header(body, known_client_id)
 
     cdef bytes next_token(self):
-        """Take the frame that `inbox.has_frame` found as a bare token."""
+        """Take the frame that `inbox.has_frame` found, which is a bare token."""
         cdef uint8_t *frame = self.inbox.take(&self.frame_size)
         return frame[:self.frame_size]
 

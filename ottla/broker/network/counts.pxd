@@ -10,9 +10,9 @@ cdef enum:
 
 cdef enum:
     TOTAL                       # from the request's arrival to its response
-    QUEUED                      # until it was begun, after the requests before it
-    LOCAL                       # until its handler had ended, or waited
-    REMOTE                      # from then to the response
+    QUEUED                      # from there until its handler began, after earlier requests
+    LOCAL                       # from there until its handler had ended, or waited
+    REMOTE                      # from there to the response
     THROTTLED                   # how long the client is held back afterwards; not part of the total
 
 
@@ -23,7 +23,7 @@ cdef class Counts:
     cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[KEYS][VERSIONS]
     cdef int64_t times[THROTTLED + 1][KEYS][BUCKETS]
-    cdef double seconds[KEYS]           # in all, of the total
+    cdef double seconds[KEYS]           # the sum of all TOTAL durations
     cdef readonly dict errors           # (key, code) -> count
     cdef inline int began(self, int key, int version) noexcept:
         if 0 <= key < KEYS and 0 <= version < VERSIONS:

@@ -25,11 +25,11 @@ cdef class Counts:
         self.errors = {}
 
     cdef int took(self, int key, int phase, double seconds) noexcept:
-        """Count how long a phase of a request lasted that was answered."""
+        """Count how long a phase of an answered request lasted."""
         cdef int bucket = 0
         if not 0 <= key < KEYS:
             return 0
-        if seconds >= 1e-6:             # the bits that the microseconds need
+        if seconds >= 1e-6:             # the number of bits of the microseconds
             frexp(seconds * 1e6, &bucket)
             bucket = min(bucket, BUCKETS - 1)
         self.times[phase][key][bucket] += 1

@@ -21,7 +21,7 @@ cdef enum:
     SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
-    PIECE_SIZE = 4096           # smaller pieces are a slow frame: several make a wake-up
+    PIECE_SIZE = 4096           # smaller pieces are of a slow frame: several share a wake-up
     FOREIGN_SIZE = 16           # of a malformed first frame: enough to name its protocol
     AWAITED_SIZE_MAX = 1 << 15  # bytes to wait for; the receive window must be larger
 
@@ -109,8 +109,8 @@ cdef class Inbox:
         return frame
 
     cdef int awaited(self, Py_ssize_t got) noexcept:
-        """The number of further bytes worth a wake-up, after a receive of `got` bytes: one, or
-        several pieces of a frame that arrives slowly."""
+        """How many further bytes have to arrive before the next wake-up, after a receive of `got`
+        bytes: one, or several pieces if the frame arrives slowly."""
         cdef Py_ssize_t missing
         if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
             return 1

@@ -27,9 +27,9 @@ cdef extern from * nogil:
     #include <sys/syscall.h>
     #include <unistd.h>
 
-    /* epoll_wait's milliseconds are long beside a request: epoll_pwait2 (Linux 5.11) takes
-       nanoseconds. By its number, because C libraries have had it for a shorter time. A negative
-       timeout waits without end. */
+    /* A millisecond, the unit of epoll_wait, is longer than most requests take: epoll_pwait2 (Linux
+       5.11) takes nanoseconds. It is called by its number, since older C libraries lack it. A
+       negative timeout waits without end. */
     static int ottla_epoll_wait(
         int epoll_fd, struct epoll_event *events, int count, int64_t timeout_ns
     ) {
@@ -80,7 +80,7 @@ cdef class Poller:
 cdef class MovableTimer:
     cdef readonly Poller poller
     cdef object loop, handle            # asyncio's timer, None if it is not set
-    cdef object callback                # None: nobody waits
+    cdef object callback                # None if nothing waits
     cdef double at, fires_at            # loop times: when to call, and when asyncio's timer fires
 
     cpdef int set(self, double at, callback) except -1

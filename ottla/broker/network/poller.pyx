@@ -2,10 +2,10 @@
 
 With the plain loop a ready socket costs some four microseconds of Python before its callback runs,
 as much as a small request costs in all. Here the selector calls the connection itself and, while
-nothing is scheduled on the loop, continues to wait in C. What a connection leaves for the end of
-the turn (`later`) and waits that are renewed with each request (`MovableTimer`) do not need asyncio
-either. Everything else (timers, tasks, calls from threads, other descriptors) is asyncio's and
-works as usual.
+nothing is scheduled on the loop, continues to wait in C. Calls that a connection defers to the end
+of the turn (`later`), and timers that are set anew with each request (`MovableTimer`), do not need
+asyncio either. Everything else (timers, tasks, calls from threads, other descriptors) is asyncio's
+and works as usual.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ cdef class Poller:
         return 0
 
     cpdef int later(self, callback) except -1:
-        """Make this call after the sockets that are ready now, before the next look at the
-        sockets."""
+        """Make this call after the sockets that are ready now have been served, and before epoll is
+        asked again."""
         self.soon.append(callback)
         return 0
 
     cdef int run_soon(self) except -1:
-        """Make the calls that are due; calls that they add are made after the next look at the
-        sockets."""
+        """Make the deferred calls. Calls that are deferred meanwhile are made after epoll is asked
+        again."""
         if not self.soon:
             return 0
         due, self.soon = self.soon, []
@@ -77,10 +77,11 @@ cdef class Poller:
         return 0
 
     cpdef list wait(self, object timeout_seconds):
-        """Serve ready sockets until asyncio has work; returns its ready descriptors with events.
+        """Serve ready sockets until asyncio has work; returns asyncio's ready descriptors with
+        events.
 
-        That is until the timeout, until a descriptor is ready that is not watched here, or until
-        a callback or timer was added to the loop.
+        Asyncio has work once the timeout is over, a descriptor that is not watched here is ready,
+        or a callback or timer was added to the loop.
         """
         cdef list others = []
         cdef int count, i, fd
@@ -89,11 +90,11 @@ cdef class Poller:
         cdef Pollable who
         if timeout_seconds is not None:
             timeout_ns = 0
-            if timeout_seconds > 0:         # while callbacks are ready asyncio does not wait
+            if timeout_seconds > 0:         # asyncio passes 0 while it has ready callbacks
                 timeout_ns = math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9)
                 deadline_ns = time.monotonic_ns() + timeout_ns
         self.touched = False
-        self.run_soon()                 # left by callbacks of asyncio
+        self.run_soon()                 # deferred by callbacks of asyncio
         while True:
             waits = not self.soon and not self.touched
             with nogil:
@@ -120,8 +121,8 @@ cdef class Poller:
 cdef class MovableTimer:
     """A timer for waits that follow each other and seldom time out.
 
-    asyncio's timer is only moved in order to fire earlier: if it fires too early it is set again,
-    and if nothing waits it has no effect.
+    asyncio's timer is replaced only if it has to fire earlier. If it fires too early it is set
+    again; if nothing waits it has no effect.
     """
 
     def __init__(self, loop):

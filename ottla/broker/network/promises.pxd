@@ -3,10 +3,10 @@
 #   Held           a request that holds later frames until it ends
 #     LateReply      a handler whose response comes later
 #       TaskReply      a handler that is a coroutine
-#     ProduceRequest   its coordinator, or a thread that prepares a batch (api/records)
-#     FetchRequest     bytes, or its timeout (api/records)
+#     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
+#     FetchRequest     waits for bytes, or its timeout (api/records)
 #   PendingReply   a complete reply with open promises (acks=all); it holds no frames
-#   AckPromise     one partition of it, until the high watermark is past its batch
+#   AckPromise     one partition of such a reply, until the high watermark is past its batch
 #   Wait           watches partitions; calls back at a change or a timeout
 
 from libc.stdint cimport int32_t, int64_t
@@ -20,11 +20,11 @@ cdef class PendingReply:
     cdef Writer frame                   # the whole reply with its length; error codes may change
     cdef int open_promises
     cdef list promises                  # of AckPromise; None once all are kept
-    cdef list moved                     # of AckPromise: broken, as others lead; None without any
+    cdef list moved                     # of AckPromise: broken by a new leader; None if none is
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
-    cdef double begun, waits_since      # ReplyQueue's
-    cdef object receiver                # its promise_kept is called with the last promise
+    cdef double begun, waits_since      # set by ReplyQueue
+    cdef object receiver                # its promise_kept is called when the last promise ends
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1
@@ -61,7 +61,7 @@ cdef class Held:
 
 
 cdef class LateReply(Held):
-    cdef readonly object response       # a message or an exception; None until then
+    cdef readonly object response       # a message or an exception; None until it is delivered
     cdef public object observer         # called with the message before it is sent, or None
     cdef object context                 # dispatch's RequestContext
     cdef int32_t correlation_id

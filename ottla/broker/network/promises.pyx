@@ -18,7 +18,8 @@ cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 cdef class PendingReply:
-    """A produce's complete reply, which may not be sent before its batches are durable."""
+    """The complete reply to a produce, which may not be sent before its batches are
+    acknowledged."""
 
     def __init__(self, Writer frame, receiver, double deadline):
         self.frame, self.receiver, self.deadline = frame, receiver, deadline
@@ -35,7 +36,8 @@ cdef class PendingReply:
         return 0
 
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
-        """Move the reply, which was written among others from `start` on, into `frame`."""
+        """Move the reply into `frame`. So far it was in a writer with other replies, from `start`
+        on."""
         frame.write_raw(self.frame.data + start, self.frame.size - start)
         self.frame = frame
         for item in self.promises:
@@ -63,14 +65,15 @@ cdef class PendingReply:
         return self.promise_ended()
 
     cdef int complete(self) except -1:
-        """All promises have ended and the reply will be sent: add what was not known before."""
+        """All promises have ended and the reply will be sent: subclasses add what was not known
+        before."""
         return 0
 
 
 cdef class AckPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
         cdef int16_t code
-        if partition.high_watermark < self.required:    # failed: the leader or its disk is gone
+        if partition.high_watermark < self.required:    # broken: leader or disk is gone
             code = STORAGE_ERROR if partition.log.offline is not None else partition.ended_code
             store_int16(self.reply.frame.data + self.error_at, code)
             if code == NOT_LEADER:
@@ -79,8 +82,8 @@ cdef class AckPromise(Promise):
 
 
 cdef class Wait(Watcher):
-    """Calls `resume` of a waiting request, from the loop, at a change or at the timeout. `timer` is
-    the connection's: at most one of its requests waits."""
+    """Calls `resume` of a waiting request, from the loop, at a change of a watched partition or at
+    the timeout. All requests of a connection use its `timer`, since at most one of them waits."""
 
     def __init__(self, MovableTimer timer not None, resume):
         self.timer, self.resume = timer, resume
@@ -93,7 +96,8 @@ cdef class Wait(Watcher):
         return self.wake()
 
     cdef int wake(self) except -1:
-        # One turn may change many partitions of one fetch: it runs again once, after all of them.
+        # One turn may change many partitions of a fetch: the fetch runs again once, after all
+        # changes.
         if not self.scheduled and not self.over:
             self.scheduled = True
             self.timer.poller.later(self.run)
@@ -120,7 +124,8 @@ cdef class Held:
     `advance` may make progress."""
 
     cdef Held advance(self):
-        """Continue the request; returns what holds later frames from now on, None if nothing."""
+        """Continue the request; returns the request that holds later frames from now on, None if
+        none does."""
         return None
 
     cdef int next_is_here(self) except -1:
@@ -138,7 +143,8 @@ cdef class LateReply(Held):
     of the loop."""
 
     def deliver(self, response):
-        """Complete with this message, or fail with this exception; once, in the loop's thread."""
+        """Complete with this message, or fail with this exception. Called once, in the loop's
+        thread."""
         if self.observer is not None:
             self.observer(response)     # also if the client has disconnected meanwhile
         if self.over:

@@ -14,16 +14,16 @@ from ottla.log.files.disk cimport File
 from ottla.wire.codec cimport Writer
 
 cdef enum:
-    IN_REPLY_SIZE_MAX = 8192            # shorter ones become bytes of the reply when it is made
+    IN_REPLY_SIZE_MAX = 8192            # shorter ranges are copied when the reply is made
     COPY_SIZE_MAX = 1 << 17             # from this size on sendfile costs less than copying
     GATHERED_SIZE_MAX = COPY_SIZE_MAX + (1 << 16)
 
-cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so all share it
+cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so all connections share it
 
 
 cdef class FileRange:
     cdef bint read_into(self, uint8_t *into) except -1:
-        """Copy the rest of the range, or report COLD if that would wait for the disk."""
+        """Copy the rest of the range; returns False if that would wait for the disk."""
         cdef Py_ssize_t got
         if self.warm_upto < self.position + self.left:
             return read_now(self.file, into, self.left, self.position) == self.left
@@ -68,8 +68,9 @@ cdef class Reply(Writer):
     cdef Py_ssize_t send_some(self, Transport transport, Py_ssize_t budget) except? -3:
         """Send the next bytes, up to `budget` bytes of a file; returns how many were sent.
 
-        Returns -1 if the socket accepts no more, COLD if the disk would have to be waited for.
-        Raises OSError for the socket or the disk, RangeLost if a file has become shorter.
+        Returns -1 if the socket accepts no more, COLD if the next bytes have to be read from the
+        disk first. Raises OSError for the socket or the disk, RangeLost if a file has become
+        shorter.
         """
         cdef FileRange piece
         cdef Py_ssize_t before, size, sent

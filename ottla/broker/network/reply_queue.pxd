@@ -14,19 +14,19 @@ from ottla.wire.codec cimport Writer
 
 cdef class ReplyQueue:
     cdef Reply out                      # replies that may be sent
-    cdef object promised                # deque of PendingReply, after `out` in order
+    cdef object promised                # deque of PendingReply: the replies after those in `out`
     cdef object loop, timer
     cdef MovableTimer wait_timer        # of the request that waits for bytes, if one does
     cdef Clock clock
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
     cdef double began                   # when the current request arrived
-    cdef double waits_since             # when its handler waited; 0 if it has not, or nobody asks
-    cdef double free_at                 # when the request before it was answered, or waited
+    cdef double waits_since             # when its handler began to wait; 0 if not, or if untimed
+    cdef double free_at                 # when the request before it was answered, or began to wait
     cdef Quotas quotas
     cdef Client client                  # the sender of the current request
     cdef Py_ssize_t frame_size          # of the current request
-    cdef double in_hand                 # when the loop took it up, less the time spent before
+    cdef double in_hand                 # now - in_hand: the loop's time on the current request
 
     cdef Py_ssize_t waiting(self) except -1
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1

@@ -36,14 +36,15 @@ cdef class ReplyQueue:
         return len(self.promised)
 
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
-        """Add a produce's complete reply, in `out` from `start` on or in a writer of its own;
-        `pending` has its promises, None if there are none."""
+        """Add a produce's complete reply, which is in `out` from `start` on, or in a writer of its
+        own. `pending` has its promises; None if there are none."""
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE)
-            # acks=1 that waits because of flush.messages: earlier replies are sent without it.
+            # A produce with acks=1 may wait for flush.messages: earlier replies are sent without
+            # its own.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
@@ -122,7 +123,8 @@ cdef class ReplyQueue:
         return 0
 
     cdef double count(self, int key, double began, double begun, double waits_since) except -1:
-        """Count a request that was begun and waited at these times; returns the current time."""
+        """Count the phases of a request: `begun` and `waits_since` are when its handler began, and
+        began to wait. Returns the current time."""
         cdef double now = self.clock.monotonic()
         cdef Counts counts = self.counts
         if waits_since == 0:

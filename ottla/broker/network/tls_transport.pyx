@@ -37,7 +37,7 @@ cdef enum:
     FILE_PIECE_SIZE = 1 << 17           # of a file, read and encrypted in one go
     RECORDS_SIZE_MAX = 1 << 18
 
-cdef uint8_t received[RECEIVE_SIZE]     # filled and consumed in one go, so all share it
+cdef uint8_t received[RECEIVE_SIZE]     # filled and consumed in one go, so all connections share it
 cdef uint8_t piece[FILE_PIECE_SIZE]
 
 WantRead, WantWrite = ssl.SSLWantReadError, ssl.SSLWantWriteError
@@ -67,7 +67,7 @@ cdef class TlsTransport(Transport):
             except End:
                 got = 0
             if got == 0:
-                return total            # 0 is the end: the next call returns it again
+                return total            # 0 is the end; after other bytes the next call returns it
             total += got
             if self.incoming.pending == 0 and self.tls.pending() == 0:
                 break

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef class Transport:
     cdef readonly object sock
     cdef readonly int fd
-    cdef int awaited                    # bytes from which the socket is ready
+    cdef int awaited                    # the socket is ready once this many bytes have arrived
     cdef public double expires_at       # loop time at which the login has to be renewed; 0: never
 
     cdef Py_ssize_t moved(self, Py_ssize_t result) except? -1

@@ -46,9 +46,10 @@ cdef class Transport:
         return 0
 
     cdef int wait_for(self, int size) except -1:
-        """Be readable only once `size` bytes have arrived, or the end of the stream.
+        """Have the socket reported as readable only once `size` bytes or the end of the stream have
+        arrived.
 
-        Without it every piece of a frame that arrives slowly is a wake-up of its own.
+        Otherwise each piece of a frame that arrives slowly would cause a wake-up of its own.
         """
         if self.awaited != size:
             self.awaited = size

@@ -1,4 +1,4 @@
-"""What a partition with several replicas needs from the broker around it."""
+"""The interface through which partitions with several replicas use the rest of the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class ClusterSide(Protocol):
-    """What partitions ask of the cluster. Nothing here blocks or raises."""
+    """The calls that partitions make. None of them blocks or raises."""
 
     lag_ms: int
     """replica.lag.time.max.ms."""
@@ -19,13 +19,14 @@ class ClusterSide(Protocol):
         """Answer all later calls from this image."""
 
     def broker_epoch_of(self, node_id: int) -> int:
-        """A broker's registered epoch; -1 if it is not registered or about to leave."""
+        """A broker's registered epoch; -1 if it is not registered, or is shutting down."""
 
     def isr_due(self, partition: Partition) -> None:
-        """A follower may join the in-sync set: request it with `Partition.propose_isr`."""
+        """A follower may join the in-sync set: send `Partition.propose_isr` to the controller."""
 
     def flush(self, partition: Partition) -> None:
-        """Flush this partition: acknowledgements or its next fetch wait for it."""
+        """Flush this partition's log: acknowledgements, or the follower's next fetch, wait for
+        that."""
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""
@@ -34,9 +35,10 @@ class ClusterSide(Protocol):
         """Retention has moved the log start of a followed partition."""
 
     def keep_start(self, partition: Partition) -> None:
-        """The leader of a followed partition has moved its log start: write it into a checkpoint,
-        then call `Partition.start_kept`. This is called again until that has happened."""
+        """A followed partition has moved its log start as its leader did: write the log start into
+        a checkpoint, then call `Partition.start_kept`. Until then, every fetch reply repeats this
+        call."""
 
     def doubted(self, partition: Partition, offset: int) -> None:
-        """A follower has asked for the same records for seconds: check the bytes that it is
-        sent."""
+        """A follower has requested the records at `offset` for several seconds without progress:
+        check whether these records are damaged."""

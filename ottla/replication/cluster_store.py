@@ -8,8 +8,8 @@
     /metadata/newest             the snapshot that a reader starts from
     /metadata/snapshots/42/3     one piece of that snapshot
 
-An entry is written together with two checks: that the writer is still the controller, and that the
-preceding entry exists. So there are no gaps, and a deposed controller can write nothing.
+Each write of an entry checks that the writer is still the controller, and that the preceding entry
+exists. So the log has no gaps, and a deposed controller can write nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ LAYOUT = (
 READ_AHEAD = 32
 """The most entries requested at once."""
 SNAPSHOT_AFTER_ENTRIES = 1000
-"""Each entry after the snapshot costs a read at every broker's start."""
+"""The controller writes a snapshot after this many entries: a starting broker needs one read for
+each entry after the last snapshot."""
 ENTRY_DIGITS = 13
 DELETED_AT_A_TIME = 100
 PIECES_MAX = SNAPSHOT_RAW_SIZE_MAX // PIECE_SIZE_MAX
@@ -68,8 +69,8 @@ class ClusterRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The snapshot that a reader starts from. `before` is the previous one: entries up to there
-    may be deleted."""
+    """The snapshot that a reader starts from. `before` is the entry of the previous snapshot:
+    entries before it may be deleted."""
 
     entry: int
     pieces: int
@@ -79,7 +80,7 @@ class Newest:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An entry that was read, and the ZooKeeper transaction that made it."""
+    """An entry that was read, and the ZooKeeper transaction that created it."""
 
     entry: int
     czxid: int
@@ -103,8 +104,8 @@ class Behind(Exception):
 
 
 def number_of(name: str, digits: int = 0) -> int | None:
-    """The number of an entry, or of a snapshot, which has no leading zeros. None for any other
-    name: such a node is ignored, even if its name can be read as a number."""
+    """Parse the name of an entry, or of a snapshot, which has no leading zeros (`digits` 0). None
+    for any other name, even one that `int` could parse: callers ignore such nodes."""
     if len(name) > ENTRY_DIGITS or not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -134,7 +135,7 @@ def id_of_cluster(data: bytes) -> str:
 
 class ClusterStore:
     """Reads and writes the log. Raises CoordinationError if ZooKeeper does not answer, and
-    UnreadableMetadata for data that no controller of this version has written."""
+    UnreadableMetadata for data that this version cannot read."""
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
@@ -156,7 +157,7 @@ class ClusterStore:
         await make(self.coordination, CONTROLLER_EPOCH, b"0")
 
     async def cluster_id(self, proposed: str) -> str:
-        """The cluster's id, which is the first broker's proposal."""
+        """The cluster's id: `proposed`, unless another broker has proposed an id before."""
         await make(self.coordination, CLUSTER_ID, cluster_id_text(proposed))
         data, _ = await self.coordination.get(CLUSTER_ID)
         return id_of_cluster(data)
@@ -178,8 +179,8 @@ class ClusterStore:
     async def after(self, number: int, watch: Watch | None = None) -> list[Entry]:
         """The entries after `number`, as many as are available at once.
 
-        If there are none, `watch` is called when there may be one. Raises Behind if what follows
-        is only in a snapshot.
+        If there are none, `watch` is called when entry `number + 1` may exist. Raises Behind if the
+        next entries were deleted because a snapshot contains them.
         """
         entries = await self._read(number)
         if entries:
@@ -188,7 +189,7 @@ class ClusterStore:
         if newest is not None and newest.entry > number:
             raise Behind
         if watch is not None and await self.coordination.exists(entry_path(number + 1), watch):
-            return await self._read(number)         # it was created in between
+            return await self._read(number)         # the entry was created in between
         return []
 
     async def _read(self, number: int) -> list[Entry]:
@@ -208,10 +209,11 @@ class ClusterStore:
         return entries
 
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:
-        """Write an entry as the controller whose election left `/controller_epoch` in this version.
+        """Write an entry as the controller; `epoch_version` is the version that its election gave
+        `/controller_epoch`.
 
-        Raises CoordinationRefused if it is no longer the controller, or `entry` is not at the log's
-        end.
+        Raises CoordinationRefused if this broker is no longer the controller, or if `number` is not
+        the number of the log's next entry.
         """
         operations: list[Operation] = [Check(CONTROLLER_EPOCH, epoch_version)]
         if number > 1:
@@ -239,7 +241,7 @@ class ClusterStore:
         return None if stat is None else Mark(entry, stat.czxid)
 
     async def check_mark(self, mark: Mark) -> None:
-        """Raise GoneBack if this is no longer the log from which the mark was made."""
+        """Raise GoneBack unless the log still has the marked entry, or a snapshot contains it."""
         await self.coordination.sync()
         stat = await self.coordination.exists(entry_path(mark.entry))
         if stat is None:
@@ -248,8 +250,8 @@ class ClusterStore:
             raise GoneBack(mark.entry)
 
     async def check_last(self, entry: int) -> None:
-        """Raise GoneBack if this is no longer the log in which this store has read or written
-        `entry`."""
+        """Raise GoneBack unless the log still has `entry` as this store has read or written it, or
+        a snapshot contains the entry."""
         if entry == 0:
             return
         await self.coordination.sync()
@@ -263,7 +265,7 @@ class ClusterStore:
             raise GoneBack(entry)
 
     async def _check_deleted(self, entry: int) -> None:
-        """An entry that does not exist must be part of a snapshot."""
+        """Raise GoneBack unless a snapshot contains this entry, which does not exist."""
         newest = await self._newest()
         if newest is None or newest.entry < entry:
             raise GoneBack(entry)
@@ -283,7 +285,7 @@ class ClusterStore:
             paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
             answers = await each([self.coordination.get(path) for path in paths])
             if any(isinstance(answer, NoNode) for answer in answers):
-                continue                            # a newer one has replaced it
+                continue                            # a newer snapshot has replaced this one
             pieces = []
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -324,8 +326,8 @@ class ClusterStore:
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
 
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
-        """Write a snapshot that will replace the one at entry `before`. It is read once
-        `/metadata/newest` has the bytes that this returns."""
+        """Write the pieces of a snapshot that replaces the one at entry `before`. Returns the bytes
+        for `/metadata/newest`: readers use the snapshot once that node has them."""
         assert before < image.entry, "a snapshot replaces an older one"
         records = list(snapshot_records(image))
         header = EntryHeader(
@@ -333,7 +335,7 @@ class ClusterStore:
         )
         pieces = encode_snapshot(header, records)
         directory = f"{SNAPSHOTS}/{image.entry}"
-        await self._remove_snapshot(image.entry, fence)         # left unfinished
+        await self._remove_snapshot(image.entry, fence)         # an unfinished earlier attempt
         await self.coordination.multi([fence, Create(directory)])
         for number, piece in enumerate(pieces):
             await self.coordination.multi([fence, Create(f"{directory}/{number}", piece)])

@@ -1,17 +1,16 @@
-"""What a cluster needs from ZooKeeper: an interface, which a simulated ZooKeeper implements as
-well.
+"""The interface through which a cluster uses ZooKeeper.
 
-Every call begins at once and returns a `PendingAnswer`, so that several may be under way. There is
-one implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
+Each request starts at once and returns a `PendingAnswer`, so several requests can be in flight.
+There is one implementation over kazoo (`zookeeper`) and one in memory for tests and the simulator.
 
-What an implementation promises:
+An implementation promises:
 
 - Requests reach the server in the order of the calls, and their answers arrive in that order.
 - A request made while the session is not connected raises NotConnected: it is never sent.
-- When the connection breaks, requests under way fail with ConnectionLost. A write then has an
-  unknown outcome; nothing is ever sent twice.
-- A watch is called once: when the watched data change, or after a reconnect, since they may
-  have changed. Watches coalesce, so the called function has to read again.
+- When the connection breaks, requests in flight fail with ConnectionLost. The outcome of a write is
+  then unknown; no request is ever sent twice.
+- A watch is called once: when the watched node changes, or after a reconnect, since the node may
+  have changed meanwhile. One call may stand for several changes, so the watch has to read the node.
 - Watches and listeners are called on the event loop, each after the answers that arrived before it.
 """
 
@@ -33,8 +32,8 @@ class SessionState(Enum):
     SUSPENDED = "suspended"
     """The connection is broken; the session may still exist or have ended."""
     LOST = "lost"
-    """The session has ended, and its ephemeral nodes with it. A later CONNECTED is for a new
-    one."""
+    """The session has ended and its ephemeral nodes are deleted. A later CONNECTED means a new
+    session."""
 
 
 Listener = Callable[[SessionState], None]
@@ -93,7 +92,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The node exists, in this version if that is 0 or more."""
+    """Require that the node exists, and has this version; -1 stands for any."""
 
     path: str
     version: int = -1
@@ -101,7 +100,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node, whose parent exists; an ephemeral one ends with the session."""
+    """Create a node below an existing parent; an ephemeral node is deleted when the session
+    ends."""
 
     path: str
     data: bytes = b""
@@ -129,8 +129,8 @@ Operation = Check | Create | Set | Delete
 
 
 class Latencies:
-    """Counts durations: `buckets[n]` is the number of those below 2^n microseconds that are not
-    below 2^(n-1)."""
+    """Counts durations: `buckets[n]` counts those from 2^(n-1) to less than 2^n microseconds; the
+    last bucket counts all longer ones as well."""
 
     __slots__ = ("buckets",)
 
@@ -138,12 +138,12 @@ class Latencies:
         self.buckets = [0] * 32
 
     def took(self, seconds: float) -> None:
-        """Count one."""
+        """Count one duration."""
         self.buckets[min(int(seconds * 1e6).bit_length(), len(self.buckets) - 1)] += 1
 
 
 class PendingAnswer(Awaitable[Answer], Protocol[Answer]):
-    """A request under way: what is needed here of asyncio's Future."""
+    """The answer to a request in flight: the part of asyncio.Future's interface that is used."""
 
     def cancel(self) -> bool:
         """Stop waiting for an answer that has not arrived."""
@@ -154,7 +154,7 @@ class PendingAnswer(Awaitable[Answer], Protocol[Answer]):
         ...
 
     def exception(self) -> BaseException | None:
-        """The error that answered it."""
+        """The error that answered the request; None if it succeeded."""
         ...
 
 
@@ -168,7 +168,7 @@ class Coordination(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The session, as in `Stat.owner`; another number after LOST."""
+        """The session's number, as in `Stat.owner`; a session after LOST has another number."""
         ...
 
     @property
@@ -178,7 +178,7 @@ class Coordination(Protocol):
 
     @property
     def latencies(self) -> Latencies:
-        """How long requests took until their answers."""
+        """How long requests waited for their answers."""
         ...
 
     async def start(self) -> None:
@@ -194,7 +194,7 @@ class Coordination(Protocol):
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` with each further state of the session."""
+        """Call `listener` with each new state of the session from now on."""
         ...
 
     def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
@@ -234,10 +234,10 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
 
 
 async def each(requests: Iterable[PendingAnswer[Any]]) -> list[Any]:
-    """All answers, with errors in their places, once the last one has arrived.
+    """Wait for all answers; an error takes the place of its answer.
 
-    If the wait is cancelled, so are the requests, lest asyncio report their errors as never
-    retrieved.
+    If the wait is cancelled, the remaining requests are cancelled too: asyncio would otherwise
+    report that their errors were never retrieved.
     """
     asked = list(requests)
     answers: list[Any] = []

@@ -1,9 +1,9 @@
-# What is counted of a partition; see counters.pyx.
+# The counters of a partition; see counters.pyx.
 
 from libc.stdint cimport int64_t
 
 cdef enum:
-    COUNTERS = 14                       # how many there are
+    COUNTERS = 14                       # the number of counters
 
 
 cdef class PartitionCounters:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""What is counted of a partition since it was opened, for metrics."""
+"""The counters of a partition since it was opened, for metrics."""
 
 from libc.stdint cimport int64_t
 

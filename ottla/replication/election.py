@@ -1,8 +1,9 @@
 """The election of the controller: the broker that created the ephemeral node `/controller`.
 
-One multi creates it and increments `/controller_epoch`. Every later write of the controller checks
-the version of that node, so a controller that was deposed, or whose machine stood still, can change
-nothing: safety depends neither on time nor on the state of a session.
+The same multi that creates `/controller` increments `/controller_epoch`. Every later write of the
+controller checks the version of `/controller_epoch`. So a deposed controller can change nothing,
+even if its machine was suspended during the election: safety depends neither on time nor on the
+state of a session.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ CONTROLLER = "/controller"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A won election: the controller's epoch, and the version that its writes check."""
+    """A won election: the controller's epoch, and the version of `/controller_epoch` that its
+    writes check."""
 
     epoch: int
     version: int
@@ -54,7 +56,7 @@ class Election:
         self.node_id, self.incarnation = node_id, incarnation
 
     async def holder(self, watch: Watch | None = None) -> Controller | None:
-        """The controller, or None; `watch` is called when it may have changed."""
+        """The controller, or None; `watch` is called when the controller may have changed."""
         if watch is not None:
             await self.coordination.exists(CONTROLLER, watch)
         try:
@@ -74,8 +76,8 @@ class Election:
         faster.
 
         A controller should only be deposed if its process has ended, but safety does not depend on
-        that: its writes are refused from now on. Raises ConnectionLost if the outcome is not known:
-        call `resign` then.
+        that: ZooKeeper refuses the deposed controller's writes from now on. Raises ConnectionLost
+        if the outcome is not known: then call `resign`.
         """
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         try:
@@ -102,7 +104,7 @@ class Election:
         holder = await self.holder()
         if holder is None or holder.session_id != self.coordination.session_id:
             return
-        with suppress(CoordinationRefused):     # another broker ended it, and may be controller
+        with suppress(CoordinationRefused):     # another broker has deposed this one meanwhile
             await self.coordination.multi([
                 Check(CONTROLLER_EPOCH, stat.version), Delete(CONTROLLER)
             ])

@@ -1,13 +1,15 @@
 """Entries and snapshots of a cluster's metadata log, as they are stored in ZooKeeper.
 
-An entry is one write: a line of JSON that names the writer, then one record on each line as
-in `records`, all of it compressed with zstd. A snapshot has the same form, split into pieces.
+An entry is one write: a line of JSON that names the writer, then one line for each record, encoded
+as in `records`. The whole text is compressed with zstd. A snapshot has the same form, split into
+pieces.
 
     {"format":1,"controller":1,"epoch":7,"batch":"5f…","offset":120,"records":2}
     ["ConfigSet",{…}]
     ["TopicDeleted",{…}]
 
-`offset` is the number of records before the entry; for a snapshot, the number it replaces.
+`offset` is the number of records before the entry; for a snapshot, the number of records that it
+replaces.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 ENTRY_SIZE_MAX = 512 << 10
-"""Compressed; ZooKeeper's jute.maxbuffer, 1 MiB by default, bounds a whole multi."""
+"""The largest compressed entry; ZooKeeper's jute.maxbuffer, 1 MiB by default, limits the size of a
+whole multi."""
 ENTRY_RAW_SIZE_MAX = 4 << 20
 PIECE_SIZE_MAX = 512 << 10
 SNAPSHOT_RAW_SIZE_MAX = 1 << 30
@@ -58,7 +61,7 @@ class EntryHeader:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry with its number and the ZooKeeper transaction that made it."""
+    """One entry with its number and the ZooKeeper transaction that created it."""
 
     number: int
     czxid: int

@@ -1,4 +1,4 @@
-# What a follower fetches from one leader, and when; see fetch_plan.pyx.
+# Decides what a follower fetches from one leader, and when; see fetch_plan.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -11,17 +11,18 @@ cdef class FetchPlan:
     cdef readonly int32_t node_id, source_id
     cdef public int64_t broker_epoch    # of this node, as of the image
     cdef readonly FetchSettings settings
-    cdef readonly bint news             # send a request although another one is waiting
-    # Truncated partitions, for which `checkpointed` must follow; the values are None. All fetchers
-    # of a broker share it: a partition may get another leader before its checkpoint is written.
+    cdef readonly bint news             # send a request although another one is in flight
+    # Truncated partitions that are not fetched until `checkpointed` is called; the values are None.
+    # All fetchers of a broker share this dictionary: a partition may get another leader before its
+    # checkpoint is written.
     cdef readonly dict cut
     cdef readonly int outstanding       # replies that are due
-    cdef readonly int64_t requests      # the number of the latest one
-    cdef int64_t replies                # and of the latest reply
+    cdef readonly int64_t requests      # number of the latest request
+    cdef int64_t replies                # number of the latest reply
     cdef Clock clock
     cdef dict items                     # key → FetchedPartition
-    cdef dict changed                   # key → those to name in the next request
-    cdef dict resting                   # key → those that are fetched later
+    cdef dict changed                   # key → partitions to name in the next request
+    cdef dict resting                   # key → partitions that are fetched later
     cdef dict removed                   # keys to remove from the session
     cdef int32_t session_id, session_epoch
     cdef int64_t again_ms               # no request before this time

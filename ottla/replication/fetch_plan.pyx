@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""What a follower fetches from one leader, what its next request names, and when the request is
-due.
+"""Decides what a follower fetches from one leader: which partitions its next request names, and
+when the request is due.
 
-The session is incremental (KIP-227): a request names what changed since the previous one. Whether
-an answer is accepted never depends on the session, but on the leader epoch and the offset: data are
-accepted only if the requested offset is still the end of the log, in the epoch in which it was
-requested.
+The fetch session is incremental (KIP-227): a request names the partitions that changed since the
+previous request. The session does not decide whether an answer is accepted. Records are accepted
+only if the leader epoch is still that of the request, and the requested offset is still the end of
+the log.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -60,7 +60,7 @@ cdef class FetchPlan:
         item = FetchedPartition.__new__(FetchedPartition)
         item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
         item.is_cut = partition in self.cut
-        # The session may still have it: name it again.
+        # The session may still have the partition, which then counts as named.
         item.named = self.removed.pop(key, False)
         item.told_epoch, item.told_in = -1, self.requests + 1
         self.items[key] = self.changed[key] = item
@@ -137,7 +137,7 @@ cdef class FetchPlan:
 
     @property
     def due_ms(self):
-        """When to call `request` again, as `Clock.monotonic_ms`; -1: once `news` is set."""
+        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before `news` is set."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
         if self.changed or self.removed or self.names_any():
@@ -175,7 +175,7 @@ cdef class FetchPlan:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         assert self.outstanding <= OUTSTANDING_MAX and len(named) <= NAMED_MAX
-        self.news = bool(self.changed)                  # more than fits into one request
+        self.news = bool(self.changed)                  # more than NAMED_MAX have changed
         return frame
 
     def choose(self):
@@ -194,8 +194,8 @@ cdef class FetchPlan:
                 if seconds > 0:
                     self.rest(item, max(<int64_t>(seconds * 1000), BACKOFF_MS_MIN))
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
-                # With flush.messages, what the next fetch reports to the leader must be on the
-                # medium.
+                # With flush.messages, the records below the offset that the next fetch reports must
+                # be on disk.
                 item.is_syncing = True
                 reached("a follower flushes before its next fetch")
                 partition.cluster.flush(partition)
@@ -222,7 +222,7 @@ cdef class FetchPlan:
     cdef int reply_begins(
         self, int32_t correlation_id, int16_t error, int32_t session_id
     ) except -1:
-        """Begin a reply. Raises MalformedReply if another reply is due."""
+        """Begin a reply. Raises MalformedReply if the reply to another request is due."""
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
             raise MalformedReply(
                 f"a reply to request {correlation_id}, expected one to {self.replies + 1}")
@@ -233,7 +233,7 @@ cdef class FetchPlan:
         return 0
 
     cdef FetchedPartition answered(self, bytes topic_id, int32_t index):
-        """The partition that an answer is about; None if the answer came too late for it."""
+        """The partition that an answer belongs to; None if the answer is outdated."""
         cdef FetchedPartition item = self.items.get((topic_id, index))
         if item is not None and (not self.is_followed(item) or self.is_late(item)):
             if item.named and item.told_in <= self.replies:
@@ -243,7 +243,7 @@ cdef class FetchPlan:
         return item
 
     cdef bint is_late(self, FetchedPartition item) noexcept:
-        """Whether an answer belongs to a request that is no longer wanted."""
+        """Whether an answer belongs to an outdated request."""
         return (
             item.told_in > self.replies or item.told_epoch != item.epoch
             or item.told_offset != item.partition.log.log_end_offset)
@@ -263,7 +263,7 @@ cdef class FetchPlan:
         """Fetch a partition again after this time; -1: only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # Remove it from the session meanwhile, or the leader would answer at once, again and again.
+        # Remove it from the session meanwhile: the leader would answer every request at once.
         return self.name_again(item)
 
     cdef int rest_longer(self, FetchedPartition item) except -1:
@@ -278,7 +278,7 @@ cdef class FetchPlan:
         if error == 0:
             self.backoff_ms = 0
             if not self.session_id:
-                self.end_session()                      # no session: name all again
+                self.end_session()                      # no session: name all partitions again
             return 0
         # The leader has lost the session, or the request was refused as a whole.
         self.backoff_ms = min(

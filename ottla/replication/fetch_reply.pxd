@@ -1,4 +1,4 @@
-# Fetch replies as their bytes arrive; see fetch_reply.pyx.
+# Parses Fetch replies as their bytes arrive; see fetch_reply.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -6,7 +6,7 @@ from ottla.wire.codec cimport Cursor
 
 
 cdef class ReplyReceiver:
-    """What a ReplyParser calls with each part of a reply."""
+    """The methods that a ReplyParser calls with each part of a reply."""
     cdef int replies_due(self) noexcept
     cdef int reply_begins(self, int32_t correlation_id, int16_t error, int32_t session_id) except -1
     cdef int partition_begins(
@@ -19,12 +19,12 @@ cdef class ReplyReceiver:
 
 
 cdef class ReplyParser:
-    cdef readonly Py_ssize_t wanted         # bytes that `take` needs to go on
+    cdef readonly Py_ssize_t wanted         # bytes that `take` needs to continue
     cdef int state
     cdef int64_t reply_left                 # bytes of the reply not consumed yet
     cdef Py_ssize_t topics_left, partitions_left, records_left
     cdef bint parsing                       # `take` is running
-    cdef bint over                          # reset during `take`: what follows belongs to no reply
+    cdef bint over                          # reset during `take`: ignore the bytes that follow
     cdef bytes topic_id
     cdef Cursor cursor
 

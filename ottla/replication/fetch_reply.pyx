@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Parses Fetch replies as their bytes arrive, without keeping any. Batches of records go from the
-connection's buffer to the receiver; incomplete parts are passed again together with the bytes that
-follow them.
+"""Parses Fetch replies as their bytes arrive, and keeps none of the bytes. Record batches go from
+the connection's buffer straight to the receiver. The connection passes an incomplete part again,
+together with the bytes that follow.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -12,7 +12,7 @@ from ottla.wire.errors import MalformedMessage
 
 cdef enum:
     LENGTH_SIZE = 4
-    UNIT_SIZE_MAX = 1 << 16             # of what precedes or follows the records of a partition
+    UNIT_SIZE_MAX = 1 << 16             # largest part before or after the records of a partition
     # The part of a reply that comes next.
     FRAME = 0
     TOPIC = 1
@@ -28,8 +28,8 @@ class MalformedReply(MalformedMessage):
 
 
 cdef class ReplyReceiver:
-    """Receives the parts of replies: each part once it has arrived completely, records as they
-    arrive."""
+    """Receives the parts of replies: records as they arrive, any other part once it is
+    complete."""
 
     cdef int replies_due(self) noexcept:
         """The number of requests without a complete reply."""
@@ -51,8 +51,9 @@ cdef class ReplyReceiver:
     cdef Py_ssize_t take_records(
         self, const uint8_t *data, Py_ssize_t size, int64_t left
     ) except? -1:
-        """Records of the partition, of which `left` bytes are not consumed yet. Returns how many
-        are consumed now; below 0: so many bytes, as a negative number, are needed to continue."""
+        """Take the partition's next records. Its records have `left` bytes that are not consumed
+        yet, including `data`. Returns how many bytes are consumed now, or -n if at least n bytes
+        are needed to continue."""
         raise NotImplementedError
 
     cdef int partition_ends(self, int32_t diverging_epoch, int64_t diverging_end) except -1:
@@ -65,14 +66,15 @@ cdef class ReplyReceiver:
 
 
 cdef class ReplyParser:
-    """The replies of one connection after the other."""
+    """Parses the replies of one connection, one after the other."""
 
     def __init__(self):
         self.cursor = Cursor()
         self.begin()
 
     cdef int reset(self) except -1:
-        """The connection is new or has ended. A receiver may call this: `take` then ends."""
+        """The connection is new or has ended. A receiver may call this during `take`, which then
+        returns."""
         self.over = True
         if not self.parsing:
             self.begin()
@@ -95,7 +97,7 @@ cdef class ReplyParser:
                 if taken < 0:
                     return used
                 used += taken
-            self.wanted = LENGTH_SIZE           # most replies arrive alone
+            self.wanted = LENGTH_SIZE           # the next reply begins with its length
             return used
         finally:
             self.parsing = False
@@ -142,7 +144,7 @@ cdef class ReplyParser:
         return taken
 
     cdef int read_unit(self, ReplyReceiver receiver, Cursor cursor) except -1:
-        """Parse what `state` says; the fields change only if all of it has arrived."""
+        """Parse the part that `state` names; fields change only if the whole part has arrived."""
         cdef const uint8_t *began = cursor.at
         cdef int state = self.state
         if state == FRAME:
@@ -196,7 +198,7 @@ cdef class ReplyParser:
         return 0
 
     cdef Py_ssize_t count(self, Cursor cursor, str what) except -1:
-        """The length of an array, whose elements need not have arrived."""
+        """Read the length of an array; its elements may not have arrived yet."""
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
             raise MalformedReply(f"Fetch reply: {count} {what}")

@@ -7,8 +7,8 @@ from ottla.replication.partition cimport Partition
 
 
 cdef class FetchedPartition:
-    """One partition of a Fetcher: what the leader last received about it, and when to fetch
-    again."""
+    """One partition of a Fetcher: the offsets that the leader last received (`told_…`), and when to
+    fetch again."""
     cdef Partition partition
     cdef tuple key                      # topic id, index
     cdef int32_t epoch                  # the leader epoch in which it is followed
@@ -16,7 +16,7 @@ cdef class FetchedPartition:
     cdef int64_t told_offset, told_start
     cdef int32_t told_epoch, told_last_epoch
     cdef int64_t told_in                # number of the last request that named it
-    cdef int64_t again_ms               # no fetch before; NOT_BEFORE_NEWS: until `follow`
+    cdef int64_t again_ms               # no fetch before this; NOT_BEFORE_NEWS: until `follow`
     cdef int64_t backoff_ms
     cdef bint is_cut                    # its truncation must be checkpointed first
     cdef bint is_syncing                # flush.messages requires a flush first

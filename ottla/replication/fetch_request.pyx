@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's Fetch request: version 17, or version 18, which has the follower's high watermark,
-if consumers read from followers.
+"""A follower's Fetch request. The version is 17; if consumers read from followers, it is 18, which
+adds the follower's high watermark.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -69,7 +69,7 @@ cdef int write_topics(Writer body, FetchSettings settings, list items) except -1
             body.write_int64(item.told_start)
             body.write_int32(settings.partition_size_max)
             if settings.tells_high_watermark:
-                # Tagged: 1 field, tag 1, 8 bytes. -1 is answered at once.
+                # Tagged: 1 field, tag 1, 8 bytes. With -1 the leader answers at once.
                 for byte in (1, 1, 8):
                     body.write_int8(byte)
                 body.write_int64(

@@ -1,4 +1,4 @@
-# A follower's side of Fetch: it applies what a leader replies; see fetcher.pyx.
+# A follower's side of Fetch: it applies a leader's replies; see fetcher.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
@@ -11,11 +11,11 @@ cdef class Fetcher(ReplyReceiver):
     cdef readonly FetchPlan plan
     cdef readonly ReplyParser parser
     cdef readonly int64_t bytes_fetched
-    # Of the reply that is being read.
-    cdef FetchedPartition item          # None: its records are skipped
+    # The reply that is being read.
+    cdef FetchedPartition item          # None: skip the partition's records
     cdef int16_t error, partition_error
     cdef int64_t high_watermark, log_start
-    cdef bint cut_short                 # its records end within a batch: the rest is skipped
+    cdef bint cut_short                 # the records end within a batch: skip the rest
 
     cdef Py_ssize_t take(self, const uint8_t *data, Py_ssize_t size) except -1
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1

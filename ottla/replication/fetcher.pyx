@@ -1,11 +1,12 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's side of Fetch, without a socket: it applies the replies of one leader to the logs of
-its partitions, as their bytes arrive: whole batches go from the receiver's buffer into segments.
+"""A follower's side of Fetch, without a socket. It applies a leader's replies to the followers'
+logs as the bytes arrive: whole batches go from the receive buffer straight into segments.
 
-There is a Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what to
-request and which answers to accept; a ReplyParser passes it the parts of replies. Logs that diverge
-are truncated by epochs (`FollowerReplica.diverged`); a truncation that must be in a checkpoint
-first is in the plan's `cut` until `checkpointed`.
+There is one Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what
+to request and which answers to accept; its ReplyParser passes on the parts of replies. Logs that
+diverge are truncated by epochs (`FollowerReplica.diverged`). If a truncation must be in a
+checkpoint before the next fetch, the partition stays in the plan's `cut` until `checkpointed` is
+called.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -57,9 +58,9 @@ cdef class Fetcher(ReplyReceiver):
     cdef Py_ssize_t take(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Parse replies from the bytes that a connection received, frame lengths included.
 
-        Returns how many bytes are consumed: the others must be passed again, before those that
-        follow; at least `parser.wanted` bytes are needed to continue. Raises MalformedMessage: the
-        connection is unusable, and `reset` must follow.
+        Returns how many bytes are consumed. The caller passes the other bytes again, in front of
+        the bytes that follow; at least `parser.wanted` bytes are needed to continue. If this raises
+        MalformedMessage, the connection is unusable: call `reset`.
         """
         return self.parser.take(self, data, size)
 
@@ -114,7 +115,7 @@ cdef class Fetcher(ReplyReceiver):
         wanted = bytes_wanted(data, size, left)
         if size < left and wanted <= left:
             return -wanted
-        # A leader may send an incomplete last batch, of which this may be a part.
+        # The leader has sent only a part of the last batch: skip it.
         self.cut_short = True
         reached("a fetch reply ended within a batch")
         self.plan.name_again(self.item)
@@ -134,7 +135,7 @@ cdef class Fetcher(ReplyReceiver):
     cdef int reply_ends(self) except -1:
         return self.plan.reply_ends(self.error)
 
-    # -- what they do to a partition -------------------------------------------------------------
+    # -- effects on a partition ------------------------------------------------------------------
 
     cdef int append(self, const uint8_t *data, Py_ssize_t size) except -1:
         cdef FetchedPartition item = self.item
@@ -189,7 +190,7 @@ cdef class Fetcher(ReplyReceiver):
         cdef Partition partition = item.partition
         if code == FENCED_LEADER_EPOCH:
             reached("a follower's fetch was fenced")
-            return self.plan.rest(item, -1)             # wait for a newer one in the image
+            return self.plan.rest(item, -1)             # wait for a newer epoch in the image
         if code == OFFSET_OUT_OF_RANGE and self.log_start >= 0 and (
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
@@ -207,7 +208,7 @@ cdef class Fetcher(ReplyReceiver):
         return self.plan.rest_longer(item)
 
     cdef int failed(self, FetchedPartition item, str what, error) except -1:
-        # A directory that has failed stays so; a full disk, or a lack of descriptors, may pass.
+        # A failed directory stays failed; a full disk or a lack of file descriptors may pass.
         offline = item.partition.log.health.offline is not None
         reached("a follower could not write what it fetched")
         log.error("%r could not be %s: %s", item.partition, what, error)

@@ -1,8 +1,8 @@
-"""A cluster whose metadata begin with those of a standalone broker.
+"""Makes a standalone broker's metadata the first snapshot of a cluster, at entry 1.
 
-They become the first snapshot, at entry 1. This entry has no records of its own, but the next entry
-needs a predecessor. One transaction makes the snapshot valid and creates the entry and
-`/cluster/id`: before it this root of ZooKeeper has no cluster, after it the whole one.
+Entry 1 has no records; it exists because the next entry needs a predecessor. One transaction makes
+the snapshot valid and creates the entry and `/cluster/id`. So this root of ZooKeeper has either no
+cluster or the complete one.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from ottla.replication.metadata import (
 
 FIRST = 1
 NO_RUN = 0
-"""The broker epoch of the standalone broker's last run, below that of every registration."""
+"""The broker epoch of the standalone broker's last run; every registration has a higher one."""
 
 
 class Root(Enum):
-    """What a root in ZooKeeper holds, from the point of view of a standalone broker."""
+    """The contents of a root in ZooKeeper, from the point of view of a standalone broker."""
 
     EMPTY = "empty"
     TAKEN_OVER = "taken over"
-    """It has a cluster with the broker's cluster id."""
+    """The root has a cluster with the broker's cluster id."""
 
 
 def as_first_member(
     image: MetadataImage, broker: BrokerImage, min_isr: str
 ) -> MetadataImage:
-    """A standalone broker's image as that of a cluster whose only broker is not running.
+    """Convert a standalone broker's image to the image of a cluster whose only broker is stopped.
 
-    `broker` is that broker with its log directories; `min_isr` is its min.insync.replicas, a value
-    that all brokers of a cluster share. Raises ValueError if a partition has other replicas.
+    `broker` is that broker with its log directories; `min_isr` is its min.insync.replicas, which
+    becomes the value for the whole cluster. Raises ValueError if a partition has other replicas.
     """
     node_id = broker.node_id
     topics = {
@@ -64,7 +64,7 @@ def as_first_member(
     configs = {resource: dict(settings) for resource, settings in image.configs.items()}
     configs.setdefault(("broker", ""), {})[MIN_ISR] = min_isr
     own = configs.get(("broker", str(node_id)), {})
-    own.pop(MIN_ISR, None)                      # a cluster has none of a single broker (KIP-966)
+    own.pop(MIN_ISR, None)          # clusters have no broker-level min.insync.replicas (KIP-966)
     return replace(
         image, entry=FIRST, controller_id=-1, controller_epoch=0, leaving=frozenset(), brokers={},
         former={node_id: broker}, company={}, topics=topics, raised=0,
@@ -75,15 +75,16 @@ def as_first_member(
 def _without_leader(
     image: MetadataImage, topic: TopicImage, index: int, node_id: int
 ) -> PartitionState:
-    """A partition whose only replica is away; the replica has everything and leads when it is
-    back."""
+    """The state of a partition whose only replica is stopped: the replica is in sync, and leads
+    once its broker is back."""
     state = topic.partitions[index]
     if state.replicas != (node_id,):
         raise ValueError(
             f"{topic.name}-{index} has the replicas {list(state.replicas)} instead of only broker"
             f" {node_id}"
         )
-    # In a cluster each state has its whole leader epoch; this one is new, as after every stop.
+    # The states of a cluster have complete leader epochs, without `raised`. The partition gets a
+    # new epoch, as after every stop.
     epoch = image.leader_epoch(topic, state) + 1
     return PartitionState(NO_LEADER, epoch, state.replicas, state.replicas,
                           state.partition_epoch + 1)
@@ -96,8 +97,8 @@ class FirstSnapshot:
         self.store, self.coordination, self.cluster_id = store, store.coordination, cluster_id
 
     async def look(self) -> Root:
-        """Report what is there, without changes. Raises ClusterRefused if it belongs to another
-        cluster or system."""
+        """Return what the root contains, without changing it. Raises ClusterRefused if the root
+        belongs to another cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
             raise ClusterRefused("it has /brokers/topics: Apache Kafka uses it")
@@ -123,8 +124,9 @@ class FirstSnapshot:
     async def prepare(self, image: MetadataImage) -> None:
         """Write the snapshot, which no broker reads before `commit`. Raises CoordinationError."""
         await self.store.prepare()
-        # As in an election: this stops any other process that prepares or was elected here, and a
-        # commit of an earlier attempt that is still on its way.
+        # Change the version of /controller_epoch, as an election does. From now on ZooKeeper
+        # refuses the writes of an elected controller, of another process that prepares here, and of
+        # an earlier attempt's commit that is still in flight.
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)
@@ -132,8 +134,8 @@ class FirstSnapshot:
         self.entry = encode_entry(EntryHeader(FORMAT, -1, 0, "", image.offset, 0), ())
 
     async def commit(self) -> None:
-        """Make the snapshot valid. Raises CoordinationRefused if it certainly is not; after
-        ConnectionLost, `look` again shows the outcome."""
+        """Make the snapshot valid. Raises CoordinationRefused if the snapshot is certainly not
+        valid; after ConnectionLost, `look` returns the outcome."""
         await self.coordination.multi([
             self.fence,
             Create(entry_path(FIRST), self.entry),

@@ -1,13 +1,15 @@
 # cython: boundscheck=False, wraparound=False
 """A leader's followers: how far each one has come, and which of them count.
 
-A follower that is in the in-sync set, or has been proposed for it, holds the high watermark back
-(the maximal ISR, KIP-497); so does one that has caught up within replica.lag.time.max.ms, since
-otherwise it could never reach the high watermark while producers continue.
+The high watermark waits for the followers that *count*: members of the in-sync set and followers
+that are proposed for it (the maximal ISR, KIP-497). A follower that was caught up within
+replica.lag.time.max.ms counts as well: it could otherwise never reach the high watermark while
+producers continue.
 
 The lag clock: a fetch in a session names only what changed, so an idle follower sends nothing new.
-A follower at the end of the log is caught up; the next append to the log starts its clock. A fetch
-from the log end that its previous fetch saw sets the clock to the time of that previous fetch.
+A follower at the end of the log is caught up; the next append to the log starts its clock. If a
+follower fetches from the log end that its previous fetch saw, it had caught up at the time of that
+previous fetch, and its clock is set to that time.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -61,7 +63,8 @@ cdef class Followers:
         return NULL
 
     cdef int64_t least_end(self, int64_t own_end, int64_t now_ms) noexcept:
-        """The end that all replicas that count have reached, -1 while one of them is unknown."""
+        """The offset that all replicas that count have reached; -1 while the end of one of them is
+        unknown."""
         cdef int64_t least = own_end
         cdef Follower *follower
         cdef int at
@@ -93,15 +96,15 @@ cdef class Followers:
         elif follower.stuck_ms < 0:
             follower.stuck_ms = now_ms
         if follower.broker_epoch != broker_epoch and not follower.in_isr:
-            # A follower that was away does not hold the high watermark back because it was in sync
-            # before.
+            # The follower has restarted and is not in sync. Fetches before the restart must not
+            # make it hold back the high watermark.
             follower.caught_up_ms = follower.seen_ms = NEVER
         if offset >= log_end:
             follower.caught_up_ms = AT_END
         elif offset >= follower.seen_end and follower.seen_ms > follower.caught_up_ms:
             follower.caught_up_ms = follower.seen_ms
         elif follower.caught_up_ms == AT_END:
-            follower.caught_up_ms = now_ms          # it has lost records
+            follower.caught_up_ms = now_ms          # the follower has lost records
             reached("a follower has fewer records than it had")
         follower.seen_end, follower.seen_ms = log_end, now_ms
         follower.broker_epoch, follower.live = broker_epoch, True
@@ -142,9 +145,9 @@ cdef class Followers:
         return True
 
     cdef int32_t closest(self, object nodes, int64_t offset) except -2:
-        """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392): in sync,
-        alive and with that offset, then with the most records, then the one that caught up last. -1
-        if there is none."""
+        """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392), or -1.
+        The replica is in sync, live and has that offset. Of several replicas, this returns the one
+        with the most records; of equal ones, the one that caught up last."""
         cdef Follower *follower
         cdef Follower *best = NULL
         cdef int at
@@ -157,16 +160,16 @@ cdef class Followers:
         return -1 if best is NULL else best.node_id
 
     def behind_ms(self, int32_t node_id, int64_t now_ms):
-        """For how long a follower has not been at the log's end; 0 if it is there, -1 if it never
-        was since this leader knows it."""
+        """How many ms ago a follower was at the log's end; 0 if it is there now, -1 if this leader
+        has not seen it there since the follower's last start."""
         cdef Follower *follower = self.find(node_id)
         if follower is NULL or follower.caught_up_ms == NEVER:
             return -1
         return 0 if follower.caught_up_ms == AT_END else now_ms - follower.caught_up_ms
 
     def propose(self, high_watermark, epoch_start, now_ms):
-        """The nodes to join the in-sync set, with their broker epochs, and those to leave it.
-        The joining ones count from now on."""
+        """The nodes that should join the in-sync set, with their broker epochs, and the nodes that
+        should leave it. Joining nodes count from now on."""
         cdef Follower *follower
         cdef int at
         joining, leaving = [], []
@@ -189,7 +192,7 @@ cdef class Followers:
             self.each[at].joining = False
 
     def states(self):
-        """(node, broker epoch, end, log start, in sync) of each; -1 for unknown."""
+        """(node, broker epoch, end, log start, in sync) of each follower; -1 for unknown."""
         cdef int at
         return [
             (self.each[at].node_id, self.each[at].broker_epoch, self.each[at].end,

@@ -1,8 +1,8 @@
 """The cluster's metadata: an immutable image, and the records from which it is built.
 
 The controller decides by returning records; `MetadataImage.apply` is the only way from one image
-to the next. An image shares everything that did not change with the one before it, so handlers may
-keep one as long as they like.
+to the next. Consecutive images share everything that did not change, so handlers may keep an image
+as long as they like.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ Result = TypeVar("Result")
 class PartitionExtra(NamedTuple):
     """The fields that few partitions have, each a tuple of node ids.
 
-    `adding` and `removing` are those of a reassignment (KIP-455); `elr` are replicas outside the
-    in-sync set that have everything committed, `last_elr` those that had it (KIP-966); `doubtful`
-    are in-sync replicas whose machine stopped without warning, so that the end of their logs may be
-    lost, and `lost` those whose log is missing. `awaited` are replicas outside the in-sync set that
-    ended shortly before a doubtful one and may have what it has lost. `offline` are replicas in log
-    directories that have failed while their broker runs (KIP-112): they neither lead nor join the
-    in-sync set.
+    `adding` and `removing` are the replicas that a reassignment adds and removes (KIP-455). `elr`
+    are replicas outside the in-sync set that have everything committed; `last_elr` are replicas
+    that had everything committed, but may have lost records since (KIP-966). `doubtful` are in-sync
+    replicas whose machine stopped without warning: the end of their logs may be lost. `lost` are
+    in-sync replicas whose log is missing. `awaited` are replicas outside the in-sync set that
+    stopped shortly before a doubtful one: they may have records that the doubtful one has lost.
+    `offline` are replicas in log directories that have failed while their broker runs (KIP-112):
+    they neither lead nor join the in-sync set.
     """
 
     adding: tuple[int, ...] = ()
@@ -99,7 +100,7 @@ class BrokerImage(NamedTuple):
     directories: tuple[str, ...] = ()
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The address at which clients of `listener` reach it."""
+        """The address at which clients of `listener` reach this broker."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
@@ -160,8 +161,8 @@ class BrokerRegistered(NamedTuple):
 
 
 class BrokerGone(NamedTuple):
-    """A broker is no longer registered. `company` are brokers that were gone so shortly before that
-    it may have stopped together with them, without learning that they were gone."""
+    """A broker is no longer registered. `company` are brokers that had gone shortly before: this
+    broker may have stopped at the same time, without learning that they had gone."""
 
     node_id: int
     company: tuple[int, ...] = ()
@@ -174,7 +175,8 @@ class BrokerLeaving(NamedTuple):
 
 
 class ControllerElected(NamedTuple):
-    """A broker has become the controller; its decisions follow, until the next such record."""
+    """A broker has become the controller; the records up to the next ControllerElected are its
+    decisions."""
 
     node_id: int
     epoch: int
@@ -194,7 +196,8 @@ class FeatureSet(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a broker's logs have: producer ids below `next_id`, and leader epochs below `epoch`."""
+    """Upper bounds for a broker's logs: all their producer ids are below `next_id`, and all their
+    leader epochs are below `epoch`."""
 
     next_id: int = 0
     epoch: int = 0
@@ -202,8 +205,8 @@ class Held(NamedTuple):
 
 class BackupAdopting(NamedTuple):
     """ZooKeeper was restored from a backup: there are no leaders and no new producer ids until the
-    brokers `awaited` have reported what their logs have. The other fields are the maximum of what
-    was reported (`Held`)."""
+    brokers `awaited` have reported what their logs have. The other fields are the maxima of the
+    reports (`Held`)."""
 
     awaited: tuple[int, ...] = ()
     next_id: int = 0
@@ -259,12 +262,12 @@ def topics_of(records: Iterable[MetadataRecord]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the cluster has decided. `offset` is the number of records in it.
+    """Everything that the cluster has decided. `offset` is the number of records that led to it.
 
-    In a cluster `entry` is the number of the last entry of the log in ZooKeeper that it contains,
-    `leaving` are the brokers that are shutting down, `former` the last registrations of those that
-    are gone, and `company` who was gone shortly before them; `adopting` is set while a restored
-    backup is being adopted. A standalone broker has no controller.
+    In a cluster, `entry` is the number of the last log entry in ZooKeeper that the image contains.
+    `leaving` are the brokers that are shutting down. `former` has the last registrations of brokers
+    that are gone, and `company` the brokers that had gone shortly before each of them. `adopting`
+    is set while a restored backup is being adopted. A standalone broker has no controller.
     """
 
     cluster_id: str = ""
@@ -303,8 +306,8 @@ class MetadataImage:
         return state.leader_epoch + self.raised - topic.raised_at
 
     def is_registered(self, node_id: int, incarnation: str) -> bool:
-        """Whether this process, and not an earlier or later one with its node id, is in the
-        cluster."""
+        """Whether the process with this `incarnation` is registered, and not an earlier or later
+        process with the same node id."""
         broker = self.brokers.get(node_id)
         return broker is not None and broker.incarnation == incarnation
 
@@ -313,7 +316,7 @@ class MetadataImage:
         return self.brokers.get(node_id) or self.former.get(node_id)
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
-        """The settings that were set for a resource; empty if none were."""
+        """The values that were set for a resource; empty if there are none."""
         return self.configs.get((resource_type, resource_name), {})
 
     def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:

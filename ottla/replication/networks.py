@@ -1,7 +1,7 @@
-"""The networks of ACLs: hosts in CIDR notation, `10.0.0.0/8` or `2001:db8::/32`.
+"""Networks as the hosts of ACLs, in CIDR notation: `10.0.0.0/8` or `2001:db8::/32`.
 
-They are read and compared as in Apache Kafka 4.4: any address of a network may stand for it, a
-netmask is refused, and an IPv6 network contains no IPv4 clients.
+They are parsed and compared as in Apache Kafka 4.4: the address before the slash may be any address
+of the network, a netmask is refused, and an IPv6 network contains no IPv4 clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Network = IPv4Network | IPv6Network
 
 
 def parse_network(text: str) -> Network:
-    """The network of a host with a slash. Raises ValueError with the reason."""
+    """Parse an ACL's host that has a slash. Raises ValueError with the reason."""
     return _ipv6(text) if ":" in text else _ipv4(text)
 
 

@@ -20,13 +20,13 @@ cdef class Promise:
 
 
 cdef class ReplicaRole:
-    """What a partition does that depends on its role. This class is a partition without one."""
+    """The behaviour of a partition in its role. This base class is for partitions without one."""
     cdef readonly bint replicated       # it is one of several replicas
-    cdef readonly bint following        # another broker leads it, and this one copies
-    # A follower that has compared its log with the leader's in this leader epoch: below its high
-    # watermark it has what the leader has.
+    cdef readonly bint following        # another broker leads, and this one copies its log
+    # This follower has compared its log with the leader's in this leader epoch: up to its high
+    # watermark, both logs have the same records.
     cdef readonly bint in_step
-    cdef readonly bint alone            # it leads, and only its own copy is committed
+    cdef readonly bint alone            # this broker leads, and no other replica is in sync
     cdef readonly bint under_min_isr    # acks=all is refused, the high watermark does not move
     cdef readonly tuple proposed        # the in-sync set that was proposed, or None
 
@@ -63,14 +63,14 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only, except where
     # a follower's log is truncated.
     cdef readonly int64_t high_watermark
-    cdef int64_t flush_wanted_upto          # the end of the last acks=all batch appended
+    cdef int64_t flush_wanted_upto          # records below this are committed only once on disk
     cdef readonly int64_t kept_start        # a restart finds at least this log start
     cdef readonly PartitionCounters counters
     cdef dict watchers
-    cdef dict append_watchers               # followers' fetches to the log's end; None before one
+    cdef dict append_watchers               # followers' fetches; None before the first one
     cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
-    cdef readonly int ended_code            # why promises were given up
+    cdef readonly int ended_code            # the error with which promises were given up
     cdef dict with_sealed                   # partitions with a sealed segment to sync
     # As of the image, for a partition with several replicas.
     cdef readonly tuple replicas, isr

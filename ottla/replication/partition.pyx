@@ -1,15 +1,15 @@
 # cython: boundscheck=False, wraparound=False
-"""One partition on this broker: its log, who leads it, how far clients may read, and which
-acknowledgements are pending. Its ReplicaRole does what depends on the role; `roles/` has those of
-a single replica, of a leader and of a follower.
+"""One partition on this broker: its log, its leader, how far clients may read, and the
+acknowledgements that are pending. A ReplicaRole implements what depends on the partition's role;
+`roles/` has the roles of a sole replica, a leader and a follower.
 
-A batch that was sent with acks=all is neither acknowledged nor readable before it is as durable as
-promised: while this broker is the only in-sync replica, that is when it has been flushed to the
-disk. The high watermark stops before such a batch until then, so that no client reads data that a
-power cut could remove.
+A batch that was sent with acks=all is neither acknowledged nor readable before it is durable. While
+this broker is the only in-sync replica, a batch is durable once it has been flushed to disk. Until
+then, the high watermark stops before the batch, so that no client reads data that a power cut could
+remove.
 
 With several replicas in sync, a batch is committed once each of them has it in memory. When the
-in-sync set shrinks to this broker, its disk counts again.
+in-sync set shrinks to this broker, batches have to be flushed again.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -40,9 +40,10 @@ cdef class Promise:
 
 
 cdef class ReplicaRole:
-    """A partition before it has a role, and after it is closed. The roles override what they do.
+    """The role of a partition that has none yet, or is closed. Other roles override the methods.
 
-    A role has the partition as an argument: both holding each other would be a cycle.
+    Methods get the partition as an argument: a role that kept its partition would form a reference
+    cycle with it.
     """
 
     cdef int64_t append(
@@ -64,16 +65,16 @@ cdef class ReplicaRole:
         return 0
 
     cdef list repair(self, Partition partition):
-        """Put what is damaged aside; returns the paths. Raises StorageFailed."""
+        """Move the damaged part of the log aside; returns its paths. Raises StorageFailed."""
         raise AssertionError("only a follower's records are elsewhere")
 
     cdef bint replica_fetched(
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
         int64_t log_start
     ) except -1:
-        """A replica has everything below `offset`: its fetch has passed the checks of epoch and
-        divergence. Returns False if it does not count: it is no replica, a former incarnation, or
-        in a failed log directory."""
+        """A replica fetches from `offset`, so it has everything below: the fetch has passed the
+        checks of epoch and divergence. Returns False if the fetch does not count: the node is no
+        replica, the broker epoch is not its registered one, or its log directory has failed."""
         return False
 
     cdef int check_min_isr(self, Partition partition) except -1:
@@ -86,9 +87,9 @@ cdef class ReplicaRole:
         return 0
 
     cdef tuple propose_isr(self, Partition partition, int node_id, int64_t node_epoch):
-        """The in-sync set to request from the controller, ((node, broker epoch), ...); None if it
-        is right or a proposal is open. Joining replicas count from now on, leaving ones still
-        do."""
+        """The in-sync set to request from the controller, ((node, broker epoch), ...); None if the
+        set needs no change, or a proposal is open. The high watermark waits for joining replicas
+        from now on, and for leaving ones until the change is committed."""
         return None
 
     cdef int proposal_failed(self) except -1:
@@ -122,8 +123,8 @@ cdef class Partition:
         self, str topic, int index, bytes topic_id, PartitionLog log, bint flush_before_ack,
         dict with_sealed=None, cluster=None, int64_t high_watermark=-1
     ):
-        """`cluster` is a ClusterSide, None standalone; `high_watermark` is the checkpointed one,
-        -1 if this is the only copy."""
+        """`cluster` is a ClusterSide, or None on a standalone broker. `high_watermark` is the
+        checkpointed one, -1 if this is the only copy."""
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
         self.leader_id = self.leader_epoch = -1
@@ -253,7 +254,8 @@ cdef class Partition:
         return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
-        """Refuse a client that believes in another leader epoch (KIP-320); -1: unknown to it."""
+        """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320); -1
+        if the client has sent none."""
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
         # A damaged log accepts no more records, and is served up to the damage.
@@ -265,7 +267,7 @@ cdef class Partition:
         """`check_leader` for a consumer that reads from a follower (KIP-392)."""
         if not self.role.following:
             return self.check_leader(client_epoch)
-        # The other replicas have what a damaged log lacks.
+        # A damaged log is refused as well: the consumer can read from another replica.
         if self.log.health.offline is not None:
             raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")
         return self.check_epoch(client_epoch)
@@ -311,7 +313,7 @@ cdef class Partition:
 
     def start_moved(self):
         """Retention has moved the log start: notify readers and the other replicas."""
-        self.kept_start = self.log.log_start_offset     # its files are gone
+        self.kept_start = self.log.log_start_offset     # the files before it are gone
         assert self.kept_start <= self.high_watermark, "what is not committed was deleted"
         self.wake()
         self.wake_followers()
@@ -322,8 +324,9 @@ cdef class Partition:
         self.kept_start = max(self.kept_start, offset)
 
     cdef int64_t told_start(self) noexcept:
-        """The log start that a follower reports to its leader, which answers DeleteRecords once
-        all have reported theirs. It is never above the one that a restart finds."""
+        """The log start that a follower reports to its leader; the leader answers DeleteRecords
+        once all replicas have reported theirs. It is never above the log start that a restart would
+        find."""
         return min(self.kept_start, self.log.log_start_offset)
 
     cdef bint must_sync(self) noexcept:
@@ -352,14 +355,14 @@ cdef class Partition:
         damaged."""
         return self.role.replicated and self.log.damage is not None
 
-    # What Python asks of the role
+    # The role's methods, for Python
 
     def fetched_by(self, int node_id, broker_epoch, offset, log_start=0):
         """`ReplicaRole.replica_fetched`."""
         return self.role.replica_fetched(self, node_id, broker_epoch, offset, log_start)
 
     def check_min_isr(self):
-        """Compare the committed in-sync set with min.insync.replicas, which has changed."""
+        """min.insync.replicas has changed: compare the committed in-sync set with it."""
         self.role.check_min_isr(self)
 
     def brokers_changed(self):

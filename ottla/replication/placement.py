@@ -1,6 +1,6 @@
-"""Which brokers get a partition: round robin over the live brokers, each replica on another rack as
-far as possible, with brokers that are away if the live ones are too few; or as the client
-assigns."""
+"""Chooses the brokers of a partition's replicas: round robin over the live brokers, with each
+replica on another rack if possible. If too few brokers are live, brokers that are away get replicas
+too. A client may also assign the replicas itself."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class InvalidReplicaAssignment(ProtocolError):
 
 
 class Rotation:
-    """The order in which partitions go round brokers with these racks.
+    """The order in which brokers get the replicas of consecutive partitions.
 
     Leaders rotate. The other replicas follow at a distance that grows with each round, so that the
-    partitions of a lost leader do not all fall to the same broker. Each of them is on the next
+    partitions of a lost leader do not all move to the same broker. Each replica goes to the next
     broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without a rack
     count as one rack.
     """
@@ -43,7 +43,7 @@ class Rotation:
         self.nodes = _alternating(racks) if self.several else sorted(racks)
 
     def replicas(self, turn: int, rounds: int, replication_factor: int) -> Replicas:
-        """The replicas of a partition, the one to lead first; at most one on each broker."""
+        """The replicas of a partition, at most one on each broker; the first one is to lead."""
         first = turn % len(self.nodes)
         if not self.several:
             others = islice(self._others(first, rounds), replication_factor - 1)
@@ -51,7 +51,7 @@ class Rotation:
         return self._over_racks(first, rounds, replication_factor)
 
     def _others(self, first: int, rounds: int) -> Iterator[int]:
-        """All nodes but the first one, lazily: there may be hundreds, of which few are needed."""
+        """All nodes but the first one. A generator: of hundreds of nodes, callers need a few."""
         nodes, size = self.nodes, len(self.nodes)
         for step in range(size - 1):
             yield nodes[(first + 1 + (rounds + step) % (size - 1)) % size]
@@ -68,7 +68,7 @@ class Rotation:
                 chosen.append(node)
                 if len(chosen) == replication_factor:
                     break
-            used.clear()                            # each rack has one more, or no more brokers
+            used.clear()                            # each rack got a replica, or is exhausted
         return tuple(chosen)
 
 
@@ -84,8 +84,8 @@ def _alternating(racks: Mapping[int, str | None]) -> list[int]:
 
 
 def turn_of(brokers: Mapping[int, BrokerImage], node_id: int) -> int:
-    """The place in the rotation at which this broker leads, from which the next partitions
-    continue."""
+    """The position in the rotation at which this broker leads; its node id if it is not live. The
+    caller places more partitions of a topic from there on."""
     return _rotation(brokers).nodes.index(node_id) if node_id in brokers else node_id
 
 
@@ -129,7 +129,8 @@ def spread(
     if size == replication_factor == 1:
         return (new_partition(tuple(rotation.nodes), image),) * count
     lacking = max(0, replication_factor - size)
-    # With racks a round begins with the topic, so that whole rounds are spread evenly.
+    # With racks, rounds are counted from the first new partition, so that each whole round is
+    # spread evenly.
     first_round, offset = divmod(start, size)
     return tuple(
         new_partition(
@@ -146,8 +147,8 @@ def spread(
 
 def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
     """The state of a partition at its creation: every live replica is in sync. A broker that is
-    shutting down leads and is in sync only if no other one is: it may be gone before it learns of
-    the partition."""
+    shutting down is in sync, and leads, only if all other live replicas are shutting down too: it
+    may be gone before it learns of the partition."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
     assert len(set(replicas)) == len(replicas), "a broker has one replica of a partition"
@@ -160,8 +161,8 @@ def require_assignment(
 ) -> None:
     """Raise if a client's assignment of one partition is not possible.
 
-    `replication_factor` is that of the partitions before it; None for the first. `closed` are
-    brokers that get no new partitions.
+    `replication_factor` is the number of replicas of the preceding partitions; None for the first
+    partition. `closed` are brokers that get no new partitions.
     """
     if not replicas:
         raise InvalidReplicaAssignment(

@@ -1,8 +1,8 @@
-"""What the metadata keep about clients: SCRAM credentials (KIP-554), quotas (KIP-546),
-ACLs (KIP-290), delegation tokens (KIP-48).
+"""The metadata about clients: SCRAM credentials (KIP-554), quotas (KIP-546), ACLs (KIP-290),
+delegation tokens (KIP-48).
 
-Passwords are not kept, nor anything else with which a client could log in: only what a server needs
-to verify a client's proof (RFC 5802, section 3).
+The metadata contain no passwords, and nothing else that lets a client log in. They contain only the
+keys with which a server verifies a client's proof (RFC 5802, section 3).
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ CLIENT_KEYS = {
     "controller_mutation_rate": "DOUBLE",
 }
 IP_KEYS = {"connection_creation_rate": "INT"}
-"""The types of entities, and the limits of clients and of addresses with their types."""
+"""The types of entities; then the limits for clients and for addresses, each with its type."""
 
 Entity = tuple[tuple[str, str | None], ...]
-"""The clients that a quota applies to: pairs of type and name, sorted by type; the name None is the
-default of all that have no quota of their own."""
+"""The clients that a quota applies to: pairs of type and name, sorted by type. The name None stands
+for all clients that have no quota of their own."""
 
 Identity = tuple[str, int]
 """A user and the number of a SCRAM mechanism."""

@@ -1,14 +1,14 @@
-"""Metadata records as text: one compact JSON array, its first element the kind of record.
+"""Metadata records as text: one compact JSON array, which begins with the kind of record.
 
-The same form is used in the log of a standalone broker and in the nodes of a cluster, and people
-can read it:
+A standalone broker's log and a cluster's nodes in ZooKeeper use the same form, which people can
+read:
 
     ["TopicCreated", {"name": "t", "topic_id": "0f…", "partitions": [[0, 0, [0], [0], 0, 3]]}]
 
-A partition is leader, leader epoch, replicas, in-sync replicas and partition epoch, then an object
-of the rarer fields (`PartitionExtra`) if there are any. Consecutive partitions of a topic that are
-equal are written once, followed by their number. A field that a reader does not know is refused,
-not skipped: metadata must not be guessed.
+A partition is an array: leader, leader epoch, replicas, in-sync replicas, partition epoch, then an
+object with the rarer fields (`PartitionExtra`) if there are any. Consecutive equal partitions of a
+topic are written once, followed by their number. A reader refuses a field that it does not know,
+instead of skipping it: metadata must not be guessed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ KINDS: dict[str, type[Any]] = {
 GARBAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
 )
-"""The exceptions of reading JSON that does not have the expected form."""
+"""The exceptions that code may raise when it reads JSON of an unexpected form."""
 
 STRING, NUMBER = (str,), (int,)
 PLAIN: dict[str, tuple[type, ...]] = {
@@ -87,18 +87,18 @@ PLAIN: dict[str, tuple[type, ...]] = {
     "index": NUMBER, "node_id": NUMBER, "epoch": NUMBER, "next_id": NUMBER, "level": NUMBER,
     "by": NUMBER, "mechanism": NUMBER, "value": (str, float, int, type(None)),
 }
-"""The types of the fields that are not composed of others. Numbers are from 0 to NUMBER_MAX."""
+"""The types of the fields with a simple value. Numbers are from 0 to NUMBER_MAX."""
 NUMBER_MAX = (1 << 63) - 1
 NODE_MAX = (1 << 31) - 1
 OPTIONAL = ("company",)
 """Fields that are written only if they are not empty, since older versions do not know them."""
 PARTITIONS_MAX = 1_000_000
-"""The most partitions that a record may repeat, so that a wrong number does not fill the memory."""
+"""The most partitions that a record may have, so that a wrong number does not fill the memory."""
 
 
 class UnreadableMetadata(ValueError):
-    """A metadata record that this version cannot read; the broker must not start with a part of
-    them.
+    """This version cannot read a metadata record; the broker must not start with a part of the
+    metadata.
     """
 
 
@@ -129,7 +129,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         body = [value.node_id, value.epoch, addresses, value.rack]
-        # A standalone broker has neither, so the form of its records stays as it was.
+        # A standalone broker has neither: its records keep the shorter form of older versions.
         more = [value.incarnation, list(value.directories)]
         return body + more if any(more) else body
     if isinstance(value, ScramCredential):
@@ -141,7 +141,7 @@ def _to_json(value: Any) -> Any:
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
             return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
-            # On one broker all states are equal: ten thousand of them are decoded as fast as one.
+            # On one broker all states are equal: ten thousand of them take as long as one.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value

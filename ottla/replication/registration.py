@@ -1,8 +1,8 @@
 """A broker's ephemeral node `/brokers/ids/N`: its address, its process and its features.
 
-The text is Apache Kafka's, version 5, with one object of our own, so that tools which read Kafka's
-ZooKeeper find the addresses. The id of the transaction that created the node is the
-broker epoch.
+The JSON has Apache Kafka's form, version 5, and one object of our own: tools that read Kafka's
+nodes in ZooKeeper find the addresses. The broker epoch is the id of the transaction that created
+the node.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ottla.replication.records import GARBAGE, NODE_MAX, NUMBER_MAX
 IDS = "/brokers/ids"
 PORT_MAX = 65535
 LOST_NAMES_BYTES_MAX = 400_000
-"""The largest total size of the names of lost logs in a registration, which has to fit into a
-request to ZooKeeper of 1 MiB. If there are more, all logs of the broker count as lost."""
+"""The largest total size of the names of lost logs in a registration: a request to ZooKeeper has at
+most 1 MiB. If the names need more, all logs of the broker count as lost."""
 
 
 class DuplicateBroker(Exception):
@@ -45,9 +45,9 @@ class UnreadableRegistration(ValueError):
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
-    how its last run ended (`log/storage/run_record`), and `lost` the partitions whose logs are
-    missing. With `held`, a report of what its logs have, the broker accepts ZooKeeper's metadata
-    although they may be older than its logs: a backup may have been restored."""
+    is how its last run ended (`log/storage/run_record`), and `lost` are the partitions whose logs
+    are missing. If `held` is set, it reports what the broker's logs have, and the broker accepts
+    metadata that are older than its logs, such as those of a restored backup."""
 
     node_id: int
     incarnation: str
@@ -60,14 +60,14 @@ class Registration:
     held: Held | None = None
 
     def image(self, epoch: int) -> BrokerImage:
-        """The broker in the image, with the broker epoch of its node."""
+        """The broker as the image has it; `epoch` is its broker epoch."""
         return BrokerImage(
             self.node_id, epoch, self.endpoints, self.rack, self.incarnation, self.directories
         )
 
 
 def path_of(node_id: int) -> str:
-    """A broker's node."""
+    """The path of a broker's node."""
     return f"{IDS}/{node_id}"
 
 
@@ -142,9 +142,9 @@ def can_list(lost: Collection[str]) -> bool:
 async def register(coordination: Coordination, registration: Registration) -> int:
     """Create this process's node and return its broker epoch.
 
-    A node of a former process on the same log directories is replaced at once: since this process
-    holds the locks of the directories, the former one is dead and the end of its session need not
-    be awaited. Raises DuplicateBroker if the directories are different.
+    A node of a former process on the same log directories is replaced at once: this process holds
+    the locks of the directories, so the former process is dead, and its session need not end first.
+    Raises DuplicateBroker if the directories are different.
     """
     path, data = path_of(registration.node_id), encode(registration)
     while True:

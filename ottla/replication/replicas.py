@@ -38,8 +38,8 @@ class Replicas:
     """The partitions that have a replica here, by topic name and by topic id.
 
     `log_config` derives a topic's log settings from the image; `flush_before_ack` is
-    `ottla.acks.all.flush`. `incarnation` is this process's in a cluster, and `cluster` is what its
-    partitions need from the broker around them; both are None for a standalone broker.
+    `ottla.acks.all.flush`. In a cluster, `incarnation` identifies this process, and `cluster` is
+    the interface of its partitions to the rest of the broker; both are None on a standalone broker.
     `roles_changed` is called with the partitions that lead or follow in a new epoch, or that are
     gone.
     """
@@ -57,8 +57,8 @@ class Replicas:
         self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
         self.checkpointed = {} if cluster is None else storage.placement.high_watermarks
-        """High watermarks of the last run, since one of several replicas may have more than is
-        committed."""
+        """The high watermarks of the last run: the log of one of several replicas may have records
+        that are not committed."""
         self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
         self.offline_changed: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class Replicas:
         """Partitions with several replicas whose damaged logs here refuse writes until they are
         repaired."""
         self.put_off: set[Key] = set()
-        """Partitions that could not be opened for lack of room or descriptors."""
+        """Partitions that could not be opened for lack of disk space or file descriptors."""
         self.unreadable: set[Key] = set()
         """Partitions with several replicas whose logs here could not be read when they were
         opened."""
@@ -95,7 +95,7 @@ class Replicas:
         """The error for a partition that `partition` does not find."""
         name = f"{topic}-{index}"
         if 0 <= index < len(self.by_name.get(topic, ())):
-            # As in Kafka: the client's metadata are old, and it has to ask for newer ones.
+            # As in Kafka: the client's metadata are outdated, and it has to refresh them.
             return NotLeaderOrFollower(f"{name} has no replica on this broker")
         return UnknownTopicOrPartition(f"partition {name} not found on this broker")
 
@@ -115,7 +115,7 @@ class Replicas:
         if self.cluster is not None:
             self.cluster.follow(new)
         if new.configs is not old.configs:
-            # Before the in-sync sets: what they allow depends on min.insync.replicas.
+            # The settings come first: min.insync.replicas must be known before the in-sync sets.
             yield from self._reconfigure(old, new)
         joined = self.takes_part(new) and not self.takes_part(old)
         for name in dict.fromkeys([*topics, *new.topics]) if joined else topics:
@@ -141,7 +141,7 @@ class Replicas:
             self.roles_changed(changed)
 
     def wanted(self, image: MetadataImage) -> Iterator[tuple[Key, bytes | None, LogConfig]]:
-        """The partitions whose logs `image` has on this broker, with their topics' ids and
+        """The partitions that have a replica on this broker in `image`, with their topics' ids and
         settings."""
         for topic in image.topics.values():
             config = self.log_config(image, topic.name)
@@ -150,11 +150,11 @@ class Replicas:
                     yield (topic.name, index), topic.topic_id, config
 
     def takes_part(self, image: MetadataImage) -> bool:
-        """Whether the image's registration of this broker is this process's.
+        """Whether the image has a registration of this very process.
 
-        In a cluster this process gets no role from an image that has an earlier process with its
-        node id, or none: it would lead in the epoch of that process, whose log may have been
-        longer.
+        In a cluster, this process takes no role from an image that still has an earlier process
+        with its node id, or none: it would lead in the leader epoch of the earlier process, whose
+        log may have been longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
 
@@ -185,7 +185,7 @@ class Replicas:
         try:
             self._give_role(partition, state, epoch)
         except FencedLeaderEpoch as error:
-            # As after ZooKeeper was restored from a backup that no broker has adopted.
+            # For example after ZooKeeper was restored from a backup that no broker has adopted.
             reached("a log has a later epoch than its leader")
             log.error("%r is not led here: %s", partition, error)
 
@@ -222,15 +222,15 @@ class Replicas:
         self._delete(topic, index, any(each is not None for each in self.by_name[topic]))
 
     def _delete(self, topic: str, index: int, topic_stays: bool = False) -> None:
-        """Delete a partition's log. If the disk refuses, the other logs are deleted all the same: a
-        new topic of the same name would otherwise get the logs that were left open."""
+        """Delete a partition's log. If the disk refuses, this only logs the error, so that the
+        topic's other logs are deleted: a new topic of the same name would otherwise get them."""
         try:
             self.storage.delete(topic, index, topic_stays)
         except StorageFailed as error:
             log.error("%s-%d: %s", topic, index, error)
 
     def _open(self, topic: TopicImage, index: int, config: LogConfig) -> Partition:
-        """A partition with its log, or with a log that refuses everything if opening failed."""
+        """A partition with its log; if opening failed, with a log that refuses all requests."""
         key = topic.name, index
         copies = self.cluster is not None and len(topic.partitions[index].replicas) > 1
         self._forget(key)
@@ -257,7 +257,7 @@ class Replicas:
         )
 
     def open_again(self, image: MetadataImage) -> int:
-        """Retry what was postponed; returns how many partitions were opened."""
+        """Retry to open the partitions in `put_off`; returns how many were opened."""
         opened = 0
         for key in sorted(self.put_off):
             opened += self._open_again(key, image)
@@ -265,16 +265,17 @@ class Replicas:
         return opened
 
     def _open_again(self, key: Key, image: MetadataImage) -> bool:
-        """Whether a partition could be opened that could not be before."""
+        """Retry to open a partition; returns whether that succeeded."""
         name, index = key
         topic, before = image.topics.get(name), self.partition(name, index)
         if topic is None or before is None or before.topic_id != topic.topic_id:
-            return False                # opened later, when its image is applied
+            return False                # `follow` opens it when it applies the image
         self.offline -= {key}
         config = self.log_config(image, name)
         partition = self.by_name[name][index] = self._open(topic, index, config)
         with suppress(OSError):
-            forget_cuts(partition.log)      # it was offline: others have decided whether it counts
+            # The replica was offline, so the controller has already decided about it.
+            forget_cuts(partition.log)
         state = topic.partitions[index]
         if self.takes_part(image):
             self._assign(partition, state, image.leader_epoch(topic, state))
@@ -332,8 +333,8 @@ class Replicas:
         )
 
     def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
-        """Put aside a follower's log that the disk has refused to read twice, and begin an empty
-        one. Raises StorageFailed."""
+        """Retry to open a follower's log that the disk could not read. If it fails again, move the
+        log aside and begin an empty one. Raises StorageFailed."""
         if not self._open_again(key, image) and key in self.unreadable:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
@@ -355,7 +356,7 @@ class Replicas:
         if self.unreadable:
             self.unreadable = {key for key in self.unreadable if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
-        self.by_id.pop(topic.topic_id, None)        # the topic exists without a replica here, too
+        self.by_id.pop(topic.topic_id, None)        # also has topics without a replica here
         self.leaving.append(left)
         try:
             while left:

@@ -1,10 +1,10 @@
 """The metadata log of a standalone broker: an ordinary partition log of its own.
 
 Each append is one record batch, so that a crash leaves all of a decision or none of it. When
-the log has grown to several times what the image needs, the image is written as one batch that
-begins with a snapshot mark, and what lies before it is deleted.
+the log has several times as many records as the image needs, the image is written as one batch that
+begins with a snapshot mark, and the log before that batch is deleted.
 
-On a full disk, a decision that frees space is written into the reserve of `log/storage/reserve`.
+On a full disk, a decision that frees space may use the reserve of `log/storage/reserve`.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ log = logging.getLogger("ottla.metadata")
 TOPIC = "__ottla_metadata"
 KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
 SNAPSHOT = b'["Snapshot",'
-"""How the mark of a snapshot begins; the image's offset follows, which never goes back."""
+"""The beginning of a snapshot's mark. The image's offset follows, so that the count of records
+continues after a snapshot."""
 SNAPSHOT_AFTER_RECORDS = 20_000
-"""Records after the last snapshot that are always tolerated."""
+"""No snapshot is written before this many records follow the last one."""
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A shorter retention frees space as well, and a start must be recorded before a broker serves.
-    # Neither may use up the reserve, so that a deletion can still be written.
+    # A shorter retention frees space as well, and a broker records its start before it serves.
+    # These records may use half of the reserve; the rest is kept for deletions.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,
@@ -120,7 +121,7 @@ class StandaloneStore:
         self.log, self.disk, self.clock, self.cluster_id = log, disk, clock, cluster_id
         self.reserve = reserve
         self.behind_snapshot = 0
-        """Records since the last snapshot, or since the last one for which there was no room."""
+        """Records since the last snapshot, or since the last attempt to write one."""
 
     @classmethod
     def open(cls, storage: Storage, clock: Clock) -> StandaloneStore:
@@ -163,7 +164,8 @@ class StandaloneStore:
         image: MetadataImage,
         encoded: Encoded | None = None,
     ) -> StandaloneWrite:
-        """Append one batch, still to be synced; now and then a snapshot replaces it."""
+        """Append one batch, which the returned write syncs. Now and then, a snapshot that includes
+        the records is appended instead."""
         if encoded is None:
             snapshot = self.snapshot(len(records), image)
             encoded = Encoded(
@@ -183,7 +185,7 @@ class StandaloneStore:
         return self._begin(encoded.records, floor)
 
     def _begin_snapshot(self, image: MetadataImage, encoded: list[bytes]) -> StandaloneWrite:
-        # A segment of its own: earlier ones are not needed once it is synced.
+        # The snapshot has a segment of its own: once it is synced, earlier ones are not needed.
         self.log.roll()
         mark = b"%b%d]" % (SNAPSHOT, image.offset)
         write = self._begin([mark, *encoded], RESERVE_SIZE)
@@ -202,8 +204,8 @@ class StandaloneStore:
         try:
             return StandaloneWrite(self, self.log.begin_flush(), base)
         except StorageFailed:
-            # These records are never reported. If they cannot be cut off, the log
-            # fails, so that nothing follows them.
+            # The caller gets an error, so the records must not take effect later. If they cannot be
+            # cut off, the log fails, so that nothing follows them.
             with suppress(StorageFailed):
                 self.log.truncate_to(base)
             raise
@@ -255,7 +257,7 @@ def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage
 def read_stopped(directory: LogDirectory) -> MetadataImage:
     """The image of a broker that was stopped cleanly, from the directory that has its metadata.
 
-    Only reads. Raises UnreadableMetadata if the log is not as the stop has left it, or OSError.
+    Only reads. Raises UnreadableMetadata if the log is not as the stop left it, or OSError.
     """
     path = directory.file(f"{TOPIC}-0")
     expected = directory.recovery_points.get((TOPIC, 0))
@@ -294,7 +296,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerLeaving(node_id)
     raised = 0
     for topic in image.topics.values():
-        # Topics are in the order of their creation, so that this never decreases.
+        # Topics are in the order of their creation, so `raised_at` never decreases.
         if topic.raised_at > raised:
             yield EpochsRaised(topic.raised_at - raised)
             raised = topic.raised_at

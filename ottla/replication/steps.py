@@ -1,4 +1,4 @@
-"""Long computations in steps, between which their caller may do other work."""
+"""Long computations in steps: the caller may do other work between two steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store of metadata promises."""
+"""The interface of a store of metadata."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
 
 class MetadataWrite(Protocol):
-    """A write in progress: `run` blocks, in any thread; `finish` completes it on the loop.
+    """A write in progress. `run` blocks and may run in any thread; `finish` completes the write on
+    the event loop.
 
-    Either raises OSError or StorageFailed if the records could not be kept; then none of them
+    Both raise OSError or StorageFailed if the records could not be stored; then none of them
     counts.
     """
 
     task: FlushTask | None
-    """The sync that `run` does, for callers that do it in another way; None if nothing is to be
-    synced."""
+    """The sync that `run` performs, for callers that perform it in another way; None if there is
+    nothing to sync."""
 
     def run(self) -> None:
         """Make the records survive a power cut."""
@@ -30,19 +31,19 @@ class MetadataWrite(Protocol):
         ...
 
     def finish(self) -> None:
-        """Record that they are durable."""
+        """Note that the records are durable."""
         ...
 
 
 class Encoded(NamedTuple):
-    """Encoded records, and those of the snapshot that replaces them, if any."""
+    """Encoded records, and the encoded snapshot to write instead of them, if any."""
 
     records: list[bytes]
     snapshot: list[bytes] | None = None
 
 
 class MetadataStore(Protocol):
-    """Keeps the metadata log. One writer at a time; the order is that of the appends."""
+    """Keeps the metadata log, in the order of the appends. There is one writer at a time."""
 
     def load(self) -> MetadataImage:
         """The image after everything appended so far."""
@@ -61,8 +62,8 @@ class MetadataStore(Protocol):
     ) -> MetadataWrite:
         """Write `records`, which count once the write has run and finished.
 
-        `image` is the image that includes them; what is not `encoded` yet is encoded here. Raises
-        OSError or StorageFailed.
+        `image` is the image that includes them. Without `encoded`, the records are encoded here.
+        Raises OSError or StorageFailed.
         """
         ...
 

@@ -1,9 +1,9 @@
-"""Throttles of replication (KIP-73): how many bytes per second a leader sends, or a follower
-fetches, for replicas that are not in sync and that a topic's settings name.
+"""Throttles of replication (KIP-73). They limit the bytes per second that a leader sends, or a
+follower fetches, for replicas that are not in sync and that a topic's settings name.
 
 `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list replicas
-as partition:broker, or * for all; a broker's `*.replication.throttled.rate` bounds each side. The
-bytes of replicas in sync count, but those never wait.
+as partition:broker, or * for all; a broker's `*.replication.throttled.rate` limits each side. The
+bytes of in-sync replicas are counted too, but in-sync replicas never wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Throttle:
         self.setting = f"{side}.replication.throttled.replicas"
         self.node_id, self.rate, self.clock = node_id, rate, clock
         self.replicas: dict[str, frozenset[int]] = {}
-        """The throttled partitions of topics; EVERY for all of a topic."""
+        """The throttled partitions by topic; EVERY stands for all partitions of a topic."""
         self.active = False
         """Whether any replica is throttled."""
         self.samples: deque[tuple[float, int]] = deque()
@@ -75,8 +75,8 @@ class Throttle:
                 self.samples.append((now, size))
 
     def wait_for(self, partition: Partition, replica: int) -> float:
-        """How many seconds this replica has to wait; 0 if it may continue, as replicas in sync
-        always may."""
+        """How many seconds this replica has to wait; 0 if it may continue. In-sync replicas never
+        wait."""
         if not self.active or replica in partition.isr:
             return 0.0
         rate = self.rate()

@@ -1,4 +1,5 @@
-"""Which names a topic may have. Directories are named after topics, so nothing else is accepted."""
+"""The names that a topic may have. Directories are named after topics, so nothing else is
+accepted."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def is_legal_name(name: str) -> bool:
 def colliding_name(name: str, names: Names) -> str | None:
     """Another name in `names` that differs only in '.' and '_', which metrics do not distinguish.
 
-    With few such characters it tries the variants, with many it searches `names`.
+    If the name has few such characters, this tries all variants; otherwise it searches `names`.
     """
     spots = [index for index, character in enumerate(name) if character in "._"]
     if not spots:

@@ -6,7 +6,7 @@ the event loop. kazoo's blocking methods are called only in `stop`, in an execut
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
 connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; one attempt without an answer lasts as long as the session; it does not tell
+attempts to connect; one attempt without an answer lasts as long as the session; it does not report
 which session timeout the server has granted; and it logs each attempt to connect.
 """
 
@@ -73,16 +73,16 @@ STATES = {
 }
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 ANSWER_SHARE = 1 / 3
-"""How much of a session's time an attempt to connect may take: two more fit into the session."""
+"""The part of the session timeout that one attempt to connect may take, so that three fit in."""
 SAID_AGAIN_SECONDS = 60.0
 Contexts = Callable[[], ssl.SSLContext]
 """Returns the TLS context of the next connection: certificates are renewed while a broker runs."""
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """Filters kazoo's log. It tries to connect every second and logs each attempt twice. The reason
-    of a failure is logged once, and again after a minute; the rest goes to debug level, since the
-    cluster member logs the state of the session."""
+    """Filters kazoo's log, since kazoo tries to connect every second and logs each attempt twice.
+    The reason of a failure is logged once, and again after a minute. The rest goes to debug level,
+    since the cluster member logs the state of the session."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger, {})
@@ -91,7 +91,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Called for each message, of any level."""
         if not self.logger.isEnabledFor(level):
-            return                          # as for most messages, several for each request
+            return                          # most messages end here; each request logs several
         text = str(msg) % args if args else str(msg)
         if logging.INFO <= level < logging.ERROR:
             now = time.monotonic()
@@ -109,9 +109,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with two changes to their connections.
 
     TLS uses the given contexts: kazoo's own would trust all of the system's authorities as well.
-    And a server that accepts a connection but never answers costs `answer_seconds` instead of the
-    whole session: ZooKeeper does so with a connection that arrives at a certain moment of its
-    start.
+    An attempt to connect ends after `answer_seconds` if the server accepts the connection but never
+    answers, instead of lasting for the whole session. ZooKeeper does not answer a connection that
+    arrives at a certain moment of its start.
     """
 
     def __init__(self, context: Contexts | None, answer_seconds: float) -> None:
@@ -167,9 +167,9 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     granted: Callable[[int], None]
 
     def _invoke(self, *arguments: Any, **named: Any) -> Any:
-        """The answer to one of the first requests of a connection."""
+        """Send one of the first requests of a connection; returns the answer."""
         answer = super()._invoke(*arguments, **named)
-        # Only the answer to a connect request has the field. The connection is not in use yet.
+        # Only the answer to a connect request has `time_out`.
         first = answer[0] if isinstance(answer, tuple) else None
         self.granted(max(0, getattr(first, "time_out", 0)))
         return answer
@@ -202,15 +202,16 @@ class ZooKeeper:
         self.connection_timeout_ms = connection_timeout_ms
         self.state = SessionState.LOST
         self.connected: asyncio.Future[None] = loop.create_future()
-        """Until the first connection."""
+        """Done once the first connection exists."""
         self.listeners: list[Listener] = []
         self.waiting: set[asyncio.Future[Any]] = set()
         self.latencies = Latencies()
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
         self.watched: dict[Watch, Callable[[Any], None]] = {}
-        """The function that kazoo calls for all watches of a path. kazoo keeps a set of functions
-        for each path: with a new one at each request the set would grow until the path changes."""
+        """The function that kazoo calls for each watch. It is the same for all requests: kazoo
+        keeps a set of functions for each path, and with a new function for each request the set
+        would grow until the path changes."""
         answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
         self.handler = Handler(tls, answer_seconds)
         self.client = Client(
@@ -260,8 +261,8 @@ class ZooKeeper:
         path = ""
         for name in filter(None, self.root.split("/")):
             path += f"/{name}"
-            # A client that may not create children of the parent is refused even if the node
-            # exists.
+            # Check first: without permission to create children of the parent, a create is refused
+            # even if the node exists.
             if await self._ask(self.client.exists_async, _stat, path) is None:
                 with suppress(NodeExists):
                     await self._ask(self.client.create_async, lambda made: None, path, b"")
@@ -317,7 +318,7 @@ class ZooKeeper:
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.loop.create_future()
         if self.state is not SessionState.CONNECTED or not self.client.connected:
-            # kazoo would queue it, and send it after the caller has stopped waiting.
+            # kazoo would queue the request, and send it after the caller has stopped waiting.
             future.set_exception(NotConnected(f"ZooKeeper at {self.hosts} is not connected"))
             return future
         self.waiting.add(future)
@@ -364,9 +365,10 @@ class ZooKeeper:
 
     def _state_changed(self, state: str) -> None:           # in kazoo's thread
         if state != KazooState.CONNECTED:
-            # kazoo would send its last transaction, and a server that has not seen it closes the
-            # connection without an error: one restored from a backup would be tried again and
-            # again, with no reason in the log. `sync` prevents reads of old data instead.
+            # When kazoo reconnects, it sends the id of the last transaction that it saw. A server
+            # without that transaction, such as one restored from a backup, closes the connection
+            # without an error, and kazoo would retry for ever with no reason in the log. `sync`
+            # prevents reads of old data instead.
             self.client.last_zxid = 0
         self._call_on_loop(self._enter, STATES[state])
 
@@ -407,7 +409,7 @@ def _data(answer: Any) -> tuple[bytes, Stat]:
 
 
 def _outcome(results: list[Any]) -> None:
-    """The error of the operation that made a multi fail."""
+    """Raise the error of the operation that made a multi fail, if one did."""
     for result in results:
         if isinstance(result, Exception) and not isinstance(
             result, RolledBackError | RuntimeInconsistency

@@ -1,5 +1,4 @@
-"""The controller's decisions about ACLs (KIP-11, KIP-290), and which of them a filter
-matches."""
+"""The controller's decisions about ACLs (KIP-11, KIP-290), and the filters that select ACLs."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Resource(IntEnum):
 
 
 class Pattern(IntEnum):
-    """How the name of an ACL or a filter is to be matched."""
+    """How the name of an ACL or a filter is matched."""
 
     ANY = 1
     MATCH = 2
@@ -122,8 +121,8 @@ def _check(rule: AccessRule) -> None:
 
 
 def _check_network(host: str, level: int) -> None:
-    """Refuse a network to which no client can belong. Refuse any network while brokers of an older
-    version hold the level down, since they would ignore its ACL."""
+    """Refuse a network that cannot be parsed. Refuse any network while metadata.version is too low,
+    since brokers of an older version would ignore the ACL."""
     if level < NETWORKS_FROM:
         raise UnsupportedVersion(
             "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
@@ -193,7 +192,7 @@ def _matches_name(rule: AccessRule, pattern: int, name: str | None) -> bool:
 
 
 def is_about(rule: AccessRule, name: str) -> bool:
-    """Whether an ACL applies to the resource of this name, given that the types agree."""
+    """Whether an ACL applies to the resource of this name; the caller has compared the types."""
     if rule.pattern_type == Pattern.PREFIXED:
         return name.startswith(rule.resource_name)
     return rule.resource_name in (name, EVERYTHING)

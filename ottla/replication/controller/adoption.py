@@ -1,17 +1,19 @@
 """The adoption of a ZooKeeper that was restored from a backup.
 
-Brokers' logs have later leader epochs and producer ids than the backup's metadata. If an epoch were
-assigned a second time, different records would look the same; if a producer id were, new records
-would look like repeated ones. So each broker that starts with the backup reports the highest epoch
-and producer id in its logs. There are no leaders and no new producer ids until every broker in the
-metadata has reported or was given up; then epochs and ids continue above all reported ones.
+Brokers' logs may have later leader epochs and producer ids than the backup's metadata. If the
+controller assigned a leader epoch a second time, different records would look the same. If it
+assigned a producer id a second time, new records would look like duplicates. So each broker that
+starts with the backup reports the highest epoch and producer id in its logs. There are no leaders
+and no new producer ids until every broker in the metadata has reported or is unregistered. Then
+epochs and ids continue above all reported ones.
 
     first report ──► BackupAdopting, which awaits the others
     last report, or the last of the others is unregistered ──► leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
-A broker that registers without a report has read nothing that the metadata lack. If such a broker
-is live already, it serves by these metadata, so no other broker is awaited.
+A broker that registers without a report has read no newer metadata than the backup's. If such a
+broker is live when the first report arrives, the cluster already works with the backup's metadata,
+so no other broker is awaited.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The controller's decisions about brokers: who belongs to the cluster, and what that means for
-partitions.
+"""The controller's decisions about brokers: which brokers belong to the cluster, and how partitions
+change when brokers come and go.
 
 A broker that returns as another process is first *gone*, then *registered*, so partitions that it
 led always get a new leader epoch. If all in-sync replicas of a partition are gone, they stay in the
@@ -7,8 +7,8 @@ in-sync set, since each has everything committed, and there is no leader until o
 
 How a broker's last run ended decides whether its replicas are trusted (`elections`).
 
-Large changes take several decisions, the one that removes a broker first. What remains to be done
-is visible in the image: `repair` finds it, whichever controller comes next.
+A large change takes several decisions; if it removes a broker, the first decision does so. The
+image shows what remains to be done, so `repair` finds it even under another controller.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class StaleBrokerEpoch(ProtocolError):
 
 
 def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> Decision[bool]:
-    """Forget a broker that will not return; `serving_id`, which serves this, is registered. Returns
-    whether there is more to do.
+    """Forget a broker that will not return; `serving_id` is the broker that serves the request.
+    Returns whether there is more to do.
 
     In a cluster, elections no longer wait for a broker that was removed, even if it may have more
-    than a doubtful replica. If it returns nevertheless, its former registration is still known;
-    without addresses, it is not listed as away.
+    records than a doubtful replica. The image keeps the broker's former registration in case it
+    returns, but without addresses: brokers without addresses are not listed as away.
     """
     broker = image.brokers.get(node_id)
     if broker is None and node_id in image.former:
@@ -99,7 +99,7 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
     if node_id == serving_id or broker.incarnation:
-        # In a cluster the image has only the brokers with a session with ZooKeeper.
+        # In a cluster, the image has only brokers that have a session with ZooKeeper.
         raise InvalidRequest(
             f"Broker {node_id} is running, and would register again: stop it first, and send this"
             " request to another broker"
@@ -117,7 +117,7 @@ def _not_awaited(image: MetadataImage, node_id: int) -> Iterator[Change]:
 
 
 def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:
-    """The first entry of a term. Raises Deposed if a later one has been read meanwhile."""
+    """The first entry of a term. Raises Deposed if a later term has begun meanwhile."""
     if epoch <= image.controller_epoch:
         raise Deposed(f"broker {image.controller_id} has been elected in epoch"
                       f" {image.controller_epoch}, after epoch {epoch}")
@@ -127,13 +127,14 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
 def brokers_gone(
     image: MetadataImage, gone: Mapping[int, int], company: tuple[int, ...] = ()
 ) -> Decision[bool]:
-    """Remove brokers that have gone, each with its epoch, unless it has another one by now.
+    """Remove brokers that have gone. `gone` maps each one to its epoch; a broker that has another
+    epoch by now stays.
 
-    Leaders move to in-sync replicas that are live, and the brokers leave every in-sync set that has
-    such a member. Brokers that are gone at the same time belong in one decision: removed one after
-    the other, each would leave in-sync sets in favour of the next, which is gone as well. `company`
-    are brokers that were gone shortly before, for which one decision is too late. The result says
-    whether `repair` is needed for the rest.
+    Live in-sync replicas become leaders, and the brokers leave every in-sync set that has a live
+    member. Brokers that go at the same time belong in one decision: removed one after the other,
+    each would leave in-sync sets in favour of the next, which is gone as well. `company` are
+    brokers that an earlier decision has removed shortly before. The result says whether `repair` is
+    needed for the rest.
     """
     first: list[MetadataRecord] = [
         BrokerGone(node_id, company) for node_id, epoch in gone.items()
@@ -146,10 +147,10 @@ def broker_registered(
     image: MetadataImage, broker: BrokerImage, stop: str = "clean", lost: Collection[str] = (),
     adopts: bool = False,
 ) -> Decision[bool]:
-    """Add a broker whose former incarnation is gone; it may lead what has no leader.
+    """Add a broker whose former incarnation is gone; it may lead partitions that have no leader.
 
-    `stop`, `lost` and `adopts` are those of `distrust`, which is called first if it takes several
-    decisions.
+    `stop`, `lost` and `adopts` are as in `distrust`; the caller calls `distrust` first if that
+    takes several decisions.
 
     Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
@@ -207,7 +208,7 @@ def _distrusted(
     node_id = broker.node_id
     known = image.last_known(node_id)
     doubtful = adopts or stop in (MACHINE, LOST)
-    lost = frozenset(lost)                      # a disk of thousands of replicas may be gone
+    lost = frozenset(lost)                      # a lost disk may have had thousands of replicas
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():
@@ -234,8 +235,8 @@ def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
 def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
     """A broker wants to stop: move its leadership to others and remove it from in-sync sets.
 
-    The result says whether it may stop now: no partition that it leads could have another leader.
-    Raises StaleBrokerEpoch.
+    The result says whether it may stop now, because no further partition can move to another
+    leader. Raises StaleBrokerEpoch.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != epoch:
@@ -255,8 +256,8 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
                 continue
             leader, isr = state.leader, state.isr
             if leader == node_id or leader not in available(image, state, isr):
-                # No replica leaves in favour of a leader that is gone and that `repair` has not
-                # replaced yet.
+                # The leader may be gone and not replaced by `repair` yet: this broker must not
+                # leave the in-sync set in favour of such a leader.
                 reached("a broker that stops hands over a partition")
                 leader, isr = elect(image, state, isr)
             if leader not in (node_id, NO_LEADER):
@@ -267,7 +268,7 @@ def _departures(image: MetadataImage, node_id: int) -> Iterator[Change]:
 
 
 def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
-    """Whether a broker is in the in-sync set of every partition that it has a replica of."""
+    """Whether all of a broker's replicas are in sync, except those in failed log directories."""
     return all(
         node_id in state.isr
         for topic in image.topics.values()
@@ -287,8 +288,8 @@ def _preferred(image: MetadataImage) -> Iterator[Change]:
         for index, state in enumerate(topic.partitions):
             first = state.replicas[0]
             there = first in may_lead(image, state, state.isr)
-            # A partition without a leader awaits the election of the longest log, or a better
-            # replica.
+            # A partition without a leader waits for a trusted replica, or for the election of the
+            # longest log.
             if state.leader not in (first, NO_LEADER) and there and trusted(state, (first,)):
                 wanted = min_isr(image, topic.name)
                 reached("a preferred replica leads again")

@@ -1,7 +1,7 @@
 """The controller's decisions about settings of topics, brokers, groups and client metrics.
 
-What a type of resource allows is passed in as ConfigRules: the controller does not know the names
-of settings.
+The caller passes the rules for each type of resource as ConfigRules: the controller itself knows
+no setting but min.insync.replicas.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Alteration:
 class ConfigRules:
     """The rules for the settings of one type of resource.
 
-    `default` returns the value of a list that is not set, and None for other settings; `check`
-    gets the resource's name, all the settings it would have, and the names of those that change,
-    and raises a ProtocolError if they are not allowed.
+    `default` returns the default of a setting of type list, and None for other settings. `check`
+    gets the resource's name, all settings that it would have, and the names of those that change;
+    it raises a ProtocolError if they are not allowed.
     """
 
     default: Callable[[str], str | None]
@@ -117,8 +117,8 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    # Setting a broker's value once more makes it read a file of that name again, which may be a new
-    # one, such as a renewed certificate (KAFKA-14136).
+    # If a value that names a file is set again, the broker reads the file again: it may have
+    # changed, such as a renewed certificate (KAFKA-14136).
     again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),
@@ -130,8 +130,8 @@ def _alter(
 def _require_one_min_isr(
     name: str, before: Mapping[str, str], after: Mapping[str, str]
 ) -> None:
-    """Refuse to remove the value that the controller and all leaders know: eligible leaders depend
-    on it (KIP-966)."""
+    """Require one cluster-wide min.insync.replicas, which the controller and all leaders know:
+    eligible leaders depend on it (KIP-966)."""
     if name and before.get(MIN_ISR) != after.get(MIN_ISR):
         raise InvalidConfig(f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
     if not name and MIN_ISR in before and MIN_ISR not in after:
@@ -158,9 +158,9 @@ def _without_eligible(
 def forget_eligible(
     image: MetadataImage, alteration: Alteration, rules: Mapping[str, ConfigRules]
 ) -> Decision[bool]:
-    """Do a part of what an alteration of min.insync.replicas requires, before the alteration
-    itself: in a large cluster all of it does not fit into one entry of the log. Returns whether
-    there is more. Fewer eligible leaders are harmless on their own: fewer replicas can lead."""
+    """Remove some of the eligible leaders that an alteration of min.insync.replicas would remove,
+    before the alteration itself: in a large cluster, all of them do not fit into one entry of the
+    log. Returns whether there are more. This is safe on its own: only fewer replicas can lead."""
     try:
         changed = _alter(image, alteration, rules[alteration.resource_type])
     except ProtocolError:

@@ -1,8 +1,8 @@
 """The controller's decision about log directories: AssignReplicasToDirs (KIP-858).
 
-A broker reports replicas whose log directory has failed while it runs with the directory id LOST,
-and replicas that it could open after all with any other id. The image keeps nothing else: only the
-broker needs to know which directory a replica is in.
+If a log directory fails while a broker runs, the broker reports its replicas with the directory id
+LOST. With any other id it reports replicas that it could open later. The image keeps only whether a
+replica is offline: no other broker needs to know the replica's directory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 MIGRATING, UNASSIGNED, LOST = (n.to_bytes(16, "big") for n in range(3))
-"""Directory ids with a meaning of their own."""
+"""The reserved directory ids."""
 
 Answer = AssignReplicasToDirsResponse.Directory.Topic.Partition
 

@@ -8,18 +8,19 @@ elected among live replicas, in the order of assignment:
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set while that was below
    min.insync.replicas. The high watermark does not move below that size, so it has everything
    committed;
-3. if all of these are registered and all are doubtful, the longest log of all live replicas, among
-   them those that were gone shortly before a doubtful one (`awaited`);
-4. on request, or where `unclean.leader.election.enable` is set, the longest log of those alive.
+3. the longest log of all live replicas, if all in-sync replicas are doubtful but live, and all
+   *awaited* replicas are live too (`awaited`: they were gone shortly before a doubtful one);
+4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
+   replicas.
 
 An election removes absent and doubtful members from the in-sync set; they join again like any
-follower. If no trusted member is alive the set stays as it is, since a replica that has everything
-is in it.
+follower. If no trusted member is live, the set stays as it is, since one of its members has
+everything.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
-end. The last one remains alone in the set without having learned of it, so it has not flushed what
-was committed in the others' memory. Therefore the others are awaited: one of their disks may have
-more. A broker that stayed alive has flushed, so no others are awaited for it.
+end. The last one remains alone in the set. It never learned that it was alone, so it has not
+flushed the records that were committed in memory. Therefore the others are awaited: one of their
+disks may have more records. A broker that stayed live has flushed, so it awaits no others.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class EligibleLeadersNotAvailable(ProtocolError):
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What a replica reports of its log: the last leader epoch and the end offset, under a broker
-    epoch."""
+    """A replica's report about its log: the last leader epoch and the end offset. `broker_epoch` is
+    the epoch of the broker that sent it."""
 
     broker_epoch: int
     last_epoch: int
@@ -70,7 +71,7 @@ def min_isr(image: MetadataImage, topic: str) -> int:
 
 def unclean_is_enabled(image: MetadataImage, topic: str, otherwise: bool) -> bool:
     """Whether a topic allows leaders that are not in sync; `otherwise` is the value in the
-    controller's file."""
+    controller's configuration file."""
     for resource in (("topic", topic), ("broker", "")):
         text = image.config_of(*resource).get(UNCLEAN)
         if text is not None:
@@ -88,7 +89,7 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """The nodes of `nodes` that are registered and whose log directory works, in their order. None
+    """Those of `nodes` that are registered and whose log directory works, in their order. Empty
     while a backup is being adopted, since its leader epochs may belong to other records."""
     if image.adopting is not None:
         return ()
@@ -97,9 +98,9 @@ def available(image: MetadataImage, state: PartitionState, nodes: Collection[int
 
 
 def may_lead(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """The available nodes of `nodes` that are not shutting down. Every election among the replicas
-    of a partition asks this function, and the next `repair` replaces a leader that it leaves out:
-    by nobody, if no other replica may lead.
+    """Those of `nodes` that are available and not shutting down. Every election among a partition's
+    replicas uses this function, and the next `repair` calls `elect` for every partition whose
+    leader may no longer lead.
     """
     there = available(image, state, nodes)
     return tuple(node for node in there if node not in image.leaving) if image.leaving else there
@@ -108,10 +109,10 @@ def may_lead(image: MetadataImage, state: PartitionState, nodes: Collection[int]
 def moved(
     state: PartitionState, leader: int, isr: Nodes, wanted: int, distrusted: Nodes = ()
 ) -> PartitionState:
-    """The state with another leader or in-sync set, and all that follows from that.
+    """The state with another leader or in-sync set; the other fields follow from these.
 
-    `wanted` is min.insync.replicas, `distrusted` are replicas that become no eligible leaders. The
-    same object if nothing changes.
+    `wanted` is min.insync.replicas. `distrusted` are replicas that must not become eligible
+    leaders. Returns the same object if nothing changes.
     """
     extra = state.extra or NONE
     if len(isr) >= min(wanted, len(state.replicas)):
@@ -119,12 +120,12 @@ def moved(
         last: Nodes = ()
     else:
         out = [n for n in state.replicas if n not in isr]
-        # A replica in a failed directory may come back with less than it had.
+        # A replica in a failed directory may come back with fewer records than it had.
         left = trusted(state, {*extra.elr, *state.isr} - {*distrusted, *extra.offline})
         elr = tuple(n for n in out if n in left)
         before = {*extra.elr, *extra.last_elr, *state.isr}
         last = tuple(n for n in out if n in before and n not in elr)
-    # No replica has more than the leader: another power failure would begin a new doubt.
+    # A leader is no longer doubtful: its log now defines which records are committed.
     doubtful = tuple(node for node in extra.doubtful if node in isr and node != leader)
     if leader in extra.doubtful:
         reached("a doubtful replica leads")
@@ -142,7 +143,7 @@ def moved(
 def changed(
     state: PartitionState, leader: int, isr: Nodes, extra: PartitionExtra | None
 ) -> PartitionState:
-    """The state with these members, and the epochs that go with them."""
+    """The state with these values, and with the epochs that the change requires."""
     assert leader == NO_LEADER or leader in isr, "only a replica that is in sync leads"
     assert all(node in state.replicas for node in isr), "only replicas are in sync"
     extra = None if extra == NONE else extra
@@ -188,8 +189,8 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
 
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
-    """Whether every replica that may have all committed records is back, is not shutting down, and
-    none is trusted: waiting cannot bring a better copy than the longest log."""
+    """Whether every replica that may have all committed records is live and not shutting down, and
+    none of them is trusted: waiting cannot bring a better copy than the longest log."""
     extra = state.extra or NONE
     needed = (*state.isr, *extra.awaited)
     return (
@@ -205,17 +206,17 @@ def _candidates(image: MetadataImage, state: PartitionState) -> Nodes:
 
 
 def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
-    """The replicas whose logs decide who leads a partition without a leader; none if it has one,
-    or has to wait for others."""
+    """The replicas of a partition without a leader that have to report their log ends for an
+    election; none if the partition has a leader, or has to wait for other replicas."""
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
-    # Replicas without a log as well: if no other one is there, an operator may accept that.
+    # If all live replicas have lost their logs, ask them all the same: an operator may accept that.
     return _candidates(image, state) or available(image, state, state.replicas)
 
 
 def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:
-    """The partitions that the replica with the longest log shall lead: topic, index, the replicas
-    to ask, and whether this is an unclean election, which the topic's setting allows."""
+    """The partitions that need an election of the longest log: topic, index, the replicas to ask,
+    and whether the election is unclean, which the topic's setting then allows."""
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if state.leader == NO_LEADER:
@@ -231,8 +232,8 @@ def longest(
 ) -> int:
     """The live replica with the longest log, by last epoch and end; in-sync ones win a tie.
 
-    Raises EligibleLeadersNotAvailable if none has answered under its present broker epoch, or, for
-    an election that is not unclean, if an in-sync or awaited one has not.
+    Raises EligibleLeadersNotAvailable if no replica has answered under its current broker epoch. In
+    an election that is not unclean, every in-sync and every awaited replica must have answered.
     """
     needed = {*state.isr, *(state.extra or NONE).awaited}
     nodes = [
@@ -277,10 +278,11 @@ def distrusted_state(
     adopts: bool = False,
 ) -> PartitionState:
     """A partition after the return of a broker whose machine stopped without warning; `lost` if its
-    log is missing. The broker's replica is no eligible leader, and leaves the in-sync set if
-    another trusted member is live; with a missing log it leaves if there is any other member. A
-    doubtful member is not taken for the best one until its company is back, or all replicas with
-    `adopts`, when the image may be older than the logs."""
+    log is missing. The broker's replica is no longer an eligible leader. It leaves the in-sync set
+    if another trusted member is live; with a missing log, if there is any other member. If it stays
+    in the set, it is doubtful or lost, and the replicas that stopped shortly before it are awaited.
+    With `adopts`, the image may be older than the logs, so all replicas outside the set are
+    awaited."""
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
         return state
@@ -296,7 +298,7 @@ def distrusted_state(
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
         gone = tuple(node for node in extra.lost if node != node_id)
         if lost or node_id in extra.lost:
-            # A log that was missing once stays lost: what is there now began after that.
+            # A log that was missing once stays lost: the present log began after that.
             gone += (node_id,)
             reached("the only replica in sync has lost its log")
         else:
@@ -306,7 +308,7 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # Otherwise it has led nothing since, and the company of its earlier end is known.
+            # If it was doubtful before, it has not led since: `awaited` is right already.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:
                 reached("a doubtful replica waits for those that stopped with it")
@@ -320,11 +322,12 @@ def distrusted_state(
 def offline_state(
     image: MetadataImage, state: PartitionState, node_id: int, wanted: int
 ) -> PartitionState:
-    """A partition one of whose replicas is in a log directory that has failed, or damaged: that
-    replica is no eligible leader, and leaves the in-sync set if another trusted member is live.
+    """A partition after one replica's log directory has failed, or its log was found damaged. The
+    replica is no longer an eligible leader, and leaves the in-sync set if another trusted member is
+    live.
 
-    The leader epoch always changes: when the replica is back it may have less than it reported in
-    the present epoch, and the leader must not rely on that report.
+    The leader epoch always changes: when the replica is back, it may have fewer records than it
+    reported in the present epoch, and the leader must not rely on that report.
     """
     extra = state.extra or NONE
     if node_id in extra.offline:
@@ -355,8 +358,8 @@ def online_state(state: PartitionState, node_id: int) -> PartitionState:
 def back_state(
     image: MetadataImage, state: PartitionState, node_id: int, wanted: int
 ) -> PartitionState:
-    """The partition once the log directory of a broker that is live works again. A partition
-    without a leader gets one at once, since no later event of a broker may trigger an election."""
+    """The partition once the log directory of a live broker works again. A partition without a
+    leader gets one at once, since there may be no later event that triggers an election."""
     after = online_state(state, node_id)
     if after is state or after.leader != NO_LEADER:
         return after
@@ -373,8 +376,8 @@ def _once(before: PartitionState, after: PartitionState) -> PartitionState:
 
 
 def without_eligible(state: PartitionState) -> PartitionState:
-    """The partition without eligible leaders outside the in-sync set, since min.insync.replicas
-    changes."""
+    """The partition without its eligible leaders outside the in-sync set; for changes of
+    min.insync.replicas."""
     if state.extra is None or not (state.extra.elr or state.extra.last_elr):
         return state
     reached("min.insync.replicas changed while replicas were eligible")

@@ -1,7 +1,7 @@
 """Which features are finalised, and at which level (KIP-584).
 
-Level 0 means that the cluster has decided not to use a feature; the next start of a broker then
-does not set its level, as it does for a feature without one.
+Level 0 means that the cluster has decided not to use a feature. At the start of a broker, a feature
+without a level gets one; a feature of level 0 keeps it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that a client wants. `upgrade_type` is as it was sent."""
+    """A level that a client wants. `upgrade_type` is as the client sent it."""
 
     name: str
     level: int

@@ -1,8 +1,8 @@
 """The controller's decision about in-sync sets: AlterPartition (KIP-497, KIP-903).
 
-A leader proposes, under its broker epoch, leader epoch and partition epoch; each of them must be
-the one in the image. A replica that joins must be registered, under the epoch in which the leader
-has seen it fetch, and must not be about to stop; its log directory must work.
+A leader's proposal has its broker epoch, leader epoch and partition epoch; each must equal the one
+in the image. A replica that joins must be registered under the broker epoch with which the leader
+has seen it fetch. It must not be shutting down, and its log directory must work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def alter_partitions(
     changes: list[tuple[str, int, PartitionState]] = []
     topics = []
     for each in request.topics:
-        # Versions 0 and 1 use names, and up to 2 the epochs of joining replicas are missing.
+        # Versions 0 and 1 use topic names; versions up to 2 lack the epochs of joining replicas.
         topic = image.topic_by_id(each.topic_id) or image.topics.get(each.topic_name)
         answers = []
         for proposal in each.partitions:
@@ -99,7 +99,7 @@ def _check_members(
     known = set(nodes) <= set(state.replicas) and len(set(nodes)) == len(nodes)
     if not known or state.leader not in nodes:
         return int(ErrorCode.INVALID_REQUEST)
-    # Checked last: this code shows the leader that nothing was done.
+    # Checked last: INELIGIBLE_REPLICA tells the leader that nothing was changed.
     for member in members:
         node_id = member.broker_id
         if node_id in state.isr:

@@ -60,8 +60,8 @@ def elect_leaders(
 ) -> Decision[list[ProtocolError | None]]:
     """Elect leaders; the result has an error or None for each of `wanted`.
 
-    `ends` are the ends of logs, by which an unclean election decides; replicas have reported them
-    while `before` was the image. None on a standalone broker, which has every replica.
+    `ends` are the log ends that replicas reported while `before` was the image; an unclean election
+    compares them. `ends` is None on a standalone broker, which has every replica.
     """
     records: list[MetadataRecord] = []
     errors: list[ProtocolError | None] = []
@@ -95,9 +95,9 @@ def elect_longest(
     asked: Sequence[tuple[str, int, Mapping[int, LogEnd], bool]],
     before: MetadataImage | None = None,
 ) -> Decision[int]:
-    """Elect leaders by the reported ends of logs: `reported` has topic, index, ends and whether the
-    election may be unclean. `before` is the image with which the replicas were asked. Returns how
-    many partitions have a leader now."""
+    """Elect leaders by the reported ends of logs: `asked` has topic, index, ends and whether the
+    election may be unclean. `before` was the image when the replicas were asked. Returns how many
+    partitions got a leader."""
     records: list[MetadataRecord] = []
     for name, index, ends, unclean in asked:
         topic = image.topics.get(name)

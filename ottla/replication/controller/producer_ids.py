@@ -16,13 +16,13 @@ class StaleBrokerEpoch(ProtocolError):
 
 
 class BackupBeingAdopted(ProtocolError):
-    """The metadata come from a backup, and the ids that were used since are not known yet."""
+    """The metadata come from a backup, and the ids that were used after it are not known yet."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def take_producer_ids(image: MetadataImage) -> Decision[range]:
-    """Allocates a block of producer ids that was never used and will not be used again."""
+    """Allocate a block of producer ids; no id is ever allocated twice."""
     if image.adopting is not None:
         raise BackupBeingAdopted(
             "ZooKeeper was restored from a backup: the logs of brokers"
@@ -38,7 +38,8 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
 def allocate_producer_ids(
     image: MetadataImage, node_id: int, broker_epoch: int
 ) -> Decision[range]:
-    """As `take_producer_ids`, for another broker, which states its registered epoch."""
+    """As `take_producer_ids`, for another broker. Raises StaleBrokerEpoch if the broker is not
+    registered under `broker_epoch`."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch

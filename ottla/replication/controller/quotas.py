@@ -1,5 +1,4 @@
-"""The controller's decisions about client quotas (KIP-546), and which of them a filter
-matches."""
+"""The controller's decisions about client quotas (KIP-546), and the filters that select quotas."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One component of a filter: a type, and what its name must be."""
+    """One component of a filter: an entity's type, and the rule for its name."""
 
     entity_type: str
     match: int

@@ -1,10 +1,10 @@
-"""Which brokers have a partition's replicas (KIP-455).
+"""Reassignments move a partition's replicas to other brokers (KIP-455).
 
-During a reassignment the replicas are the wanted ones and those to be removed (`removing`);
-`adding` are the new ones. It is complete once all new replicas are in sync, and as many of the
-wanted ones as min.insync.replicas requires; other wanted replicas may be away. Each step that
-changes the replicas begins a new leader epoch, so that leader and followers agree on who counts. A
-broker deletes the log of a partition of which it no longer has a replica.
+During a reassignment, a partition has its target replicas and the replicas to remove (`removing`).
+`adding` are the target replicas that are new. The reassignment is complete once all new replicas
+are in sync, and at least min.insync.replicas of the target replicas; the others may be away. Each
+step that changes the replicas begins a new leader epoch, so that leader and followers agree on the
+replicas that count. A broker that is no longer a replica deletes its log of the partition.
 """
 
 from __future__ import annotations
@@ -133,16 +133,16 @@ def _begun(
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:
-        # Replicas in sync have everything: no other one has to be awaited.
+        # No replica is new, and an in-sync target replica has everything: complete at once.
         extra = extra._replace(removing=())
         return _placed(image, state, target, extra, least)
     return completed(image, _placed(image, state, replicas, extra, least), least)
 
 
 def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
-    """Refuse to drop replicas while one of them may be the only one that has everything: if all
+    """Refuse to drop replicas while one of them may be the only replica with all records: if all
     remaining in-sync replicas are doubtful, the longest log has to be found first. A replica that
-    is only awaited may be dropped: this is how an operator gives it up. Raises
+    is only awaited may be dropped: an operator gives it up in this way. Raises
     InvalidReplicaAssignment.
     """
     dropped = set(state.replicas) - set(left)
@@ -174,8 +174,9 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 
 
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
-    """The state without the replicas to be removed, if the new ones and enough of the wanted ones
-    are in sync and one of these is known to have everything; otherwise the same state."""
+    """The state without the replicas to remove, if the reassignment is complete: all new replicas
+    and enough target replicas are in sync, and one of these is known to have everything. Otherwise
+    the same state."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)
@@ -188,8 +189,8 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
 
 
 def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
-    """Complete some of the reassignments that a lower min.insync.replicas of a topic, or of all
-    topics if None, no longer holds up. Returns whether there are more."""
+    """Complete some of the reassignments that can be completed since min.insync.replicas was
+    lowered, for a topic, or for all topics if None. Returns whether there are more."""
     changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)

@@ -1,6 +1,7 @@
 """The controller's decisions about SCRAM credentials (KIP-554).
 
-A client sends its password salted and iterated; only keys derived from it by hashing are kept.
+A client sends a salted and iterated hash of its password. The metadata keep only keys that are
+derived from this hash by further hashing.
 """
 
 from __future__ import annotations

@@ -76,7 +76,8 @@ def renew_token(
 def expire_token(
     image: MetadataImage, token_id: str | None, who: str, period_ms: int, now_ms: int
 ) -> Decision[int]:
-    """Make a token expire after this time, or at once if it is negative."""
+    """Make a token expire after `period_ms`, or at once if that is negative; the result is its new
+    expiry time."""
     if period_ms < 0:
         token = _known(image, token_id, who)
         return Decision([TokenSet(token.token_id, None)], now_ms)

@@ -48,7 +48,8 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 TOO_MANY = f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions."
 
 Permit = Callable[[int], None]
-"""Counts partitions that a client creates or deletes; raises ProtocolError if it may not."""
+"""Counts partitions that a client creates or deletes; raises ProtocolError if the client may not
+create or delete so many."""
 CheckConfigs = Callable[[Mapping[str, str]], None]
 """Raises InvalidConfig if a topic may not have these settings."""
 
@@ -66,7 +67,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """The values for which -1 stands, and the check of settings."""
+    """The values that -1 stands for, and the check of settings."""
 
     num_partitions: int = 1
     replication_factor: int = 1
@@ -97,7 +98,7 @@ class InvalidPartitions(ProtocolError):
 
 
 class TooManyPartitions(ProtocolError):
-    """More new partitions than one request may ask for."""
+    """One request asks for too many new partitions."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -272,8 +273,8 @@ def _find_topic(image: MetadataImage, name: str | None, topic_id: bytes) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic that should have `count` partitions in total; `assignments` None: placed by the
-    controller."""
+    """A topic that should have `count` partitions in total. If `assignments` is None, the
+    controller places the new ones."""
 
     name: str
     count: int
@@ -332,7 +333,7 @@ def _plan_partitions(
             f"Attempted to add {added} additional partition(s), but only"
             f" {len(wanted.assignments)} assignment(s) were specified."
         )
-    # While partition 0 is being reassigned it has more replicas than afterwards.
+    # While partition 0 is being reassigned, it also has the replicas that are to be removed.
     moving = (topic.partitions[0].extra or NONE).removing
     factor = len([node for node in topic.partitions[0].replicas if node not in moving])
     if wanted.assignments is None:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Gives a partition its role in the image: the only replica's, the leader's or a follower's."""
+"""Gives a partition the role that it has in the image: sole replica, leader or follower."""
 
 from libc.stdint cimport int64_t
 
@@ -28,9 +28,9 @@ def assume(
     Partition partition not None, int leader_id, int leader_epoch, int node_id, tuple replicas,
     tuple isr, int partition_epoch, tuple offline=(), int adding=0
 ):
-    """Lead or follow among several replicas, as the image says; `node_id` is this broker. An older
-    image is ignored. `offline` are replicas in failed log directories: they do not count. `adding`
-    is how many replicas a reassignment adds."""
+    """Lead or follow among several replicas, as the image says; `node_id` is this broker. A call
+    with an older leader epoch or partition epoch is ignored. `offline` are replicas in failed log
+    directories: they do not count. `adding` is how many replicas a reassignment adds."""
     cdef bint led = leader_id == node_id, was_led = partition.led_here, begins, counts_again
     cdef ReplicaRole before = partition.role, role = before
     assert leader_id < 0 or leader_id in replicas, "only a replica leads"
@@ -45,7 +45,7 @@ def assume(
         role = following(partition, leader_id, leader_epoch)
     if not before.replicated or not led:
         partition.flush_wanted_upto = 0
-    # A fetch from a replica that was offline did not count; it counts now.
+    # The fetches of a replica that was offline did not count; they do now.
     counts_again = led and partition.offline != offline
     partition.take_role(role, leader_id, leader_epoch, led)
     partition.replicas, partition.offline, partition.adding = replicas, offline, adding

@@ -6,7 +6,7 @@ from ottla.replication.partition cimport Partition, ReplicaRole
 
 
 cdef class FollowerReplica(ReplicaRole):
-    cdef readonly int64_t leader_high_watermark     # as its leader reported it last
+    cdef readonly int64_t leader_high_watermark     # from the leader's last reply
 
     cdef int append_run(
         self, Partition partition, const uint8_t *data, Py_ssize_t size) except -1

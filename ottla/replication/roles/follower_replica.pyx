@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""The role of a replica that another broker leads, in one leader epoch: it copies the leader's
-batches and offsets, and truncates its log to where the leader's diverges."""
+"""The role of a follower in one leader epoch. It copies the leader's batches and offsets, and
+truncates its log to where it diverges from the leader's."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -34,7 +34,8 @@ cdef class FollowerReplica(ReplicaRole):
         cdef int64_t start = log.log_start_offset
         assert self.following, "only a follower takes its leader's batches"
         if base_offset(data) < log.log_end_offset:
-            self.start_anew(partition, base_offset(data))   # it was to begin within the batch
+            # The log was to begin in the middle of this batch.
+            self.start_anew(partition, base_offset(data))
         log.append_run(data, size)
         assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
         if start > log.log_start_offset:
@@ -47,7 +48,7 @@ cdef class FollowerReplica(ReplicaRole):
     cdef int follow_leader(
         self, Partition partition, int64_t high_watermark, int64_t log_start
     ) except -1:
-        """Note the offsets of the leader's log that its reply has."""
+        """Apply the high watermark and the log start of a leader's reply."""
         cdef PartitionLog log = partition.log
         self.leader_high_watermark = high_watermark
         high_watermark = min(high_watermark, log.log_end_offset)
@@ -55,7 +56,7 @@ cdef class FollowerReplica(ReplicaRole):
             partition.advance(high_watermark)
         if not self.in_step:
             self.in_step = True
-            partition.wake()                # consumers wait here for what was committed before
+            partition.wake()                # consumers wait for records committed earlier
         if log.log_start_offset < log_start <= log.log_end_offset:
             self.delete_before(partition, log_start)
         if partition.kept_start < log.log_start_offset:
@@ -63,7 +64,7 @@ cdef class FollowerReplica(ReplicaRole):
         return 0
 
     cdef int delete_before(self, Partition partition, int64_t offset) except -1:
-        """Move the log start as the leader has; everything before it was committed."""
+        """Move the log start as the leader did; all records before it were committed."""
         partition.log.delete_before(offset)
         partition.advance(partition.log.log_start_offset)
         return 0
@@ -71,12 +72,13 @@ cdef class FollowerReplica(ReplicaRole):
     # -- truncation ------------------------------------------------------------------------------
 
     def diverged(self, Partition partition not None, int epoch, int64_t end, int64_t leader_start):
-        """Truncate the log to where it and the leader's diverge (KIP-101, KIP-279, KIP-595): the
-        leader's epoch up to the one that was fetched last is `epoch`, and ends at `end`.
+        """Truncate the log to where it diverges from the leader's (KIP-101, KIP-279, KIP-595).
+        `epoch` is the leader's last epoch that is not above the last one of this log; it ends at
+        `end`.
 
-        Never to the high watermark, unless no epochs are known. The next fetch checks again, until
-        both logs agree. Returns True if the truncation must be in the checkpoints before the next
-        append, since a restart relies on their recovery point and high watermark. Raises
+        The high watermark decides only if this log has no epochs. The next fetch checks again,
+        until both logs agree. Returns True if the truncation must be in the checkpoints before the
+        next append, since a restart relies on their recovery point and high watermark. Raises
         StorageFailed.
         """
         cdef PartitionLog log = partition.log
@@ -92,8 +94,8 @@ cdef class FollowerReplica(ReplicaRole):
         return self.cut_to(partition, cut)
 
     cdef int64_t compacted_end(self, Partition partition) except -1:
-        """The offset up to which compaction may have removed older records of the same keys. An
-        unfinished pass may have used all committed records and replaced some segments."""
+        """The offset below which compaction may have removed records. An unfinished pass may have
+        compacted some segments with the keys of all committed records."""
         if partition.log.config.compacts:
             return max(partition.log.first_dirty_offset, partition.high_watermark)
         return partition.log.first_dirty_offset
@@ -108,23 +110,23 @@ cdef class FollowerReplica(ReplicaRole):
         return log.log_end_offset < known
 
     cdef list repair(self, Partition partition):
-        """Put what is damaged aside: the leader has its records. Only for a replica that is not in
-        sync."""
+        """Move the damaged part of the log aside; the leader has its records. Only for a replica
+        that is not in sync."""
         assert self.following, "only a follower's records are elsewhere"
         aside = partition.log.repair()
         self.shortened(partition)
         return aside
 
     def start_anew(self, Partition partition not None, int64_t offset):
-        """Discard the whole log, and begin again at the leader's log start. Always True."""
+        """Discard the whole log, and begin again at `offset`. Returns True, as `diverged` does."""
         partition.log.truncate_fully_and_start_at(offset)
         partition.high_watermark = partition.kept_start = offset
         self.shortened(partition)
         return True
 
     cdef int shortened(self, Partition partition) except -1:
-        """Lower the high watermark after the log was truncated. Consumers that wait here are
-        answered: until the log was compared with the leader's again they have to read there."""
+        """Lower the high watermark after the log was truncated. Waiting consumers are answered:
+        they have to read from the leader until this log has been compared with the leader's."""
         partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
         assert partition.log.log_start_offset <= partition.high_watermark
         self.in_step = False

@@ -24,7 +24,7 @@ cdef class LeaderReplica(ReplicaRole):
     def __init__(
         self, Followers followers not None, int64_t epoch_start, bint under_min_isr=False
     ):
-        """`under_min_isr` is as it was in the epoch before, if this broker led then too."""
+        """`under_min_isr` is the value from the previous epoch, if this broker led in it."""
         self.replicated = True
         self.followers, self.epoch_start = followers, epoch_start
         self.under_min_isr = under_min_isr
@@ -32,7 +32,7 @@ cdef class LeaderReplica(ReplicaRole):
     cdef int take_isr(
         self, Partition partition, tuple isr, int partition_epoch, int node_id, bint begins
     ) except -1:
-        """The image has this in-sync set; `begins`: with it a new leader epoch."""
+        """Take over the image's in-sync set; `begins` if a new leader epoch begins with it."""
         cdef bint was_alone = self.alone and not begins
         assert all([node in partition.replicas for node in isr]), "only replicas are in sync"
         assert node_id in isr, "the leader is in sync"
@@ -47,14 +47,14 @@ cdef class LeaderReplica(ReplicaRole):
         self.alone = isr == (node_id,)
         self.followers.follow(isr, partition.cluster.broker_epoch_of, partition.offline)
         if partition.must_sync() or self.alone and not was_alone and partition.flush_before_ack:
-            # Until now copies in memory counted, or another leader's: pending records are flushed
-            # first.
+            # Until now, other replicas' copies made records durable, and those here may not be on
+            # disk: pending records must be flushed before they are committed.
             partition.flush_wanted_upto = partition.log.log_end_offset
         elif not self.alone:
             partition.flush_wanted_upto = 0
         self.check_min_isr(partition)
         self.raise_high_watermark(partition, partition.log.clock.monotonic_ms())
-        self.ask_for_isr(partition)     # for those that caught up while a proposal was open
+        self.ask_for_isr(partition)     # for followers that caught up while a proposal was open
         if self.wants_flush(partition):
             partition.cluster.flush(partition)
         return 0
@@ -75,7 +75,7 @@ cdef class LeaderReplica(ReplicaRole):
         self.raise_high_watermark(partition, partition.log.clock.monotonic_ms())
         self.ask_for_isr(partition)
         if not self.followers.all_live():
-            # A fetch that did not count may be of a broker epoch that is known now.
+            # A fetch may not have counted because its broker epoch was not known yet.
             partition.wake_followers()
         partition.log_starts_moved()
         return 0
@@ -119,8 +119,9 @@ cdef class LeaderReplica(ReplicaRole):
         return partition.flush_wanted_upto > partition.log.durable_offset()
 
     cdef int raise_high_watermark(self, Partition partition, int64_t now_ms) except -1:
-        """Advance the high watermark to what every replica that counts has. It never goes back, and
-        does not move while the committed in-sync set is too small (KIP-966)."""
+        """Advance the high watermark to the offset that every replica that counts has reached. It
+        never goes back, and does not move while the committed in-sync set is too small
+        (KIP-966)."""
         cdef PartitionLog log = partition.log
         cdef int64_t own = log.log_end_offset, durable = log.durable_offset()
         if self.under_min_isr:
@@ -144,7 +145,7 @@ cdef class LeaderReplica(ReplicaRole):
         cdef Follower *follower = self.followers.find(node_id)
         cdef int64_t now_ms
         cdef bint start_moved
-        # An epoch of -1 means nothing: a broker that knows of its removal sends it, too.
+        # A broker that knows of its removal sends -1, which is also the epoch of an unknown broker.
         if (follower is NULL or broker_epoch < 0
                 or partition.cluster.broker_epoch_of(node_id) != broker_epoch):
             return False
@@ -176,7 +177,7 @@ cdef class LeaderReplica(ReplicaRole):
     # -- changes of the in-sync set --------------------------------------------------------------
 
     cdef int ask_for_isr(self, Partition partition) except -1:
-        """Notify the cluster's side if a follower may join the in-sync set."""
+        """Call `ClusterSide.isr_due` if a follower may join the in-sync set."""
         cdef int at
         if self.proposed is not None:
             return 0

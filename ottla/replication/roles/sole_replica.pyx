@@ -9,7 +9,7 @@ from ottla.wire.batch cimport last_offset_delta
 
 
 cdef class SoleReplica(ReplicaRole):
-    """Has no state of its own: all such partitions share one."""
+    """This role has no state for a partition: all partitions with one replica share one object."""
 
     def __init__(self):
         self.alone = True
@@ -25,15 +25,15 @@ cdef class SoleReplica(ReplicaRole):
             partition.counters.bytes_in += size
         partition.note_sealed()
         if all_replicas and partition.flush_before_ack:
-            # A duplicate's first copy may still wait for its flush, and so must its reply.
+            # If a duplicate's first copy still waits for its flush, the reply has to wait too.
             if not log.duplicate:
                 partition.flush_wanted_upto = log.log_end_offset
             elif log.durable_offset() <= base + last_offset_delta(batch) < partition.high_watermark:
-                # After a crash, recovered records are readable before their flush, but not
-                # acknowledged.
+                # After a crash, recovered records are readable before they are flushed, but are not
+                # acknowledged before.
                 log.flush()
         elif partition.must_sync():
-            # flush.messages: Kafka flushes before it answers, here the answer waits for the flush.
+            # flush.messages: the answer waits for the flush; Kafka flushes during the append.
             if not log.duplicate:
                 partition.flush_wanted_upto = log.log_end_offset
         elif partition.flush_wanted_upto <= partition.high_watermark:

@@ -1,6 +1,6 @@
 """One file for each area of the protocol, imported at the first request for one of its APIs.
 
-The second line of an API's schema names its file.
+The second line of an API's schema names the file that serves the API.
 """
 
 from importlib import import_module

@@ -1,7 +1,8 @@
 """DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the ACLs that the authorizer uses (KIP-290).
 
-Without an authorizer they answer as Kafka does without one. Clients know this answer: MirrorMaker
-2, for instance, then leaves ACLs alone, but would fail again and again if the API were missing.
+Without an authorizer these APIs answer SECURITY_DISABLED, as in Kafka. Clients know this answer:
+MirrorMaker 2, for instance, then does not copy ACLs. If the APIs were missing, it would fail again
+and again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ REFUSAL: dict[str, Any] = {
 
 
 def _refusal(access: Access) -> dict[str, Any] | None:
-    """The refusal of each change, or None: it needs ALTER of the cluster."""
+    """The error for each change if the client may not change ACLs, else None.
+
+    Changes require ALTER on the cluster.
+    """
     if access.authorizer is None:
         return REFUSAL
     if not access.cluster(Operation.ALTER):
@@ -67,7 +71,7 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        rules_found = []                    # a number of a later version, which no ACL here has
+        rules_found = []                    # a number of a later version: no ACL has it
     else:
         keyed = [
             (_order(rule), rule)
@@ -157,7 +161,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
 
 @handles(ApiKey.DELETE_ACLS, access=by_item)
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
-    """Delete the ACLs that match the filters, and report them."""
+    """Delete the ACLs that match the filters, and list the deleted ACLs."""
     made, refusal = DeleteAclsResponse.FilterResult, _refusal(context.access)
     if refusal is not None:
         refused = [made(matching_acls=[], **refusal) for _ in request.filters]

@@ -14,14 +14,14 @@ from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 SERVED: dict[tuple[bool, bool], list[ApiVersionsResponse.ApiKey]] = {}
-"""The cached lists, by whether the listener is the inter-broker one and whether telemetry is
-listed."""
+"""Cached lists of APIs, by two facts: whether the listener is the inter-broker listener, and
+whether the list includes the telemetry APIs."""
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @handles(ApiKey.API_VERSIONS, access=everybody)
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Report versions and features; refuse an invalid name of the client's software (KIP-511)."""
+    """Report versions and features; refuse an invalid client software name or version (KIP-511)."""
     if context.version >= 3:
         for name in (request.client_software_name, request.client_software_version):
             if not SOFTWARE_NAME.fullmatch(name):
@@ -31,7 +31,8 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         _check_expected_node(request, context)
     image = context.broker.image
     levels = finalised(image)
-    # Clients that see these APIs use them at each connect, and librdkafka logs that.
+    # List the telemetry APIs only if there is a subscription: clients that see these APIs call them
+    # at each connect, and librdkafka logs the calls.
     collects_metrics = any(kind == "client-metrics" for kind, _ in image.configs)
     return ApiVersionsResponse(
         api_keys=_served(context, collects_metrics),
@@ -68,7 +69,7 @@ def _served(context: RequestContext, collects_metrics: bool) -> list[ApiVersions
 
 
 def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -> None:
-    """Refuse a client that has reached another cluster or node than it intended (KIP-1242)."""
+    """Refuse a client that expected another cluster or node (KIP-1242)."""
     broker = context.broker
     wrong_cluster = request.cluster_id is not None and request.cluster_id != broker.image.cluster_id
     if wrong_cluster or request.node_id not in (-1, broker.node_id):

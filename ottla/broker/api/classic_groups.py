@@ -126,7 +126,8 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | LateReply:
-    """Keep a session alive. In a cluster a refusal waits until it is confirmed."""
+    """Keep a session alive. In a cluster, a final error is sent only after this broker has
+    confirmed that it still coordinates the group."""
     runtime = context.broker.coordinators.groups.runtime
     try:
         code = runtime.shard(request.group_id).heartbeat(
@@ -136,7 +137,7 @@ def heartbeat(
         if code is None:
             code = _heartbeat_turn(request, runtime)
     except CoordinatorLoadInProgress:
-        code = ErrorCode.NONE  # its session starts when the group is loaded
+        code = ErrorCode.NONE  # the member's session starts once the group is loaded
     except FINAL as error:
         if not runtime.replicated:
             raise
@@ -185,7 +186,7 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
             request.group_id,
             lambda shard, result: shard.leave(request.group_id, leaving, result),
         )
-    except UnknownMember as error:  # without a group there are no members
+    except UnknownMember as error:  # the group does not exist, so it has no members
         codes = [error.code] * len(leaving)
     if context.version < 3:
         return LeaveGroupResponse(error_code=int(codes[0]))

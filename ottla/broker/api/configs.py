@@ -79,16 +79,16 @@ KINDS = {
     ResourceType.CLIENT_METRICS: "client-metrics",
     ResourceType.GROUP: "group",
 }
-"""The names of the types in metadata records; levels of loggers are not kept there."""
+"""The names of resource types in metadata records, which do not contain logger levels."""
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS, access=by_item)
 async def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Report the settings of resources; without names all settings.
+    """Report the named settings of each resource; if none are named, all its settings.
 
-    DESCRIBE_CONFIGS of the topic, the group, or the cluster for other resources.
+    Requires DESCRIBE_CONFIGS on the topic or the group; for other resources, on the cluster.
     """
     access = context.access
     asked, refused = await access.divide(
@@ -103,7 +103,7 @@ async def describe_configs(
 
 
 def _refusal(access: Access, operation: int, resource: Any) -> int:
-    """The code with which access to a resource's settings is refused; 0 if it is allowed."""
+    """The error code if the client may not access a resource's settings, else 0."""
     kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.TOPIC:
         return 0 if access.topic(operation, name) else TOPIC_REFUSED
@@ -210,7 +210,10 @@ def _described(
 async def alter_configs_api(
     request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace all settings of resources. ALTER_CONFIGS as for DescribeConfigs."""
+    """Replace all settings of resources.
+
+    Requires ALTER_CONFIGS on the topic or the group; for other resources, on the cluster.
+    """
     made = AlterConfigsResponse
     return made(responses=await _respond(request, made, context))
 
@@ -219,7 +222,10 @@ async def alter_configs_api(
 async def incremental_alter_configs_api(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change some settings of resources (KIP-339). ALTER_CONFIGS as for DescribeConfigs."""
+    """Change some settings of resources (KIP-339).
+
+    Requires ALTER_CONFIGS on the topic or the group; for other resources, on the cluster.
+    """
     made = IncrementalAlterConfigsResponse
     return made(responses=await _respond(request, made, context))
 
@@ -234,8 +240,8 @@ async def _respond(request: AnyAlter, made: Any, context: RequestContext) -> lis
     )
     errors = await _alter(asked, request, context, _decide)
     if any(isinstance(error, NotController) for error in errors) and _decided_elsewhere(context):
-        # This broker was the controller until now. Its loggers are altered again, to the same
-        # levels.
+        # This broker is no longer the controller. The call below sets its loggers again, to the
+        # same levels.
         return await _respond_elsewhere(request, made, context)
     return [
         _answer(made, resource, error) for resource, error in zip(asked, errors, strict=True)
@@ -252,8 +258,8 @@ def _decided_elsewhere(context: RequestContext) -> bool:
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
-    """Alter the levels of loggers here, check what depends on this broker's own file, and forward
-    the rest to the controller."""
+    """Set logger levels here, and validate settings of a single broker here, since they depend on
+    that broker's file. Forward all other resources and the valid settings to the controller."""
     access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)
     resources = _resources(request)
@@ -302,7 +308,7 @@ def _answer(made: Any, resource: Any, error: ProtocolError | None) -> Any:
 
 
 def _message(error: ProtocolError | None, resource_type: int, names: list[str]) -> str | None:
-    """The reason of a refusal, or the note that settings were accepted without effect."""
+    """The error's message, or a note that settings were accepted but have no effect."""
     if error is not None:
         return error.message
     if resource_type != ResourceType.BROKER:
@@ -316,7 +322,7 @@ def _message(error: ProtocolError | None, resource_type: int, names: list[str]) 
 async def _alter(
     resources: Sequence[Any], request: AnyAlter, context: RequestContext, decide: Decide
 ) -> list[ProtocolError | None]:
-    """Alter resources of known types; the errors are in the order of the resources."""
+    """Alter resources; returns an error or None for each, in their order."""
     replace = isinstance(request, AlterConfigsRequest)
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     errors: list[ProtocolError | None] = []
@@ -359,8 +365,9 @@ async def _alter(
 async def _forget_eligible(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules
 ) -> None:
-    """Do what changes of min.insync.replicas require, in parts that each fit into an entry of the
-    metadata log. An error here is ignored: it occurs again with the changes themselves."""
+    """Remove eligible leaders as changes of min.insync.replicas require (KIP-966), in parts that
+    each fit into an entry of the metadata log. Errors are ignored here: the changes themselves
+    raise them again."""
     with suppress(ProtocolError):
         for each in alterations:
             while await context.broker.metadata_log.decide(forget_eligible, each, rules):
@@ -384,8 +391,8 @@ async def _decide(
 async def _complete_reassignments(
     context: RequestContext, alterations: Sequence[Alteration], errors: Errors
 ) -> None:
-    """Complete the reassignments that a higher min.insync.replicas held up. If this controller ends
-    before that, a repeated request does it."""
+    """Complete the reassignments that waited because min.insync.replicas was higher before. If this
+    controller stops before they are complete, a repeated request completes them."""
     for each, error in zip(alterations, errors, strict=True):
         names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):

@@ -39,7 +39,7 @@ CONSUMER_MEMBER, CLASSIC_MEMBER = 1, 0
 
 
 def may_join(request: ConsumerGroupHeartbeatRequest, access: Access) -> None:
-    """READ of the group, DESCRIBE of all topics that the member names."""
+    """Require READ on the group and DESCRIBE on all topics that the member names."""
     access.need_group(Operation.READ, request.group_id)
     for name in request.subscribed_topic_names or ():
         access.need_topic(Operation.DESCRIBE, name)
@@ -54,7 +54,7 @@ def consumer_group_heartbeat(
     runtime = context.broker.coordinators.groups.runtime
     client = context.client.client_id or "", f"/{context.client.host}"
     if _tells_nothing(request):
-        # Like a heartbeat of the classic protocol it changes nothing and does not wait.
+        # Like a classic heartbeat, such a request changes nothing and is answered at once.
         group_id = request.group_id
         shard = runtime.live_shard(group_id)
         if shard is not None:
@@ -88,7 +88,7 @@ def consumer_group_heartbeat(
 
 
 def _nothing_new(member_id: str, epoch: int, next_ms: int) -> ConsumerGroupHeartbeatResponse:
-    """A cached answer to a heartbeat without changes, never modified."""
+    """The answer to a heartbeat without changes. It may be cached, so it is never modified."""
     if len(member_id) > CACHED_CHARS_MAX:
         return _heartbeat_response(HeartbeatReply(member_id, epoch, next_ms))
     return _cached_answer(member_id, epoch, next_ms)
@@ -114,7 +114,7 @@ def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _require_protocol(context: RequestContext) -> None:
     """Require group.version 1 and that the broker's settings enable the consumer protocol.
 
-    As in Kafka the answer has no message, since the Java client has a better one of its own.
+    As in Kafka, the error has no message: the Java client then shows its own, which is better.
     """
     if (
         context.broker.image.features.get(GROUP_VERSION, 0) < 1
@@ -146,10 +146,10 @@ def _heartbeat_response(reply: HeartbeatReply | ProtocolError) -> ConsumerGroupH
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    """State, members and assignments of KIP-848 groups.
+    """Report state, members and assignments of KIP-848 groups.
 
-    DESCRIBE of each group, and of every topic that its members have or will get. As in Kafka, all
-    names that they subscribe to are shown.
+    Requires DESCRIBE on each group, and on every topic in the current and target assignments of
+    its members. As in Kafka, the names of all subscribed topics are shown.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group
     asked, refused = await access.divide(
@@ -233,7 +233,7 @@ def _member(
         client_host=value.client_host,
         subscribed_topic_names=sorted(value.topics),
         subscribed_topic_regex=value.pattern or "",
-        # Partitions that it has not revoked yet still belong to it.
+        # Partitions that the member has not revoked yet still belong to it.
         assignment=_assignment({**member.current.assigned, **member.current.revoking}, cluster),
         target_assignment=_assignment(group.assigned(member), cluster),
     )

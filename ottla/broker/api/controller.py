@@ -39,7 +39,7 @@ from ottla.wire.messages import (
 from ottla.wire.parts import EncodedInParts, is_long
 
 PART_SIZE = 1 << 14
-"""Bytes of a long response that are encoded at once."""
+"""A long response is encoded in parts of this many bytes."""
 
 
 def require_controller(context: RequestContext) -> None:
@@ -73,13 +73,14 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         # This broker is no longer the controller: the forwarding broker asks the next one.
         raise NotController("this broker is no longer the controller")
     if inside.throttle_ms > 0:
-        response.throttle_time_ms = inside.throttle_ms      # for the broker whose client it is
+        response.throttle_time_ms = inside.throttle_ms      # the client's broker throttles it
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
     return EnvelopeResponse(response_data=head + await encoded(response, header.version, slices))
 
 
 async def encoded(response: Any, version: int, slices: Slices) -> bytes:
-    """The bytes of a response; a long one is encoded in parts, between which others are served."""
+    """The bytes of a response. A long response is encoded in parts, so that other requests are
+    served in between."""
     if is_long(response, version):
         response = EncodedInParts(response, version)
         while not response.encode_part(PART_SIZE):
@@ -93,11 +94,11 @@ async def encoded(response: Any, version: int, slices: Slices) -> bytes:
 async def broker_heartbeat(
     request: BrokerHeartbeatRequest, context: RequestContext
 ) -> BrokerHeartbeatResponse:
-    """Move the leadership of a broker that wants to stop, and report when it may. ZooKeeper decides
-    whether a broker is alive: a heartbeat without the wish to stop changes nothing."""
+    """Move leadership away from a broker that wants to stop, and report when it may stop. Other
+    heartbeats change nothing, since ZooKeeper decides whether a broker is alive."""
     require_controller(context)
     metadata = context.broker.metadata_log
-    # Not the visible image: the requesting broker may already know a newer one.
+    # `decided`, not `image`: the requesting broker may already know an image newer than `image`.
     known = metadata.decided.brokers.get(request.broker_id)
     if known is None or known.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(
@@ -138,6 +139,6 @@ async def alter_partition(
 async def assign_replicas_to_dirs(
     request: AssignReplicasToDirsRequest, context: RequestContext
 ) -> AssignReplicasToDirsResponse:
-    """Note which replicas of the requesting broker are in failed log directories (KIP-858)."""
+    """Record which replicas of the requesting broker are in failed log directories (KIP-858)."""
     require_controller(context)
     return await context.broker.metadata_log.decide(assign_replicas, request)

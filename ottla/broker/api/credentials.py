@@ -31,7 +31,7 @@ Described = DescribeUserScramCredentialsResponse.Result
 def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Report mechanisms and iterations of users; no names mean all users."""
+    """Report the mechanisms and iteration counts of the named users, or of all users."""
     known: dict[str, list[Described.CredentialInfo]] = defaultdict(list)
     for (user, mechanism), credential in sorted(
         context.broker.image.credentials.items(), key=lambda item: item[0]
@@ -71,9 +71,9 @@ def _described(
 async def alter_user_scram_credentials(
     request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Set and delete credentials; for each user either completely or not at all.
+    """Set and delete credentials. For each user, either all changes take effect or none.
 
-    ALTER of the cluster.
+    Requires ALTER on the cluster.
     """
     users = [each.name for each in request.deletions]
     users += [each.name for each in request.upsertions]

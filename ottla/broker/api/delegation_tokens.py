@@ -2,7 +2,7 @@
 ExpireDelegationToken (40), DescribeDelegationToken (41).
 
 Only clients that have authenticated with another mechanism can use tokens: a client that has logged
-in with a token, or not at all, can neither create nor see any.
+in with a token, or not at all, can neither create nor see tokens.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Described = DescribeDelegationTokenResponse.Token
 def secrets_of(context: RequestContext) -> TokenSecrets:
     """The secrets of tokens. Raises ProtocolError if the client may not use these APIs."""
     client = context.client
-    # The forwarding broker has checked this; the controller only sees that broker.
+    # The forwarding broker has checked this; the controller sees only that broker's connection.
     if not context.forwarded and (
         client.protocol == "PLAINTEXT" or client.by_token or client.principal == ANONYMOUS
     ):
@@ -64,7 +64,7 @@ def secrets_of(context: RequestContext) -> TokenSecrets:
 
 
 async def from_controller(context: RequestContext, request: Message, kind: type[Any]) -> Any:
-    """The controller's response, of this class; None if this broker decides itself."""
+    """The controller's response, of class `kind`; None if this broker decides itself."""
     role = context.broker.role
     if context.forwarded or role.decides():
         return None
@@ -84,7 +84,7 @@ def times_of(context: RequestContext) -> TokenTimes:
 async def create_delegation_token(
     request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """Issue a token to the client, or to an owner that it names if that is allowed (KIP-373)."""
+    """Issue a token to the client or, if ACLs allow it, to another owner (KIP-373)."""
     requester = owner = context.client.principal
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
@@ -147,7 +147,7 @@ def _created(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Renew a token that is given by its secret."""
+    """Renew the token with this HMAC."""
     answer: RenewDelegationTokenResponse | None = await _forwarded(
         context, request, RenewDelegationTokenResponse
     )
@@ -176,7 +176,7 @@ async def expire_delegation_token(
 
 
 async def _forwarded(context: RequestContext, request: Message, kind: type[Any]) -> Any:
-    """`from_controller`, with the errors that are found here."""
+    """Like `from_controller`, but an error found here becomes a response."""
     try:
         secrets_of(context)
         return await from_controller(context, request, kind)
@@ -187,7 +187,7 @@ async def _forwarded(context: RequestContext, request: Message, kind: type[Any])
 async def _changed(
     context: RequestContext, hmac: bytes, change: Callable[..., Decision[int]], *arguments: Any
 ) -> tuple[int, int]:
-    """Decide a change of the token with this secret: the error code, and when it expires in ms."""
+    """Decide a change of the token with this HMAC; returns the error code and its expiry in ms."""
     broker = context.broker
     try:
         token_id = secrets_of(context).find(broker.image.tokens, bytes(hmac))
@@ -206,7 +206,7 @@ def describe_delegation_token(
     ACLs allow.
 
     A list of owners selects the tokens that one of them owns, has requested or may renew; an empty
-    list selects none, as in Kafka. Without a list all are selected.
+    list selects none, as in Kafka. Without a list, all tokens are selected.
     """
     try:
         secret = secrets_of(context)
@@ -230,7 +230,7 @@ def _parties(token: DelegationToken) -> tuple[str, ...]:
 def _visible(token: DelegationToken, context: RequestContext) -> bool:
     if context.client.principal in _parties(token):
         return True
-    # Without an authorizer `access` allows everything, but must not reveal all secrets.
+    # Without an authorizer, `access` allows everything. Secrets of others must not be shown then.
     access = context.access.quiet
     return context.broker.authorizer is not None and (
         access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)

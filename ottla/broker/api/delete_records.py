@@ -36,11 +36,12 @@ Waiting = tuple[Partition, DeleteRecordsResponse.Topic.Partition]
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
-    """Move log starts (KIP-107); the next round of retention deletes whole segments below.
+    """Move log start offsets (KIP-107). The next retention run deletes segments wholly below them.
 
-    The answer is sent once the log starts are durable here: deleted records do not return. In
-    Apache Kafka they do, after a crash within a minute. It also waits for all live replicas, until
-    the request's timeout. DELETE of each topic.
+    The answer is sent once the log starts are durable here, so deleted records never reappear. In
+    Apache Kafka, a crash within a minute can bring them back. The answer also waits until all live
+    replicas have moved their log starts, at most for the request's timeout. Requires DELETE on each
+    topic.
     """
     access = context.access
     asked, refused = await access.divide(
@@ -77,7 +78,7 @@ async def _reached_everywhere(
     waiting: list[Waiting], seconds: float, broker: BrokerContext, slices: Slices
 ) -> None:
     """Return once all live replicas have reached the log starts in the answers. An answer gets an
-    error if this broker no longer leads its partition, or if the time is over."""
+    error if this broker no longer leads its partition, or after the timeout."""
     loop = asyncio.get_running_loop()
     left: dict[Partition, DeleteRecordsResponse.Topic.Partition] = {}
     looks: dict[Partition, Callable[[], None]] = {}
@@ -133,8 +134,8 @@ async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
     moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
-    """Move one log start, and add it to `moved` with its partition, whose name may belong to
-    another topic later."""
+    """Move one log start, and add its partition and answer to `moved`. They refer to the partition
+    itself, since a topic created later may have the same name."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )
@@ -148,7 +149,7 @@ async def _delete_below(
 
 
 async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> Partition:
-    """The partition, with the resulting log start: a request for a lower offset changes nothing."""
+    """Move a partition's log start, unless it is higher already; returns the partition."""
     broker = context.broker
     if is_internal(topic):
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")

@@ -35,7 +35,7 @@ REFUSAL_OF_TYPE = {GROUP: GROUP_REFUSED, TRANSACTION: TRANSACTION_REFUSED}
 
 
 def _may_find(key_type: int, key: str, access: Access) -> bool:
-    """DESCRIBE of the group or transactional id; CLUSTER_ACTION for keys of other types."""
+    """Whether the client has DESCRIBE on the key; other key types require CLUSTER_ACTION."""
     if key_type == GROUP:
         return access.group(Operation.DESCRIBE, key)
     if key_type == TRANSACTION:
@@ -87,7 +87,7 @@ def _answer(
 
 
 def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoint]:
-    """The coordinator's node and the address under which this listener's clients reach it."""
+    """The coordinator's node id, and its endpoint for clients of this listener."""
     if key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"coordinator type {key_type} is unknown")
     if key_type == SHARE and not SHARE_KEY.fullmatch(key):

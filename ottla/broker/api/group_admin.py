@@ -33,7 +33,7 @@ OPERATIONS = (
     Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
-"""What may be done to a group (KIP-430)."""
+"""The operations that apply to groups (KIP-430)."""
 
 
 def authorized_operations(asked: bool, group_id: str, access: Access) -> int:
@@ -45,9 +45,9 @@ def authorized_operations(asked: bool, group_id: str, access: Access) -> int:
 async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    """State and members of classic groups; unknown groups are reported as Dead.
+    """Report state and members of classic groups; unknown groups are reported as Dead.
 
-    DESCRIBE of each group.
+    Requires DESCRIBE on each group.
     """
     access, made = context.access, DescribeGroupsResponse.Group
     asked, refused = await access.divide(
@@ -106,7 +106,7 @@ async def _describe(
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
 
-    All groups for clients that may describe the cluster; else those that they may describe.
+    Clients with DESCRIBE on the cluster see all groups, others the groups with DESCRIBE on them.
     """
     access = context.access.quiet
     lists_all = access.cluster(Operation.DESCRIBE)
@@ -126,7 +126,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
         and (not types or group.type_name in types)
         and (lists_all or access.group(Operation.DESCRIBE, group.group_id))
     ]
-    # Groups that are being loaded would be missing: the client has to ask again.
+    # Groups that are still being loaded are missing here: the client has to ask again.
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if runtime.is_loading else ErrorCode.NONE
     return ListGroupsResponse(error_code=int(code), groups=groups)
 
@@ -135,7 +135,10 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
-    """Delete groups that have no members, with their offsets. DELETE of each group."""
+    """Delete groups that have no members, with their offsets.
+
+    Requires DELETE on each group.
+    """
     access, made = context.access, DeleteGroupsResponse.Result
     asked, refused = await access.divide(
         request.groups_names, lambda group: access.group(Operation.DELETE, group)
@@ -160,8 +163,7 @@ async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsRespons
 
 
 async def _delete_in_parts(group_id: str, groups: GroupCoordinator) -> ProtocolError | None:
-    """Delete a group; returns the error of a refusal instead of raising it, since the client may be
-    gone."""
+    """Delete a group. Returns an error instead of raising it, since the client may be gone."""
     try:
         while await answer_of(
             groups, group_id, lambda shard, result: shard.delete_group(group_id, result)

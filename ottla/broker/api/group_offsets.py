@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: the positions of groups."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ NO_ID, NOT_COORDINATOR = bytes(16), ErrorCode.NOT_COORDINATOR
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply | Coroutine[Any, Any, OffsetCommitResponse]:
-    """Commit offsets of partitions that exist; each of the others gets an error.
+    """Commit the offsets of existing partitions; all other partitions get an error.
 
-    READ of the group and of each topic.
+    Requires READ on the group and on each topic.
     """
     count = 0
     for topic in request.topics:
@@ -51,7 +51,7 @@ def offset_commit(
     broker, version, topics = context.broker, context.version, request.topics
     image = broker.image
     refusals: list[OffsetCommitResponse.Topic] = []
-    if broker.authorizer is not None:       # commits are frequent, and mostly none is refused
+    if broker.authorizer is not None:       # commits are frequent: make no lists without need
         if not context.access.group(Operation.READ, request.group_id):
             return OffsetCommitResponse(topics=_refused_commit(topics, GROUP_REFUSED))
         topics, refused = _split(context.access, topics)
@@ -62,7 +62,7 @@ def offset_commit(
     for topic in topics:
         answered, name, count, topic_id = _answered_topic(topic, image, version)
         if not topic.partitions and name in image.topics:
-            continue                                    # Kafka leaves these out
+            continue                                    # left out, as in Kafka
         response.topics.append(answered)
         for each in topic.partitions:
             index = each.partition_index
@@ -111,7 +111,7 @@ def offset_commit(
 async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
-    """Commit more offsets than one turn of the loop may: in parts, each of them a batch."""
+    """Commit more offsets than one turn of the loop may handle: in parts, one batch for each."""
     waiting = []
     for topic in request.topics:
         for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:
@@ -190,7 +190,7 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 
 
 def _fetch_code(code: ErrorCode) -> ErrorCode:
-    """The same for a client that fetches: older Java clients give up with this code."""
+    """The same for OffsetFetch. Older Java clients give up after COORDINATOR_NOT_AVAILABLE."""
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 
@@ -198,9 +198,10 @@ def _fetch_code(code: ErrorCode) -> ErrorCode:
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
-    """Report committed offsets: of one group below version 8, of several from there on.
+    """Report committed offsets: of one group below version 8, of several groups from version 8 on.
 
-    DESCRIBE of the group and of each topic; a request for all topics is answered with those.
+    Requires DESCRIBE on the group and on each topic. A request for all topics returns the topics
+    that the client may describe.
     """
     stable, access = request.require_stable, context.access
     if context.version >= 8:
@@ -209,7 +210,7 @@ async def offset_fetch(
         )
         slices = Slices()
         begun = [await _begin_group(each, stable, context, slices) for each in asked]
-        begun.reverse()             # what is finished is freed at once, not all of it at the end
+        begun.reverse()             # pop() then frees each group as soon as it is finished
         groups = [await _finish_group(begun.pop(), context, slices) for _ in asked]
         made_group = OffsetFetchResponse.Group
         groups += [
@@ -231,7 +232,7 @@ def _refused_group(request: OffsetFetchRequest, version: int) -> OffsetFetchResp
 
 
 def _without_offsets(made: type[Any], topics: Iterable[Any]) -> list[Any]:
-    """Refusals of topics, with the values that the partitions have without an offset."""
+    """Errors for topics; their partitions look as if they had no committed offset."""
     answers = refused_topics(made, topics, TOPIC_REFUSED)
     for answer in answers:
         for each in answer.partitions:
@@ -256,7 +257,7 @@ async def _fetch_one_group(
         )
         offsets = await _finish_reads(reads, wanted is None, context, slices)
     except ProtocolError as error:
-        # Versions 0 and 1 have error codes in partitions only.
+        # Versions 0 and 1 have error codes only in partitions.
         code = _fetch_code(error.code)
         response.error_code = int(code)
         offsets = [
@@ -286,7 +287,7 @@ async def _fetch_one_group(
 
 
 def _next(offsets: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
-    """The result for one topic of a request, which may name the topic more than once."""
+    """The next results, one for each index: a request may name a topic more than once."""
     return [next(offsets) for _ in indexes]
 
 
@@ -306,8 +307,8 @@ class _Asked:
 async def _begin_group(
     group: OffsetFetchRequest.Group, stable: bool, context: RequestContext, slices: Slices
 ) -> _Asked:
-    """Reads wait for pending commits, so they begin for all groups before any is answered.
-    """
+    """Begin the reads of one group. Reads wait for pending commits, so the reads of all groups
+    begin before the first group is answered."""
     image, access, answer = context.broker.image, context.access, _Asked(group.group_id)
     by_id = context.version >= 10
     if group.topics is not None:
@@ -389,7 +390,7 @@ async def _begin_reads(
     context: RequestContext,
     slices: Slices,
 ) -> list[asyncio.Future[list[FetchedOffset]]]:
-    """Begin to read offsets of a group; None for all. Raises ProtocolError."""
+    """Begin to read the `wanted` offsets of a group, None for all. Raises ProtocolError."""
     groups = context.broker.coordinators.groups
     if wanted is None:
         wanted = groups.runtime.shard(group_id).fetchable(group_id, stable)
@@ -398,13 +399,13 @@ async def _begin_reads(
         part: Sequence[tuple[str, int]], shard: Shard, result: Result
     ) -> list[FetchedOffset]:
         if stable:
-            # Including what the group's transactions have committed: an older offset, from a
-            # coordinator that was replaced, would let a transactional consumer process records
-            # twice.
+            # Confirm that this broker still coordinates the group. A coordinator that was replaced
+            # may lack a transaction's commit, and with the older offset a transactional consumer
+            # would process records twice.
             shard.confirm(group_id, result)
         return shard.fetch_offsets(group_id, part, stable, member_id, member_epoch)
 
-    # The member is also checked if no partition is named.
+    # A request without partitions still checks the member.
     parts = in_parts(wanted, OFFSETS_AT_ONCE) if wanted else [wanted]
     return [
         begin_answer(groups, group_id, partial(read, part)) async for part in slices.each(parts)
@@ -417,7 +418,7 @@ async def _finish_reads(
     context: RequestContext,
     slices: Slices,
 ) -> list[FetchedOffset]:
-    """What was read. Raises the ProtocolError of a refusal."""
+    """Wait for the reads; returns the offsets. Raises ProtocolError."""
     offsets: list[FetchedOffset] = []
     topics = context.broker.image.topics
     for part in await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]:
@@ -425,7 +426,7 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # An offset that was lost with a failed append has neither a value nor a code.
+                # Without value and code, the offset was lost when its append failed meanwhile.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:
@@ -436,7 +437,7 @@ async def _finish_reads(
 def _is_current(offset: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
     """Whether an offset belongs to the topic that currently has the name.
 
-    A crash may happen between a topic's deletion and the tombstones of its offsets.
+    Offsets of a deleted topic remain if the broker crashes before it has written their tombstones.
     """
     if offset.value is None:
         return True
@@ -488,7 +489,7 @@ async def offset_delete(
 ) -> OffsetDeleteResponse:
     """Delete offsets of topics to which no member is subscribed (KIP-496).
 
-    DELETE of the group, READ of each topic.
+    Requires DELETE on the group and READ on each topic.
     """
     topics, access, slices = context.broker.image.topics, context.access, Slices()
     access.need_group(Operation.DELETE, request.group_id)

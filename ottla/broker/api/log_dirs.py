@@ -33,9 +33,9 @@ UNKNOWN_BYTES = -1
 async def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Report every log directory with the requested partitions that it holds; null means all.
+    """Report every log directory with the requested partitions in it; null requests all partitions.
 
-    DESCRIBE of the cluster; before version 3 the refusal is an empty list.
+    Requires DESCRIBE on the cluster. Before version 3, clients without it get an empty list.
     """
     if not context.access.cluster(Operation.DESCRIBE):
         code = CLUSTER_REFUSED if context.version >= 3 else 0
@@ -106,10 +106,10 @@ def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
 
 
 def _unreadable(partition: Partition) -> int:
-    """How many offsets clients cannot read because the log is damaged before them; mostly 0.
+    """The number of offsets that clients cannot read since the log is damaged before them; usually
+    0, also after a restart, since a damaged log then ends where the damage begins.
 
-    Kafka reports the lag of a replica in this field. After a restart, a damaged log ends where the
-    damage begins.
+    Kafka reports the lag of a replica in this field.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
@@ -128,9 +128,9 @@ def _space(path: str) -> tuple[int, int]:
 def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Start to move partitions; the answer is sent at once, DescribeLogDirs shows the progress.
+    """Start to move partitions. The answer is sent at once; DescribeLogDirs shows the progress.
 
-    ALTER of the cluster.
+    Requires ALTER on the cluster.
     """
     if not context.access.cluster(Operation.ALTER):
         return _refused_moves(request)
@@ -185,7 +185,7 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
     here = storage.homes.get((topic, index)) is directory
     if storage.placement.is_cordoned(directory.path) and not here:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    # The metadata log has a directory, but clients may not move it.
+    # The metadata log has a log directory, too, but clients may not move it.
     if context.broker.replicas.partition(topic, index) is None:
         return _why_absent(context, topic, index)
     if (topic, index) not in storage.logs:
@@ -194,9 +194,9 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
 
 
 def _why_absent(context: RequestContext, topic: str, index: int) -> ErrorCode:
-    """The error for a partition without a replica here, which may be on its way:
-    kafka-reassign-partitions requests a directory right after it has started a reassignment, and
-    only repeats the request after REPLICA_NOT_AVAILABLE."""
+    """The error for a partition without a replica here. The replica may be about to be created:
+    kafka-reassign-partitions requests a directory right after it has started a reassignment. It
+    repeats the request only after REPLICA_NOT_AVAILABLE."""
     code = context.broker.replicas.absent(topic, index).code
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.REPLICA_NOT_AVAILABLE

@@ -1,6 +1,6 @@
 """Metadata (key 3), DescribeCluster (60), DescribeTopicPartitions (75): brokers and leaders.
 
-A client gets every broker's endpoint of the listener that it uses itself.
+A client gets every broker's endpoint for the listener that the client is connected to.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     )
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
-        # As in Kafka, the answer to a request with ids has only these topics.
+        # As in Kafka, if a request contains topic ids, the answer has only the topics with ids.
         view = _View(request, context, access)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
         await view.prepare(map(view.image.topic_by_id, ids))
         answers = [view.topic_by_id(each) for each in ids]
         return _metadata_response(request, view, answers + refusals)
     names = dict.fromkeys(topic.name or "" for topic in asked)
-    # As in Kafka, the request that creates a topic gets an error: the next one finds the topic.
-    # For instance kafka-go's ReadPartitions of a deleted topic relies on that.
+    # As in Kafka, the request that creates a topic gets an error, and the next request finds the
+    # topic. For instance kafka-go's ReadPartitions of a deleted topic relies on this error.
     view = _View(request, context, access)
     if creates:
         await create_missing(broker, names, context.client)
@@ -90,7 +90,8 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
 
 
 def _may_ask(access: Access, creates: bool, topic: MetadataRequest.Topic) -> bool:
-    """DESCRIBE of the topic; CREATE, of cluster or topic, if the request would create it."""
+    """Whether the client has DESCRIBE on the topic and, if the request would create it, CREATE on
+    the cluster or the topic."""
     if not access.topic_item(Operation.DESCRIBE, topic):
         return False
     name = topic.name
@@ -100,7 +101,7 @@ def _may_ask(access: Access, creates: bool, topic: MetadataRequest.Topic) -> boo
 
 
 def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Topic:
-    """A refusal; the name of a topic that was given by its id is not revealed."""
+    """An authorization error. It does not reveal the name of a topic that was given by its id."""
     answer = MetadataResponse.Topic(error_code=TOPIC_REFUSED, name=topic.name or "", partitions=[])
     if version >= 10 and not topic.name:
         answer.topic_id = topic.topic_id
@@ -109,7 +110,7 @@ def _refusal(topic: MetadataRequest.Topic, version: int) -> MetadataResponse.Top
 
 
 async def _all_topics(view: _View) -> list[MetadataResponse.Topic]:
-    """The entries of all topics; with many thousands of them, the loop serves others meanwhile."""
+    """The entries of all topics that the client may describe, built in slices."""
     answers, slices = [], Slices()
     await view.prepare(view.image.topics.values())
     access = view.access.quiet
@@ -177,8 +178,8 @@ def _reachable(
 
 
 class _Brokers:
-    """The brokers as the clients of one listener see them. The answers are shared by all clients
-    and never modified. They list departed brokers, which lead nothing, for a while."""
+    """The brokers as the clients of one listener see them. All clients share the answers, which are
+    never modified. The answers also list departed brokers for a while; these lead no partitions."""
 
     def __init__(
         self, registered: Mapping[int, BrokerImage], departed: Mapping[int, BrokerImage],
@@ -196,7 +197,8 @@ class _Brokers:
 
 
 def _brokers_of(broker: BrokerContext, image: MetadataImage, listener: str) -> _Brokers:
-    """The same object until a broker registers or leaves, or is no longer listed."""
+    """The brokers for a listener: the same object until a broker registers, leaves, or is no longer
+    listed."""
     departed = broker.departed.listed(image)
     known = _seen.get(listener)
     if (known is None or known.registered is not image.brokers
@@ -206,11 +208,11 @@ def _brokers_of(broker: BrokerContext, image: MetadataImage, listener: str) -> _
 
 
 _seen: dict[str, _Brokers] = {}
-"""By listener."""
+"""The brokers for each listener."""
 
 
 def _controller_id(image: MetadataImage) -> int:
-    """The controller if it is live, else any live broker: all accept its requests."""
+    """The controller if it is live, else any live broker: every broker accepts its requests."""
     if image.controller_id in image.brokers:
         return image.controller_id
     return min(image.brokers, default=-1)
@@ -248,7 +250,7 @@ class _View:
         )
 
     async def prepare(self, topics: Iterable[TopicImage | None]) -> None:
-        """Build the entries of large topics in slices; `topic` finds them then."""
+        """Build the entries of large topics in slices; `topic` then finds them in the cache."""
         slices = Slices()
         async for topic in slices.each(topics):
             if topic is None or len(topic.partitions) <= LARGE_TOPIC or self._known(topic):
@@ -331,7 +333,7 @@ class _View:
 
 
 LARGE_TOPIC = 500
-"""How many partitions are built at a time, in about a millisecond."""
+"""How many partition entries are built at a time, which takes about a millisecond."""
 TOPICS_REMEMBERED_MIN = 1000
 
 
@@ -346,7 +348,7 @@ def _why_unknown(name: str) -> ErrorCode:
 def _alive(
     topic: TopicImage, reachable: frozenset[int], broker: BrokerContext
 ) -> list[frozenset[int]]:
-    """The brokers that serve each partition: without those whose log directory has failed."""
+    """For each partition, the reachable brokers where its log directory has not failed."""
     offline, others = broker.replicas.offline, reachable - {broker.node_id}
     return [
         (others if offline and (topic.name, index) in offline else reachable)
@@ -378,7 +380,7 @@ def _leader_error(
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Report only the brokers (KIP-700)."""
+    """Report the brokers, without topics (KIP-700)."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         known = request.endpoint_type == 2
         raise ProtocolError(
@@ -392,7 +394,7 @@ def describe_cluster(
         for node_id, endpoint, rack in _reachable(image.brokers, listener)
     ]
     if context.version >= FENCED_SINCE and request.include_fenced_brokers:
-        # Brokers that have stopped, until they are unregistered; Kafka calls them fenced.
+        # Brokers that have stopped and are not unregistered yet; Kafka calls them fenced.
         brokers += [
             made(broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack,
                  is_fenced=True)

@@ -39,10 +39,10 @@ log = logging.getLogger("ottla.offsets")
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The versions from which on timestamps have a special meaning (KIP-734, KIP-405, KIP-1005)."""
+"""The first version that knows each of these special timestamps (KIP-734, KIP-405, KIP-1005)."""
 CONSUMER, ANY_REPLICA = -1, -2
-"""Replica ids that belong to no broker. Followers answer the second one as well, with the ends of
-their own logs: the controller uses it to find the longest log, tools use it to look at any
+"""Replica ids that belong to no broker. Followers answer ANY_REPLICA, too, with the ends of their
+own logs: the controller uses it to find the longest log, and tools use it to look at any
 replica."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
@@ -57,7 +57,8 @@ async def list_offsets(
 ) -> ListOffsetsResponse:
     """Look up an offset by time, or by a special timestamp, in each partition.
 
-    DESCRIBE of each topic; CLUSTER_ACTION for the controller, which looks for the longest log.
+    Requires DESCRIBE on each topic; a broker needs CLUSTER_ACTION instead. The controller uses this
+    API to find the longest log.
     """
     access, made = context.access, ListOffsetsResponse.Topic
     everywhere = asks_as_a_broker(context)
@@ -66,7 +67,7 @@ async def list_offsets(
     )
     refusals = refused_topics(made, refused, TOPIC_REFUSED)
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        # Kafka has no better error code for that.
+        # Kafka has no better error code for an unknown isolation level.
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         return ListOffsetsResponse(topics=refused_topics(made, asked, code) + refusals)
     topics, slices = [], Slices()
@@ -133,8 +134,8 @@ async def _list_partition(
 def _require_known_end(
     partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
 ) -> None:
-    """Refuse while a new leader may not know all that its predecessor committed: it might report a
-    lower end than was reported before (KIP-207)."""
+    """Raise an error while a new leader may not know its predecessor's high watermark: it might
+    report a lower end than its predecessor did (KIP-207)."""
     if partition.end_is_known or request.replica_id != CONSUMER:
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -174,8 +175,8 @@ async def _look_up(
 async def _searched(
     log: ReadableLog, timestamp: int, end: int, context: RequestContext
 ) -> FoundRecord | None:
-    """The result of a search. A thread searches batches that may take long, and rebuilds an index
-    that turns out to be wrong: then the search begins again."""
+    """The result of a search. A thread searches batches that may take long. If an index turns out
+    to be wrong, a thread rebuilds it and the search begins again."""
     slices, workers = Slices(), context.broker.workers
     rebuilt = None
 
@@ -205,7 +206,7 @@ async def _searched(
 def _segment_starts(
     partition: Partition, item: ListOffsetsRequest.Topic.Partition, end: int, patient: bool
 ) -> list[int]:
-    """Version 0: segment boundaries up to the timestamp, the newest first."""
+    """The answer of version 0: segment boundaries up to the timestamp, the newest first."""
     log = partition.log
     if item.timestamp == LATEST:
         starts: Iterable[int] = [end]
@@ -226,9 +227,9 @@ def _segment_starts(
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """The end of a leader epoch, by which clients detect truncation (KIP-101, KIP-320).
+    """Report the end of a leader epoch: clients use it to detect truncation (KIP-101, KIP-320).
 
-    Needs DESCRIBE of each topic, or CLUSTER_ACTION, which replicas have.
+    Requires DESCRIBE on each topic, or CLUSTER_ACTION, which brokers have.
     """
     access, made = context.access, OffsetForLeaderEpochResponse.Topic
     everywhere = access.quiet.cluster(Operation.CLUSTER_ACTION)
@@ -270,8 +271,8 @@ async def _epoch_end(
         if partition is None:
             raise context.broker.replicas.absent(topic, item.partition)
         partition.require_leader(item.current_leader_epoch)
-        # Not limited to the high watermark, which a new leader does not know yet: a client that has
-        # read further would conclude that the log was truncated, and read again.
+        # Do not limit the answer to the high watermark, which a new leader does not know yet: a
+        # client that has read further would conclude that the log was truncated, and read again.
         log = partition.log
         answer.leader_epoch, answer.end_offset = await context.broker.workers.after_rebuilds(
             partial(log.end_offset_for_epoch, item.leader_epoch)

@@ -38,9 +38,10 @@ Answer = tuple[tuple[str, int], ProtocolError | None]
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect the preferred leaders, or any for partitions without one; null means all topics.
+    """Elect the preferred leaders or, in an unclean election, any replica of partitions without a
+    leader. Null requests all topics.
 
-    ALTER of the cluster.
+    Requires ALTER on the cluster.
     """
     if not context.access.cluster(Operation.ALTER):
         return _refused_election(request, context, ClusterRefused(CLUSTER_REFUSED_MESSAGE))
@@ -56,7 +57,7 @@ async def elect_leaders_api(
     metadata, answers = context.broker.metadata_log, list[Answer]()
     wanted = named if asked is not None else list(to_elect(metadata.decided, kind))
     try:
-        # An entry of a cluster's metadata log holds some ten thousand of them at most.
+        # An entry of a cluster's metadata log has room for about ten thousand elections.
         for at in range(0, max(len(wanted), 1), PARTITIONS_AT_A_TIME):
             some = wanted[at : at + PARTITIONS_AT_A_TIME]
             errors = await metadata.decide(elect_leaders, kind, some, ends, image)
@@ -65,7 +66,7 @@ async def elect_leaders_api(
         return _refused_election(request, context, error)
     known = kind in tuple(ElectionType)
     if asked is None:
-        # All topics are listed, also those without an election.
+        # The answer lists all topics, even those without an election.
         by_name = {name: list[Answer]() for name in context.broker.image.topics if known}
         for answer in answers:
             by_name.setdefault(answer[0][0], []).append(answer)
@@ -89,7 +90,7 @@ async def elect_leaders_api(
 def _refused_election(
     request: ElectLeadersRequest, context: RequestContext, refused: ProtocolError
 ) -> ElectLeadersResponse:
-    """The refusal, repeated for each partition since version 0 has no top-level code."""
+    """The error, repeated for each partition since version 0 has no top-level code."""
     response = ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(

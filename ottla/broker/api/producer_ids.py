@@ -19,7 +19,8 @@ FENCED_FROM = 4
 
 
 def may_produce(request: InitProducerIdRequest, access: Access) -> None:
-    """WRITE of the transactional id; without one, WRITE of any topic or IDEMPOTENT_WRITE."""
+    """Require WRITE on the transactional id; without one, WRITE on any topic, or IDEMPOTENT_WRITE
+    on the cluster."""
     if request.transactional_id is not None:
         access.need_transaction(Operation.WRITE, request.transactional_id)
     elif not access.may_with_any(Operation.WRITE, Resource.TOPIC):
@@ -30,7 +31,7 @@ def may_produce(request: InitProducerIdRequest, access: Access) -> None:
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    """Assign a producer id; without a transactional id always a new one with epoch 0 (KIP-360)."""
+    """Assign a producer id; without a transactional id, always a new id with epoch 0 (KIP-360)."""
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise InvalidRequest("producer id and producer epoch must be set together")

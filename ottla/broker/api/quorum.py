@@ -1,14 +1,17 @@
 """The quorum of the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
 (81); and UnregisterBroker (64).
 
-A single broker has its own metadata log: one voter, always the leader, and everything that it has
-applied is committed. In a cluster the log is in ZooKeeper: the leader is the controller, and every
-live broker is a voter, since it may become the controller. The broker that answers asks the others
-how far they have read (-1 if they do not answer). Brokers that are away are observers; their last
-fetch is when this broker saw them leave. For brokers that left before this one's start the last
-fetch is -1, and the start counts as the time at which they were last caught up. While the last
-controller does not reach ZooKeeper, it reports that it is not the controller. Offsets count
-metadata records, as does the epoch of the finalised features.
+A single broker has its own metadata log. It is the only voter and always the leader, and every
+entry that it has applied is committed.
+
+In a cluster the metadata log is in ZooKeeper. The leader is the controller. Every live broker is a
+voter, since it may become the controller. The broker that answers asks the other voters how far
+they have read (-1 if they do not answer). Brokers that have left are observers. The time of their
+last fetch is the time at which this broker saw them leave. If they left before this broker started,
+that time is -1, and they count as last caught up at the time of this broker's start. A controller
+that does not reach ZooKeeper reports that it is not the controller.
+
+Offsets count metadata records, as does the epoch of the finalised features.
 """
 
 from __future__ import annotations
@@ -85,19 +88,19 @@ async def _metadata_partition(
     leader_id = broker.role.controller_id(image)
     if broker.role.has_lost_its_term(image):
         return _without_leader(broker.node_id, version)
-    # A leader that is about to be registered is a voter: Kafka's tools search it among them.
+    # A leader that is not registered yet counts as a voter: Kafka's tools expect it among them.
     others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}
     others -= {broker.node_id, -1}
     offsets = await broker.role.metadata_offsets(others, ASK_SECONDS)
     if offsets.get(leader_id, 0) < 0:
-        offsets[leader_id] = image.offset       # it has at least what this broker has read
+        offsets[leader_id] = image.offset       # the leader has read at least as far
     offsets[broker.node_id] = image.offset
     end = max(offsets.values())                 # everything in the log is committed
     now_ms = broker.clock.now_ms()
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
         leader_id=leader_id,
-        # A single broker has always been the only leader.
+        # Always 0 on a single broker, which has been the only leader.
         leader_epoch=image.controller_epoch,
         high_watermark=end,
         current_voters=[
@@ -112,7 +115,7 @@ async def _metadata_partition(
 
 
 def _away(broker: BrokerContext, version: int) -> list[DescribeQuorumResponse.ReplicaState]:
-    """The brokers that are away, unless they were unregistered."""
+    """The brokers that have left, unless they were unregistered."""
     seen, began_ms = broker.departed.seen, broker.departed.began_ms
     return [
         _replica(broker, version, node, -1, seen[node].at_ms) if node in seen

@@ -1,7 +1,7 @@
 """Quotas of users, clients and addresses (KIP-546): DescribeClientQuotas (key 48),
 AlterClientQuotas (49).
 
-`broker/quotas` throttles clients by them.
+`broker/quotas` enforces these quotas.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Described = DescribeClientQuotasResponse.Entry
 async def describe_client_quotas(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Report the limits of the entities that match a filter. DESCRIBE_CONFIGS of the cluster."""
+    """Report the limits of the entities that match a filter.
+
+    Requires DESCRIBE_CONFIGS on the cluster.
+    """
     components = [
         Component(each.entity_type, each.match_type, each.match) for each in request.components
     ]
@@ -68,9 +71,9 @@ async def describe_client_quotas(
 async def alter_client_quotas(
     request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Set and remove limits of entities; for each entity either completely or not at all.
+    """Set and remove limits of entities. For each entity, either all changes take effect or none.
 
-    ALTER_CONFIGS of the cluster.
+    Requires ALTER_CONFIGS on the cluster.
     """
     if not context.access.cluster(Operation.ALTER_CONFIGS):
         return _refused(request)

@@ -1,6 +1,6 @@
-"""The entries of a response for items that were refused, whole topics or groups.
+"""The response entries of topics that a client may not use.
 
-As in Apache Kafka they follow the entries of the items that were allowed.
+As in Apache Kafka, they follow the entries of the allowed topics.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def refused_topics(made: Any, topics: Iterable[Any], code: int) -> list[Any]:
-    """The entries of topics, of class `made`, with this error for each partition named."""
+    """An entry of class `made` for each topic, with this error for each of its partitions."""
     return [_refused_topic(made, topic, code) for topic in topics]
 
 

@@ -19,7 +19,7 @@ class NamedTopic(Protocol[Part]):
 
 
 def merged_topics(topics: Iterable[NamedTopic[Item]]) -> dict[str, list[Item]]:
-    """The partitions by topic: duplicates are merged, topics without partitions are left out."""
+    """The partitions by topic: merges duplicate topics, leaves out topics without partitions."""
     merged: dict[str, list[Item]] = {}
     for topic in topics:
         if topic.partitions:

@@ -1,8 +1,8 @@
 """Client metrics: GetTelemetrySubscriptions (key 71), PushTelemetry (72); KIP-714.
 
-Apache Kafka serves these only with a plug-in that receives the metrics. Here ApiVersions lists them
-while there is a subscription (`kafka-client-metrics`): otherwise clients connect without an
-additional request. The received metrics are in /metrics and, at debug level, in the log.
+Apache Kafka serves these APIs only with a plug-in that receives the metrics. Ottla lists them in
+ApiVersions only while there is a subscription (`kafka-client-metrics`): without one, clients save a
+request at each connect. The received metrics are in /metrics and, at debug level, in the log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAYLOAD_SIZE_MAX = 8 << 20
 def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """Report the metrics to push, and how often; give the client an id at its first request."""
+    """Report the metrics to push, and how often. At its first request, a client gets an id."""
     broker = context.broker
     instance_id = request.client_instance_id
     if instance_id == ZERO_ID:

@@ -40,7 +40,7 @@ REFUSED = "Topic authorization failed."
 AnyDecision = Decision[list[TopicAnswer]] | Steps[Decision[list[TopicAnswer]]]
 Decide = Callable[[MetadataImage, Permit], AnyDecision]
 STRICT_CREATE, STRICT_DELETE, STRICT_WIDEN = 6, 5, 3
-"""The versions from which on clients know the error of an exceeded quota (KIP-599)."""
+"""The first versions whose clients know the error for an exceeded quota (KIP-599)."""
 
 
 async def _decide(
@@ -49,7 +49,7 @@ async def _decide(
     decide: Decide,
     failed: Callable[[ProtocolError], list[TopicAnswer]],
 ) -> list[TopicAnswer]:
-    """Decide within the client's quota of mutations; `failed` makes the answers of a failure."""
+    """Decide within the client's quota for mutations; `failed` turns an error into the answers."""
     broker = context.broker
     quota = broker.quotas.mutations(context.client, context.version >= strict_since)
 
@@ -69,13 +69,14 @@ async def _decide(
 async def create_topics_api(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics; answered when the topics can be used.
+    """Create topics. The answer is sent when the topics can be used.
 
-    CREATE of the cluster or of each topic; CLUSTER_ACTION for brokers. Settings are reported to
-    clients that may describe them.
+    Requires CREATE on the cluster or on each topic; brokers need CLUSTER_ACTION. The answer has a
+    topic's settings if the client may describe them.
     """
     broker, access = context.broker, context.access
-    # For an internal topic, or for a client that may create the topic: that broker has checked it.
+    # A broker asks for an internal topic, or for a client whose right to create the topic it has
+    # checked.
     everywhere = asks_as_a_broker(context) or access.cluster(Operation.CREATE)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)
@@ -150,8 +151,8 @@ def _configs(
 ) -> list[CreateTopicsResponse.Topic.Config]:
     """All effective settings of a new topic, its own and the inherited ones (KIP-525).
 
-    Building them is most of the cost of a creation. They are cached for topics without own settings
-    until the broker's settings change.
+    Building them is most of the cost of a creation. For topics without settings of their own, they
+    are cached until the broker's settings change.
     """
     broker, kept = context.broker, context.broker.kept
     layers = broker.config.layers(broker.image)
@@ -185,8 +186,8 @@ async def delete_topics_api(
 ) -> DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on.
 
-    DELETE of the cluster or of each topic, and DESCRIBE of topics that are given by name. The name
-    of a topic that was given by its id is shown to clients that may describe it.
+    Requires DELETE on the cluster or on each topic, and DESCRIBE on topics that are given by name.
+    If a topic is given by its id, the answer has its name only if the client may describe it.
     """
     access, made = context.access, DeleteTopicsResponse.Response
     named: list[tuple[str | None, bytes]]
@@ -224,8 +225,9 @@ async def delete_topics_api(
 
 
 def _may_delete(access: Access, name: str | None, topic_id: bytes) -> bool:
-    """DESCRIBE of a name, and DELETE if there is such a topic. DELETE of a topic that is given by
-    its id, as in Kafka: this reveals nothing to a client that knows the id. Unknown ids pass."""
+    """Whether the client may delete a topic. A name requires DESCRIBE and, if the topic exists,
+    DELETE. An id requires only DELETE, as in Kafka: the answer reveals nothing to a client that
+    knows the id. Unknown ids pass."""
     if not name:
         deleted = access.name_of(topic_id)
         return deleted is None or access.topic(Operation.DELETE, deleted)
@@ -249,7 +251,10 @@ def _disabled(version: int) -> ProtocolError:
 async def create_partitions_api(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add partitions to topics; answered when the partitions can be used. ALTER of each topic."""
+    """Add partitions to topics. The answer is sent when the partitions can be used.
+
+    Requires ALTER on each topic.
+    """
     access, made = context.access, CreatePartitionsResponse.Result
     asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.ALTER, topic.name)

@@ -6,8 +6,8 @@ from ottla.broker.api.records.fetch_sessions cimport FetchItem
 
 cdef enum:
     CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request may convert
-    ZSTD = 4                            # its number among the codecs
-    WITHOUT_ZSTD = 2                    # instead of an older format's magic: v2 without zstd
+    ZSTD = 4                            # the codec's number in a batch's attributes
+    WITHOUT_ZSTD = 2                    # used in place of a magic: v2, with gzip instead of zstd
 
 
 cdef class Conversion:
@@ -16,7 +16,7 @@ cdef class Conversion:
     cdef int magic                      # the message format, or WITHOUT_ZSTD
     cdef int64_t offset, first_offset   # where the batches were read, and the client's fetch offset
     cdef int64_t next_offset            # after the last batch that was read
-    cdef int64_t records                # that were converted
+    cdef int64_t records                # number of converted records
     cdef Py_ssize_t enough
     cdef bint started
     cdef readonly bint done

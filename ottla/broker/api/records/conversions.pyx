@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""Stored batches converted to the formats and codecs that clients of Fetch below version 10 know.
+"""Converts stored batches to the formats and codecs that clients of Fetch below version 10 know.
 
-The converted bytes are kept until they are sent, so the conversions of one request are bounded.
-Long ones are done by a thread, one partition after the other, while the request waits.
+The converted bytes stay in memory until they are sent, so each request may convert only a limited
+number of bytes. A thread does long conversions, one partition after the other, while the request
+waits.
 """
 
 from libc.stdint cimport int64_t
@@ -22,8 +23,8 @@ GZIP_LEVEL = 1
 
 
 cdef int share_conversion(list items) except -1:
-    """Divide the conversion limit evenly among partitions: below version 3 clients always name them
-    in the same order, and the last ones would starve."""
+    """Divide the conversion limit evenly among partitions. Otherwise the last ones would starve,
+    since clients below version 3 always name the partitions in the same order."""
     cdef FetchItem item
     cdef Py_ssize_t share = CONVERSION_SIZE_MAX // max(len(items), 1)
     for each in items:
@@ -48,7 +49,7 @@ cdef class Conversion:
         return False
 
     def run(self):
-        """Convert, in a thread that uses no other data of the broker."""
+        """Convert the batches. This uses no other data of the broker, so any thread may do it."""
         try:
             if self.magic == WITHOUT_ZSTD:
                 self.made, self.records = without_zstd(self.data, self.enough)
@@ -63,7 +64,7 @@ cdef class Conversion:
         self.data, self.done = None, True
 
     cdef bytes result(self):
-        """The result. Raises what `down_convert` raises."""
+        """The converted batches. Raises the error of the conversion, if any."""
         if self.error is not None:
             raise self.error
         return self.made
@@ -88,7 +89,7 @@ cdef bytes convert(FetchItem item, Conversion conversion):
 
 
 cdef Py_ssize_t count_converted(FetchItem item) except -1:
-    """Note the records that were converted for an answer; returns the size of the result."""
+    """Count the converted records of an answer; returns the size of the converted bytes."""
     if item.conversion is not None:
         item.partition.counters.fetch_conversions += (<Conversion>item.conversion).records
     return len(item.converted)
@@ -101,7 +102,7 @@ cdef object unfinished(FetchItem item):
 
 
 cdef tuple without_zstd(bytes stored, Py_ssize_t enough):
-    """The batches with gzip instead of zstd, and the number of records in those."""
+    """Replace zstd by gzip; returns the batches, and the number of recompressed records."""
     cdef Py_ssize_t size = 0
     cdef int64_t records = 0
     made = []

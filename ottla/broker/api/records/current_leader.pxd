@@ -1,4 +1,4 @@
-# The new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951); see current_leader.pyx.
+# Adds the new leader to NOT_LEADER_OR_FOLLOWER errors (KIP-951); see current_leader.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -16,8 +16,8 @@ cdef int write_endpoints(Writer reply, object image, object leaders, str listene
 
 
 cdef class ProduceReply(PendingReply):
-    """The reply of a produce that waits, of a version that names new leaders."""
+    """The reply of a waiting produce request, in a version that can name new leaders."""
     cdef object broker
-    cdef str listener                   # of the client
-    cdef list leaders                   # that the reply names already, or None
-    cdef Py_ssize_t endpoints_at        # where it has node_endpoints, its last field
+    cdef str listener                   # the client's listener
+    cdef list leaders                   # leaders that the reply already names, or None
+    cdef Py_ssize_t endpoints_at        # position of node_endpoints, the last field

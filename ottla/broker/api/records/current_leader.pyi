@@ -1,1 +1,1 @@
-"""The new leader beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+"""Adds the new leader to NOT_LEADER_OR_FOLLOWER errors (KIP-951)."""

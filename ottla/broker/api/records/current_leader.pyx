@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""The new leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH in replies to Produce and
-Fetch (KIP-951), so that clients continue there without requesting Metadata.
+"""Adds the new leader to NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH errors in replies to
+Produce and Fetch (KIP-951). Clients continue with that leader without requesting Metadata.
 
-This is used for errors only. If leadership moves while a produce waits for other replicas, its
-reply is already written; the leader is then inserted, as in Apache Kafka.
+If leadership moves while a produce request waits for other replicas, its reply is already written.
+The new leader is then inserted into the reply, as in Apache Kafka.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -21,15 +21,15 @@ cdef int16_t FENCED = ErrorCode.FENCED_LEADER_EPOCH
 cdef enum:
     LEADER_SIZE = 9                     # leader id int32, leader epoch int32, no tags
     DIVERGING_SIZE = 13                 # epoch int32, end offset int64, no tags
-    # From the error code of an acknowledged batch to its tags: that, base offset, append time and
-    # log start, no record errors, no message.
+    # Bytes from the error code of an acknowledged batch to its tags: error code, base offset,
+    # append time, log start, no record errors, no message.
     TO_TAGS = 2 + 8 + 8 + 8 + 1 + 1
 
 
 cdef object absent(object partitions, int32_t index):
-    """The error for a partition without a replica here; `partitions` are its topic's, or None."""
+    """The error for a partition without a replica here; `partitions` lists its topic's, or None."""
     if isinstance(partitions, list) and 0 <= index < len(<list>partitions):
-        # As in Kafka: the client's metadata are old, and it has to ask for newer ones.
+        # As in Kafka: the client's metadata are outdated, and it has to refresh them.
         return NotLeaderOrFollower("the partition has no replica on this broker")
     return UnknownTopicOrPartition("partition not found on this broker")
 
@@ -45,7 +45,7 @@ cdef object new_leader(object image, object topic, int32_t index):
 
 
 cdef object fetch_leader(object image, int16_t error, object topic, int32_t index):
-    """`new_leader` for the errors of Fetch that name it."""
+    """The new leader if a Fetch with this error reports it, else None."""
     return new_leader(image, topic, index) if error in (NOT_LEADER, FENCED) else None
 
 
@@ -80,8 +80,8 @@ cdef int write_fetch_tags(
 
 
 cdef int write_endpoints(Writer reply, object image, object leaders, str listener) except -1:
-    """The tagged fields of a reply: node_endpoints (tag 0), where clients of this listener reach
-    `leaders`."""
+    """The tagged fields of a reply: node_endpoints (tag 0), the endpoints of `leaders` for clients
+    of this listener."""
     cdef Writer field
     endpoints = []
     for node_id in dict.fromkeys(leaders or ()):
@@ -126,7 +126,7 @@ cdef class ProduceReply(PendingReply):
             frame.write_raw(self.frame.data + at, tags_at - at)
             write_leader(frame, 0, leader)
             leaders.append(leader[0])
-            at = tags_at + 1                            # without the count of no tags
+            at = tags_at + 1                            # skips the tag count, which was 0
         if at == 0:
             return 0
         frame.write_raw(self.frame.data + at, self.endpoints_at - at)
@@ -137,14 +137,14 @@ cdef class ProduceReply(PendingReply):
 
 
 def place(AckPromise promise not None):
-    """Where the reply has the partition."""
+    """The position of the partition in the reply."""
     return promise.error_at
 
 
 cdef object leader_now(Partition partition, object image, int32_t node_id):
     """(leader, leader epoch) of a partition that this broker no longer leads; None if not known.
 
-    The partition has its new role before the image is visible.
+    The partition is asked first, since it gets its new role before the new image is visible.
     """
     if partition.role.following:
         return partition.leader_id, partition.leader_epoch

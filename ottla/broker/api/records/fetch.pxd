@@ -9,7 +9,7 @@ from ottla.wire.codec cimport Cursor
 
 
 cdef class FetchHandler:
-    """Serves Fetch: one for the broker."""
+    """Serves Fetch; one object for the whole broker."""
     cdef object broker, by_name, by_id
     cdef object authorizer              # None: all clients may read everything
     cdef readonly FetchSessionCache sessions

@@ -4,8 +4,8 @@ pass.
 
 `read` parses the request (`fetch_parts`), `begin` finds its session (KIP-227), `look` finds the
 records to send and returns whether they are enough, `fetch_writer` writes the body of the reply.
-Two strategies of the request decide who reads and which formats that client understands, see
-`reader`.
+Two strategies depend on the client: `Reader` knows what it may read, `RecordFormat` which formats
+it understands (see `reader`).
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -52,14 +52,14 @@ cdef enum:
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two reads of the clock
     ABSENT_MAX = 1000                   # partitions of a session that are missing on this broker
     LISTED_SIZE = 17                    # bytes of an aborted transaction in a reply
-    UNFIT_MAX = 32                      # partitions that are tried for the last bytes of a reply
+    UNFIT_MAX = 32                      # a reply is full after this many partitions did not fit
 
 cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and then
 
 
 @handles(ApiKey.FETCH, access=by_item)
 def fetch(request, context):
-    """Served by the connection, through FetchHandler; registered for ApiVersions."""
+    """Never called: connections use FetchHandler. It is registered for ApiVersions."""
     raise AssertionError("Fetch does not pass through dispatch")
 
 
@@ -92,13 +92,14 @@ cdef class FetchHandler:
         return fetch
 
     cdef Reader reader_of(self, Fetch fetch):
-        # As in Kafka, -2 is a consumer: kafka-replica-verification compares all replicas with it.
+        # As in Kafka, replica id -2 counts as a consumer: kafka-replica-verification uses it to
+        # compare all replicas.
         if fetch.replica_id >= 0:
             return self.replica
         if fetch.version < ANY_REPLICA_SINCE:
             return self.consumer
         if not self.redirects or fetch.rack is None or fetch.rack == self.rack:
-            return self.any_replica             # this broker is as near as any other
+            return self.any_replica             # such a consumer is not redirected
         return self.in_rack
 
     # -- sessions --------------------------------------------------------------------------------
@@ -149,9 +150,10 @@ cdef class FetchHandler:
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
-        """Add the request's items to a session; False ends the session, which has too many.
+        """Add the request's items to a session. Returns False after it has removed a session with
+        too many items.
 
-        A session may have as many items as partitions exist, plus a few that are missing here.
+        A session may have as many items as partitions exist, plus ABSENT_MAX that are missing here.
         """
         for item in fetch.items:
             self.find(<FetchItem>item)
@@ -183,7 +185,7 @@ cdef class FetchHandler:
             item = <FetchItem>each
             if fetch.incremental and fetch.total > 0 and (
                     fetch.room <= 0 or fetch.unfit >= UNFIT_MAX):
-                fetch.due = True                # full: the others stay listed and come first
+                fetch.due = True                # full: the others come first in the next reply
                 break
             if fetch.looked and item.absent:
                 fetch.in_reply.append(item)
@@ -201,7 +203,7 @@ cdef class FetchHandler:
         fetch.looked = True
         fetch.due |= fetch.total >= fetch.size_min or not (fetch.incremental or fetch.items)
         if not fetch.due:
-            fetch.format.forget(fetch)          # the next look finds more
+            fetch.format.forget(fetch)          # the next look converts again
         return fetch.due
 
     cdef int add(self, Fetch fetch, FetchItem item, int64_t got) except -1:
@@ -229,14 +231,15 @@ cdef class FetchHandler:
             return False
         if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
             return True
-        # Waiting does not add to records that reach the end of a segment: a read stays in one.
+        # A read stays in one segment: once its records reach the segment's end, waiting adds none.
         return fetch.reader.has_new_offsets(fetch, item) or (
             item.slice is not None and item.slice.ends_segment)
 
     cdef bint has_news(self, Fetch fetch, FetchItem item) except -1:
-        """Whether a session's client learns something from an item without records. If not, the
-        item is listed again when it changes. A partition stays listed if it waits for room, or if
-        its follower has lost contact to the leader, which is reported at the end of the wait."""
+        """Whether an item without records tells the session's client something new. If not, the
+        item leaves the session's list of changed items until its partition changes. It stays on the
+        list if its records did not fit, or if this follower has lost contact with the leader: that
+        is reported at the end of the wait."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.sent_high_watermark
@@ -248,7 +251,7 @@ cdef class FetchHandler:
         return False
 
     cdef int refuse_all(self, Fetch fetch) except -1:
-        """Refuse an invalid request: every item has the error, where clients check it."""
+        """Refuse an invalid request: put the error into every item, where clients check it."""
         cdef FetchItem item
         if fetch.version >= 13:
             return 0
@@ -300,7 +303,7 @@ cdef class FetchHandler:
         return 0 if item.slice is None else item.slice.size
 
     cdef int find_records(self, Fetch fetch, FetchItem item, bint may_read) except -1:
-        """Look into the log; `fetch.waits` if an index has to be rebuilt first."""
+        """Read from the log; sets `fetch.waits` if an index has to be rebuilt first."""
         try:
             if may_read:
                 self.read_records(fetch, item, fetch.room, fetch.total == 0)
@@ -336,7 +339,7 @@ cdef class FetchHandler:
         if fetch.client.allowed(rules, False, topic):
             return 0
         access = access_of(self.broker, fetch.client, FETCH_KEY)
-        if topic is None:                               # a replica, of all topics
+        if topic is None:                               # a replica, which reads all topics
             access.need_cluster(Operation.CLUSTER_ACTION)
         elif not access.need_topic_of(Operation.READ, topic):
             return 0
@@ -357,7 +360,7 @@ cdef class FetchHandler:
         if fetch.session is not None:
             fetch.session.watch(item)
         elif fetch.watching and item.partition is not before:
-            fetch.size_min = 0                          # the old one is watched: answer now
+            fetch.size_min = 0                          # the old partition is watched: answer now
         return 0
 
     cdef object topic_of(self, FetchItem item):

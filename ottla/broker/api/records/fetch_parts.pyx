@@ -81,7 +81,8 @@ cdef int read_topics(Fetch fetch, Cursor request) except -1:
         if flexible:
             request.skip_tags()
     if twice:
-        # Perhaps duplicates, perhaps only unordered: keep each once, the last one wins.
+        # There may be duplicates, or the order is only unusual. Keep each partition once; the last
+        # one wins.
         fetch.items = list({
             ((<FetchItem>each).topic, (<FetchItem>each).index): each for each in fetch.items
         }.values())
@@ -153,7 +154,7 @@ cdef int read_tags(Fetch fetch, Cursor request) except -1:
 
 
 cdef Cursor tagged(Cursor request, uint32_t wanted):
-    """Pass over tagged fields; returns the one with this tag, None if there is none."""
+    """Skip the tagged fields; returns the field with this tag, or None."""
     cdef uint32_t left = request.read_tag_count()
     cdef uint32_t tag, size
     cdef const uint8_t *at

@@ -5,6 +5,6 @@ from typing import Any
 from ottla.broker.network.promises import Held
 
 class FetchRequest(Held):
-    """A long poll."""
+    """A Fetch request that waits (a long poll)."""
 
     def moved(self, wait: Any) -> None: ...

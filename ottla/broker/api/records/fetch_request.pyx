@@ -18,14 +18,14 @@ from ottla.wire.headers cimport write_response_header
 cdef enum:
     FETCH = 1
     FIELDS_SIZE = 48            # of a partition in a reply, besides its records
-    SAMPLED_MAX = 1000          # partitions whose topics are noted of one request
+    SAMPLED_MAX = 1000          # partitions of one request whose topics are recorded
 
 
 cdef Held serve_fetch(
     FetchHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request; returns what holds later frames, None if the request is finished."""
+    """Serve a request. Returns what holds the connection's later frames, None if nothing does."""
     cdef Fetch fetch = handler.read(request, version)
     cdef FetchRequest waiting
     fetch.client = client
@@ -52,7 +52,7 @@ cdef Held serve_fetch(
 
 
 cdef int sample(Client client, Fetch fetch) except -1:
-    """Note the topics of a request, and of its session."""
+    """Record the topics of a request or, if it has a session, of the session."""
     cdef Py_ssize_t looked = 0
     client.samples_reads = False
     for item in fetch.items if fetch.session is None else fetch.session.items.values():
@@ -112,7 +112,7 @@ cdef Py_ssize_t reply_size(Fetch fetch) except -1:
 cdef int put_off(FetchHandler handler, Fetch fetch) except -1:
     """Answer without any partition: the client is throttled and asks again afterwards.
 
-    No new session begins with this answer, since the client has not learned anything.
+    Such an answer begins no new session, since it does not contain the session's partitions.
     """
     fetch.in_reply = []
     if fetch.session is not None and not fetch.incremental:
@@ -123,10 +123,10 @@ cdef int put_off(FetchHandler handler, Fetch fetch) except -1:
 
 
 cdef class FetchRequest(Held):
-    """A long poll."""
+    """A Fetch request that waits (a long poll)."""
 
     def moved(self, wait):
-        """A partition of the request has changed, or the timeout is over."""
+        """A partition of the request has changed, or the timeout has passed."""
         if not self.over:
             self.receiver.resume(self)
 
@@ -139,8 +139,8 @@ cdef class FetchRequest(Held):
         return None
 
     cdef int next_is_here(self) except -1:
-        """A new request of a replica reports something new, such as a change of leadership: answer
-        now."""
+        """The client has sent its next request. A replica does this only to report something new,
+        such as a change of leadership: answer the waiting request now."""
         if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
         return 0
@@ -168,7 +168,7 @@ cdef class FetchRequest(Held):
         self.over = True
         unwatch(self.fetch, self.wait)
         self.wait.stop()
-        self.wait = None                # it refers back to this object
+        self.wait = None                # breaks the cycle: it refers to this object
         return 0
 
 
@@ -178,8 +178,8 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # Counting this replica's offset may have let a coordinator append to another partition,
-            # which this fetch may have looked at before.
+            # A partition changed during the look: this replica's offset may have let a coordinator
+            # append to a partition that the look had already passed.
             wait.wake()
     else:
         for item in fetch.items:

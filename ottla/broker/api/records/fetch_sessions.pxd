@@ -15,16 +15,16 @@ cdef class FetchItem:
     cdef int32_t current_leader_epoch
     cdef int64_t fetch_offset
     cdef int32_t last_fetched_epoch
-    cdef int64_t follower_start         # the log start of a replica that fetches
+    cdef int64_t follower_start         # the log start of the replica that fetches
     cdef bint uncounted                 # the leader has not counted this replica's offset yet
     cdef int32_t size_max
-    # The values last sent to the session's client; -1 includes the partition in the next answer.
-    # A replica may name its own high watermark.
+    # The values last sent to the session's client. A replica may report its own high watermark
+    # instead. -1 includes the partition in the next answer.
     cdef int64_t sent_high_watermark
     cdef int64_t sent_log_start
     # The answer that the last look found.
     cdef int16_t error
-    cdef bint absent                    # it could not be served when the request came
+    cdef bint absent                    # unknown or refused when the request arrived
     cdef int64_t high_watermark, last_stable_offset, log_start
     cdef int64_t diverging_end
     cdef int32_t diverging_epoch
@@ -41,13 +41,13 @@ cdef class FetchSession(Watcher):
     cdef readonly bint by_id
     cdef readonly int32_t replica_id    # the replica that fetches; -1: a consumer
     cdef int64_t replica_epoch          # the broker epoch of its last request
-    cdef bint reports_at_once           # a high watermark that moves ends a replica's wait
+    cdef bint reports_at_once           # a new high watermark ends a replica's wait
     cdef dict items                     # (topic, index) → FetchItem
-    cdef dict changed                   # those of them that may have news, in order of service
+    cdef dict changed                   # items that may have news, in the order of serving
     cdef dict by_partition              # Partition → FetchItem
     cdef Py_ssize_t absent              # items added while their partition was not on this broker
-    cdef Wait wait                      # the fetch of this session that waits now
-    cdef bint moved_meanwhile           # a partition has moved since its last look began
+    cdef Wait wait                      # the waiting fetch of this session, or None
+    cdef bint moved_meanwhile           # a partition has changed since the last look began
     cdef double created_at, used_at
     cdef object rules                   # the authorizer's decisions and the client at the last
     cdef Client client                  # request; None without an authorizer

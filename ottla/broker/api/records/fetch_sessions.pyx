@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Incremental fetch sessions (KIP-227).
 
-A session watches its partitions: each one that changes puts itself on the session's list of changed
-partitions, and a fetch checks only that list. So an idle poll costs the same for one partition as
-for ten thousand. The cache is bounded; a client for which it has no room is served without a
+A session watches its partitions: a partition that changes puts itself on the session's list of
+changed partitions, and a fetch checks only that list. So an idle poll costs the same for one
+partition as for ten thousand. The cache is bounded. If it is full, a client is served without a
 session, which is slower but correct.
 """
 
@@ -36,8 +36,9 @@ cdef class FetchSession(Watcher):
         self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
-        """Note a further request. A broker may register again between two of them: then all its
-        items count again with the new epoch, even those that the request does not contain."""
+        """Record a further request. If the replica's broker epoch has changed, the broker has
+        registered again. The leader then has to count the offsets of all items again, even of those
+        that the request does not contain."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch
@@ -47,8 +48,8 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int read_by(self, Client client, object rules) except -1:
-        """Note who fetches, and what the authorizer has decided. After a change every partition is
-        looked at again, since the client's access to it may have changed."""
+        """Record the client and the authorizer's decisions. If one of them has changed, every
+        partition is looked at again, since the client's access may have changed."""
         if rules is not self.rules or client is not self.client:
             if self.client is not None:
                 self.changed.update(self.items)
@@ -56,10 +57,10 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int put(self, FetchItem item) except -1:
-        """Add a partition, or change its fetch parameters; what a consumer knows stays noted.
+        """Add a partition, or change its fetch parameters. The values last sent to a consumer stay.
 
-        A replica names a partition again if it has dropped an answer for an outdated leader epoch
-        or offset. What that answer reported, such as a high watermark, is reported again.
+        A replica names a partition again if it has dropped an answer with an outdated leader epoch
+        or offset. The values in that answer, such as the high watermark, are then sent again.
         """
         cdef FetchItem before
         key = (item.topic, item.index)
@@ -152,7 +153,7 @@ cdef class FetchSessionCache:
     ):
         """Create a session; None if the cache is full of sessions in use.
 
-        Each replica has one session regardless of clients, outside their limit.
+        Each replica has one session, which does not count towards the limit.
         """
         cdef FetchSession session
         cdef int32_t id
@@ -174,7 +175,7 @@ cdef class FetchSessionCache:
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
-        """Make room: evict the least recently used session if stale, else an old, smaller one."""
+        """Make room: evict the least recently used session if stale, else a smaller old one."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

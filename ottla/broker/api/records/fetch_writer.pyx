@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Writes the reply of a Fetch: what a look has found, as bytes and ranges of segment files."""
+"""Writes the reply of a Fetch from what a look has found: bytes and ranges of segment files."""
 
 from libc.stdint cimport int16_t
 
@@ -30,7 +30,7 @@ cdef class FetchWriter:
         self.metadata, self.counts, self.doubt = metadata, counts, doubt
 
     cdef int write(self, Fetch fetch, Reply reply) except -1:
-        """Write the body that `look` found."""
+        """Write the reply's body from what `look` has found."""
         cdef bint flexible = fetch.version >= 12
         if fetch.version >= 1:
             reply.write_int32(0)                        # throttle_time_ms
@@ -49,7 +49,7 @@ cdef class FetchWriter:
         cdef FetchItem item
         cdef bint flexible = fetch.version >= 12
         cdef dict by_topic
-        if len(fetch.in_reply) == 1:                    # most fetches: no need to sort by topic
+        if len(fetch.in_reply) == 1:                    # most fetches: no need to group by topic
             reply.write_count(1, flexible)
             item = <FetchItem>fetch.in_reply[0]
             return self.write_topic(fetch, item.topic, fetch.in_reply, reply)
@@ -78,7 +78,7 @@ cdef class FetchWriter:
         return reply.write_no_tags(flexible)
 
     cdef int remember(self, Fetch fetch, FetchItem item) except -1:
-        """Note what the client knows now; after an error or a divergence it knows nothing else."""
+        """Record the values that the client has now; after an error or a divergence it has none."""
         if item.error != 0 or item.diverging_epoch >= 0:
             item.sent_high_watermark = item.sent_log_start = -1
         else:

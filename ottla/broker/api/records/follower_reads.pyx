@@ -2,9 +2,9 @@
 """Consumers that read from the closest replica (KIP-392): what a follower serves, and to which
 replica a leader with a selector sends them.
 
-A follower serves what it knows to be committed, with or without a selector. Its log may have more.
-Until it has compared its log with the current leader's, it may also lack records that others have
-read: consumers then wait.
+A follower serves only records that it knows to be committed, with or without a selector; its log
+may have more. Until it has compared its log with the current leader's, it may also lack records
+that consumers have read elsewhere, so consumers wait until then.
 """
 
 from libc.stdint cimport int64_t
@@ -29,9 +29,10 @@ cdef class AnyReplicaReader(Reader):
     """A consumer that knows that followers may answer: Fetch 11 and above."""
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1:
-        """Raise unless this broker leads the partition, or is a follower from which a consumer of
-        the item's leader epoch may read. A follower may have nothing to read yet. A consumer whose
-        wait is over goes back to the leader, since this broker may be cut off from it."""
+        """Raise unless this broker leads the partition, or follows it in the item's leader epoch.
+        A follower that has received nothing from the leader yet lets the consumer wait. If that
+        does not change, it sends the consumer back to the leader with an error, since this broker
+        may be cut off from the leader."""
         cdef Partition partition = item.partition
         if partition.led_here:
             return Reader.admit(self, fetch, item)
@@ -45,8 +46,7 @@ cdef class AnyReplicaReader(Reader):
 
 
 cdef class RackReader(AnyReplicaReader):
-    """A consumer in another rack than this broker, which may send it to a replica in the consumer's
-    rack."""
+    """A consumer in another rack. This broker may send it to a replica in the consumer's rack."""
 
     def __init__(self, metadata):
         self.metadata = metadata
@@ -56,14 +56,14 @@ cdef class RackReader(AnyReplicaReader):
         item.preferred = self.closest(fetch, item)
         if item.preferred < 0:
             return admitted
-        # Otherwise the reply is that of a fetch that finds nothing.
+        # Apart from `preferred`, the reply is that of a fetch that finds no records.
         item.high_watermark = item.partition.high_watermark
         item.last_stable_offset = item.partition.readable_end(True)
         item.log_start = item.partition.log.log_start_offset
         return REDIRECTED
 
     cdef int closest(self, Fetch fetch, FetchItem item) except -2:
-        """The replica in the consumer's rack, if this broker leads the partition; otherwise -1."""
+        """An in-sync replica in the consumer's rack if this broker leads the partition, else -1."""
         cdef Partition partition = item.partition
         if not partition.led_here or len(partition.isr) < 2:
             return -1

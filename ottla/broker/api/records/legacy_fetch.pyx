@@ -3,8 +3,8 @@
 
 Versions 0 and 1 get message format v0, versions 2 and 3 get v1 (KIP-32). Apache Kafka did the same
 up to 3.9 and refuses these versions since 4.0 (KIP-896). Versions 4 to 9 are older than zstd
-(KIP-110): its batches are sent to them as gzip, where Apache Kafka sends batches that they cannot
-read.
+(KIP-110): these clients get zstd batches recompressed with gzip, while Apache Kafka does not
+recompress them.
 """
 
 from libc.stdint cimport int64_t, uint8_t
@@ -23,7 +23,7 @@ cdef enum:
 
 
 cdef class ConvertedFormat(RecordFormat):
-    """A format for which some stored batches are converted: `item.conversion` until the reply."""
+    """A format that requires conversions; `item.conversion` exists until the reply is written."""
 
     cdef int forget(self, Fetch fetch) except -1:
         for item in fetch.items if fetch.session is None else fetch.session.items.values():
@@ -32,7 +32,7 @@ cdef class ConvertedFormat(RecordFormat):
 
 
 cdef class WithoutZstd(ConvertedFormat):
-    """Batches as they are stored, except that zstd becomes gzip: Fetch 4 to 9."""
+    """Batches as they are stored, but with gzip instead of zstd: Fetch 4 to 9."""
 
     cdef int read(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
@@ -41,14 +41,14 @@ cdef class WithoutZstd(ConvertedFormat):
         if item.slice is not None and item.slice.size > 0:
             item.converted = self.recoded(item, fetch.conversion_left)
             if item.converted is not None and not item.converted:
-                item.converted = item.slice = None      # other requests get their turn
+                item.converted = item.slice = None      # no room left: the next fetch gets them
         return 0
 
     cdef bytes recoded(self, FetchItem item, int64_t room):
-        """The batches of a slice with gzip instead of zstd; None if none of them has zstd, or while
-        a thread has to do `item.conversion`.
+        """The batches of a slice with gzip instead of zstd. None if no batch uses zstd, or while a
+        thread has to do `item.conversion`.
 
-        About `room` bytes are converted, the rest is fetched later: b"" if there is no room.
+        Converts about `room` bytes; the client fetches the rest later. Returns b"" without room.
         """
         cdef BatchScan scan
         cdef int64_t size = 0
@@ -81,11 +81,12 @@ cdef class MessageSets(ConvertedFormat):
         return 0
 
     cdef bytes messages(self, FetchItem item, int version, int64_t room, bint at_least_one):
-        """Converted records from the item's offset on, b"" at the end; None while a thread has to
-        do `item.conversion`. Raises OffsetOutOfRange.
+        """Converted records from the item's offset on, b"" at the end of the log; None while a
+        thread has to do `item.conversion`. Raises OffsetOutOfRange.
 
-        Below version 3 requests have limits for each partition only; each gets at least one batch,
-        so a client with too small a limit makes progress, while Kafka stops it with an error.
+        Below version 3, requests have a limit for each partition only. Each partition gets at least
+        one batch, so a client whose limit is too small makes progress. Kafka answers it with an
+        error.
         """
         cdef int64_t offset = item.fetch_offset
         cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)
@@ -111,7 +112,7 @@ cdef class MessageSets(ConvertedFormat):
                 max(size_max, 1)))
             if messages is None or messages:
                 return messages
-            # Only markers or empty batches: unless this continues, the client stays here for ever.
+            # There were only markers or empty batches: go on, or the client never gets beyond them.
             offset = (<Conversion>item.conversion).next_offset
 
 

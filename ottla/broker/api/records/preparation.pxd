@@ -19,9 +19,9 @@ cdef class Preparation:
     cdef Py_ssize_t size
     cdef int version
     cdef BatchLimits limits                 # a copy for this thread
-    cdef object rebuild                     # what the log has to have read first, instead; or None
-    cdef readonly bytearray stored          # what to store instead of `records`; None: `records`
-    cdef readonly object error              # why they are refused, or None
+    cdef object rebuild                     # an IndexRebuild to do first, instead; or None
+    cdef readonly bytearray stored          # replaces `records`; None: store `records`
+    cdef readonly object error              # why the records are refused, or None
 
     cdef int raise_error(self) except -1
 

@@ -24,4 +24,4 @@ class Preparation:
     @property
     def error(self) -> ProtocolError | None: ...
     def run(self) -> None:
-        """Prepare the records, in a thread that uses no other data of the broker."""
+        """Prepare the records in a thread; this uses no other data of the broker."""

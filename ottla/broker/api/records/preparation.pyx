@@ -4,9 +4,9 @@ the topic's codec.
 
 Small batches are prepared on the loop. A thread does whatever may take longer than LOOP_US_MAX
 microseconds: the codecs release the interpreter lock, so other clients are served meanwhile, and
-several cores compress; passing a batch to a thread and back costs some 100 µs. The size of a
-compressed batch's records shows only during decompression: the loop stops at its limit and leaves
-the batch to a thread.
+several cores compress. Passing a batch to a thread and back costs about 100 µs. The uncompressed
+size of a batch is known only during its decompression: if that reaches the loop's limit, the loop
+stops and leaves the batch to a thread.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
@@ -21,7 +21,7 @@ from ottla.wire.errors import InvalidRecord, MessageTooLarge
 from ottla.wire.legacy import codec_of, up_convert
 
 cdef enum:
-    LEGACY_BELOW = 3            # version of Produce: message sets v0 and v1
+    LEGACY_BELOW = 3            # Produce versions below have message sets v0 and v1
     LEGACY_ATTRIBUTES_AT = 17
     PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not tried on the loop
 
@@ -35,9 +35,9 @@ NS_PER_BYTE = {
     "lz4": ((None, 3),),
     "zstd": ((5, 5), (12, 30), (22, 500)),
 }
-"""The cost of compressing a byte of records in ns, by codec and highest level."""
+"""The ns that it takes to compress a byte of records: by codec, pairs of highest level and cost."""
 NS_PER_BYTE_OF_LZ4_HC = 80
-"""For all levels of lz4 but the default, which selects the fast compressor (KIP-390)."""
+"""The same for all levels of lz4 but the default, which selects the fast compressor (KIP-390)."""
 
 
 cdef int codec_of_topic(config) except -2:
@@ -50,14 +50,14 @@ cdef int codec_of_topic(config) except -2:
 
 
 cdef object level_of_topic(config):
-    """The level of that codec, None if it has none."""
+    """The compression level of the topic's codec, None if the codec has no levels."""
     return getattr(config, f"compression_{config.compression_type}_level", None)
 
 
 def room_on_loop(config):
     """The number of bytes of records that can be compressed on the loop in LOOP_US_MAX."""
     level = level_of_topic(config)
-    cost = 1                            # to decompress and check them
+    cost = 1                            # ns per byte to decompress and check records
     if config.compression_type == "lz4" and level != LZ4_LEVEL_DEFAULT:
         cost = NS_PER_BYTE_OF_LZ4_HC
     else:
@@ -82,7 +82,7 @@ cdef class TopicLimits:
 
 
 cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLimits limits):
-    """What to store instead of a produced partition's records; None for the checked records.
+    """Check a partition's produced records; returns what to store instead, None for the records.
 
     Raises what check_batch and up_convert raise.
     """
@@ -93,9 +93,9 @@ cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLim
 
 
 cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limits):
-    """A message set v0 or v1 as one batch, checked and compressed after its conversion.
+    """Convert a message set v0 or v1 to one batch, then check and compress the batch.
 
-    The sent and the stored size are limited, not the size of the decompressed records in between.
+    max.message.bytes limits the sent and the stored size, not the uncompressed size in between.
     """
     cdef int64_t size_max = limits.batch_size_max
     cdef int codec = limits.codec
@@ -126,7 +126,7 @@ cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limit
 
 cdef class Preparation:
     def run(self):
-        """Prepare the records, in a thread that uses no other data of the broker."""
+        """Prepare the records in a thread; this uses no other data of the broker."""
         try:
             self.stored = prepared(self.records, self.size, self.version, self.limits)
         except Exception as error:

@@ -13,7 +13,7 @@ from ottla.wire.codec cimport Writer
 
 
 cdef class ProduceHandler:
-    """Serves Produce: one for each listener, holding what every request needs."""
+    """Serves Produce; one object for the whole broker."""
     cdef object broker, flusher, by_name, by_id
     cdef object authorizer              # None: all clients may write everywhere
     cdef Clock clock

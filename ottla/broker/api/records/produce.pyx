@@ -1,13 +1,13 @@
 # cython: boundscheck=False, wraparound=False
-"""Produce (key 0), versions 0-13: what a request holds is appended and answered in one pass.
+"""Produce (key 0), versions 0-13: one pass appends the records of a request and writes its reply.
 
-`produce_state` has read the whole request, so nothing of a malformed one is appended. Record bytes
+`produce_state` reads the whole request first: nothing of a malformed one is appended. Record bytes
 are never copied: they are checked, numbered and written to the segment from the receive buffer;
 `preparation` replaces them only for message sets (versions 0-2) and for topics with another codec.
 
 A thread prepares a batch that takes long, and also the next batch of a request that has held the
-loop for TURN_SECONDS. Until it has finished, the request and later frames wait; earlier partitions
-are appended already, and other connections are served.
+loop for TURN_SECONDS. Until the thread has finished, the request and later frames of its connection
+wait. Earlier partitions of the request are appended already, and other connections are served.
 """
 
 from cpython.long cimport PyLong_FromVoidPtr
@@ -51,7 +51,7 @@ cdef enum:
     PRODUCE_KEY = 0
     LEADERS_SINCE = 10                  # first version with the new leader (KIP-951)
     LOOK_SIZE = 1 << 20                 # bytes of work between two reads of the clock
-    PARTITION_COST = 1 << 17            # what a partition costs besides its bytes, in bytes
+    PARTITION_COST = 1 << 17            # fixed cost of a partition, in bytes of work
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -64,7 +64,7 @@ SENT_AGAIN = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 })
-"""Refusals that pass: clients send the same batch again."""
+"""Temporary errors, after which clients send the same batch again."""
 
 cdef int16_t UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 cdef int16_t STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
@@ -74,7 +74,7 @@ cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 @handles(ApiKey.PRODUCE, access=by_item)
 def produce(request, context):
-    """Served by the connection, through ProduceHandler; registered for ApiVersions."""
+    """Never called: connections use ProduceHandler. It is registered for ApiVersions."""
     raise AssertionError("Produce does not pass through dispatch")
 
 
@@ -98,11 +98,11 @@ cdef class ProduceHandler:
         return 0
 
     cdef bint serve_partitions(self, ProduceState state) except -1:
-        """Append what the request holds and write the body of its reply.
+        """Append the records of the request and write the body of its reply.
 
         Returns False if a thread has to prepare a batch first: call `serve_partitions` again once
-        `state.preparation` has run. After True the reply may be sent if `state.pending` is
-        None or has no open promises; otherwise its frame is the reply.
+        `state.preparation` has run. After True, the reply may be sent if `state.pending` is None
+        or has no open promises. Otherwise `state.pending` has the reply as its frame.
         """
         cdef Writer reply = state.reply
         cdef bint flexible = state.version >= 9
@@ -205,7 +205,7 @@ cdef class ProduceHandler:
             if partition is not None and error.code in SENT_AGAIN:
                 hold_back_later(state, partition)
             if code == STORAGE_ERROR and state.version < 4:
-                code = NOT_LEADER                       # these clients know it, and retry
+                code = NOT_LEADER                       # these clients retry after this code
         except Exception:
             state.failed = True
             code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
@@ -243,7 +243,7 @@ cdef class ProduceHandler:
         if version >= 2:
             reply.write_int64(append_time)
         if version >= 5:
-            # As in Kafka, errors of the log include the log start, others do not.
+            # As in Kafka, errors of the log include the log start, other errors do not.
             reply.write_int64(
                 partition.log.log_start_offset
                 if code == 0 or (state.in_log and code not in WITHOUT_LOG_START) else -1)
@@ -343,8 +343,7 @@ cdef class ProduceHandler:
         return True
 
     cdef bint turn_is_over(self, ProduceState state) except -1:
-        """Whether the request has held the loop for as long as it may; called for each
-        partition."""
+        """Whether the request's time on the loop is over; called for each partition."""
         state.unlooked += state.size + PARTITION_COST
         if state.unlooked < LOOK_SIZE:
             return False
@@ -386,7 +385,7 @@ cdef class ProduceHandler:
             reply.write_raw(state.reply.data + start, state.reply.size - start)
         else:
             state.pending.move_to(reply, start)
-            state.pending.open_promises += 1          # its own: the reply is incomplete
+            state.pending.open_promises += 1          # one of its own: the reply is incomplete
         state.reply = reply
         return 0
 
@@ -409,7 +408,7 @@ cdef class ProduceHandler:
         return topic
 
     cdef PendingReply pending_reply(self, ProduceState state):
-        """What holds the reply back, until the request's timeout at the latest."""
+        """The object that holds the reply back, at most until the request's timeout."""
         cdef double deadline = self.flusher.loop.time() + state.timeout_ms * 0.001
         cdef ProduceReply reply
         if state.version < LEADERS_SINCE:
@@ -423,8 +422,9 @@ cdef class ProduceHandler:
     ) except -1:
         """Add a promise to acknowledge the batch once it is as durable as required.
 
-        With acks=all that is once clients can read it. With less only flush.messages may require a
-        flush; an earlier batch may wait for a flush that this batch does not need.
+        With acks=all, that is when clients can read the batch. With acks=0 or 1, only
+        flush.messages may require a flush; an earlier batch may wait for a flush that this batch
+        does not need.
         """
         if state.acks != -1 and partition.flush_wanted_upto < required:
             return 0
@@ -440,14 +440,14 @@ cdef class ProduceHandler:
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:
     """A batch was refused with a retriable error. If its producer is not known here, a later batch
     that the client has already sent must not be taken for the producer's first one. That could
-    happen if the reason passes in between: the in-sync set grows, this broker begins to lead, or
-    the transaction's coordinator is found."""
+    happen if the cause of the error ends before the later batch arrives: the in-sync set grows,
+    this broker begins to lead, or the transaction's coordinator is found."""
     cdef PartitionLog plog = partition.log
     if (state.size < HEADER_SIZE or magic(state.records) != 2
             or plog.health.offline is not None):
         return 0
     if plog.at_rest is not None and plog.at_rest.segments:
-        return 0                        # a log at rest is not read for a refused request
+        return 0                        # do not read an idle log for a refused request
     try:
         (<Producers>plog.producers).note_unwritten(state.records)
     except (OSError, ProtocolError):
@@ -456,9 +456,9 @@ cdef int hold_back_later(ProduceState state, Partition partition) except -1:
 
 
 cdef int require_kept(Partition partition, const uint8_t *records) except -1:
-    """A repeated batch is older than what is known of its producer, so its offset is not known.
-    Clients take the answer for an acknowledgement, so everything up to what is known must be as
-    durable as acks=all requires."""
+    """Require that a duplicate batch is as durable as acks=all promises, since clients take the
+    answer for an acknowledgement. The batch is older than the producer's known batches, so its own
+    offset is unknown: everything before the oldest known batch must be durable."""
     cdef PartitionLog plog = partition.log
     cdef int64_t end = (<Producers>plog.producers).first_known(producer_id(records))
     if partition.flush_before_ack and partition.role.alone:

@@ -4,7 +4,7 @@
     frame -> checked -> admitted to its transaction -> appended -> prepared in a thread -> ... reply
                         a coordinator, from version 12 on     |_________________________|
 
-Its promises (acks=all) do not hold the connection: the reply is queued with them.
+Promises (acks=all) do not hold the connection: the reply is queued with its promises.
 """
 
 from libc.stdint cimport int32_t
@@ -29,7 +29,7 @@ cdef Held serve_produce(
     ProduceHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request; returns what holds later frames, None if the request is finished."""
+    """Serve a request. Returns what holds the connection's later frames, None if nothing does."""
     cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
     produce.handler, produce.queue, produce.receiver = handler, queue, receiver
     produce.version, produce.correlation_id, produce.client = version, correlation_id, client
@@ -50,7 +50,7 @@ cdef class ProduceRequest(ProduceState):
     its transaction, and while a thread prepares a batch."""
 
     cdef Held begin(self):
-        """Append what the request holds, as far as the loop may do it."""
+        """Append the records and queue the reply, unless a thread has to prepare a batch first."""
         cdef bint apart = self.acks == -1 or self.acks == 0 or self.queue.waiting() > 0
         cdef Writer reply = Writer() if apart else self.queue.out
         cdef Py_ssize_t start = reply.size
@@ -63,8 +63,8 @@ cdef class ProduceRequest(ProduceState):
         return None
 
     cdef Held prepare(self, Py_ssize_t start):
-        """Have a thread prepare a batch, or rebuild what its log lacks. Nothing more is read
-        meanwhile: the end of the stream must not be handled before the bytes sent earlier are
+        """Have a thread prepare a batch, or rebuild an index of its log. Meanwhile nothing more is
+        read from the connection: its end must not be handled before the records sent earlier are
         appended."""
         cdef Writer reply = self.reply
         self.handler.suspend(self, start)
@@ -104,7 +104,7 @@ cdef class ProduceRequest(ProduceState):
         return 0
 
     cdef int finish(self, Py_ssize_t start) except -1:
-        """The reply is complete but for its length: send it, or queue it with its promises."""
+        """Write the length of the complete reply, then queue the reply with any promises."""
         cdef Writer reply = self.reply
         cdef int32_t throttle_ms = 0
         self.client.samples_writes = False

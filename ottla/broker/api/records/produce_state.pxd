@@ -10,7 +10,7 @@ from ottla.wire.codec cimport Cursor, Writer
 
 cdef struct ProducedPartition:          # one partition in the request; positions count from `body`
     int32_t topic_at, topic_size        # the topic's name or id
-    int32_t partitions                  # of the topic, from this one on; 0 if it is not the first
+    int32_t partitions                  # the topic's number of them; 0 unless this is its first
     int32_t index
     int32_t records_at
     int32_t sent                        # bytes of records, -1 for null
@@ -28,14 +28,14 @@ cdef class ProduceState(Held):
     cdef object refusal                 # why its partitions are not in its transaction, or None
     cdef PendingReply pending           # its open promises, if any, with its reply
     cdef bint failed                    # some partition was refused
-    cdef uint8_t *body                  # where position 0 is, or would be if only a rest is kept
+    cdef uint8_t *body                  # position 0, or where it would be if only a rest is kept
     cdef int32_t size_sent              # of the body
-    cdef bytearray frame                # holds the request's memory if it is not the connection's
+    cdef bytearray frame                # the request's own copy of its bytes, or None
     cdef ProducedPartition first        # replaces `parts` if there is one partition
     cdef bytearray memory               # holds `parts` otherwise
     cdef ProducedPartition *parts       # in the order of the reply, no partition twice
     cdef Py_ssize_t count, room         # of parts; invariant: next <= count <= room
-    cdef Py_ssize_t topics              # with parts
+    cdef Py_ssize_t topics              # number of topics that have parts
     cdef Py_ssize_t next                # the current part
     cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
     cdef double turn_ends               # when to let others have their turn; 0: not measured yet

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""A Produce request is read once: the place of every partition's records is kept.
+"""Reads a Produce request once, and keeps the position of each partition's records.
 
-The whole request is read before anything is appended, so nothing of a malformed one is. The places
-noted here then serve its partitions, or the request to its transaction's coordinator.
+The whole request is read before anything is appended, so nothing of a malformed request is
+appended. The positions are then used to ask the transaction's coordinator, and to append the
+records.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -26,8 +27,8 @@ cdef class ProduceState(Held):
     cdef int read(self, Cursor request) except -1:
         """Read the request to its end. Raises MalformedMessage if it is not well formed.
 
-        Duplicates are removed as in Apache Kafka, the last one of a partition counts; a topic
-        without partitions is left out.
+        As in Apache Kafka, the last of duplicate partitions counts, and topics without partitions
+        are left out.
         """
         cdef int version = self.version
         cdef bint flexible = version >= FLEXIBLE
@@ -97,7 +98,8 @@ cdef class ProduceState(Held):
         return len({self.parts[at].index for at in range(begin, self.count)}) < partitions
 
     cdef ProducedPartition *make_room(self, Py_ssize_t room) except NULL:
-        """Move the parts to larger memory; each stands for at least six bytes of the request."""
+        """Move the parts to larger memory. The request's size limits it: each part is at least six
+        bytes of the request."""
         cdef bytearray memory = PyByteArray_FromStringAndSize(
             NULL, room * sizeof(ProducedPartition))
         cdef ProducedPartition *parts = <ProducedPartition *>PyByteArray_AS_STRING(memory)
@@ -146,7 +148,7 @@ cdef Py_ssize_t required(Py_ssize_t length, str what) except -1:
 
 
 cdef int check_name(const uint8_t *name, Py_ssize_t size) except -1:
-    """Refuse a name that would not fit into the reply, with its invalid bytes as U+FFFD."""
+    """Refuse a name that does not fit into the reply once U+FFFD replaces its invalid bytes."""
     text = (<const char *>name)[:size].decode("utf-8", "replace")
     if len(text.encode()) > STRING_SIZE_MAX:
         raise MalformedMessage(f"a string of {size} bytes that are not valid UTF-8")

@@ -1,4 +1,4 @@
-# One Fetch request, who reads with it, and which formats they understand; see reader.pyx.
+# One Fetch request, its kind of reader and that reader's record format; see reader.pyx.
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -39,16 +39,16 @@ cdef class Fetch:
     cdef bint looked                    # all items were looked at since the request came
     cdef bint watching
     # The current look.
-    cdef bint at_once                   # it is answered, whatever it finds
-    cdef bint due                       # it is answered, by what it has found so far
+    cdef bint at_once                   # answer now, whatever the look finds
+    cdef bint due                       # answer now, since the look has found enough or news
     cdef list in_reply                  # the items in the reply
-    cdef int64_t total, listed, room    # bytes of records, of aborted transactions; still allowed
-    cdef Py_ssize_t served, unfit       # partitions with records; with more than the room left
+    cdef int64_t total, listed, room    # bytes of records and aborted transactions; still allowed
+    cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit
     cdef Py_ssize_t absent
     cdef double began
     cdef object converting              # the Conversion that `look` has to wait for
     cdef object rebuild                 # the IndexRebuild that a look asked for last, or None
-    cdef bint waits                     # the last look has to wait for it
+    cdef bint waits                     # the last look has to wait for `rebuild`
     cdef int64_t conversion_left        # bytes that this look may still convert
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
 
@@ -57,7 +57,7 @@ cdef class Fetch:
 
 
 cdef class Reader:
-    """Who reads: one object for each kind, which all its requests share."""
+    """The kind of reader: one object for each kind, shared by all its requests."""
     cdef bint consumer                  # has quotas, and waits although some partitions are absent
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1
@@ -71,7 +71,7 @@ cdef class Reader:
 
 
 cdef class RecordFormat:
-    """Which formats and codecs of records the client understands: one object for each kind."""
+    """The record formats and codecs that a client understands: one object for each kind."""
     cdef int read(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one) except -1
     cdef int forget(self, Fetch fetch) except -1

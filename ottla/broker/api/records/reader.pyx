@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
-"""One Fetch request, and the two things in which requests differ: who reads (`Reader`), and which
-formats of records the client understands (`RecordFormat`).
+"""One Fetch request, and two strategies for it: the kind of reader (`Reader`), and the record
+formats that the client understands (`RecordFormat`).
 
-Both are strategies without a state of a request. The classes in this file serve a consumer that
-asks the leader, and one that understands whatever is stored. The others are in `replica_fetch`,
-`follower_reads` and `legacy_fetch`.
+The strategies keep no state of a request. The `Reader` in this file is a consumer that reads from
+the leader, and the `RecordFormat` is for clients that understand all stored batches. The subclasses
+are in `replica_fetch`, `follower_reads` and `legacy_fetch`.
 """
 
 from libc.stdint cimport int16_t, int64_t
@@ -24,7 +24,7 @@ UNKNOWN = frozenset({
     int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID),
     int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
 })
-"""The errors of a partition that a client cannot see."""
+"""The errors for partitions that do not exist or that the client may not read."""
 
 
 cdef class Fetch:
@@ -42,11 +42,11 @@ cdef class Fetch:
     cdef int refuse(self, FetchItem item, int16_t code) except -1:
         """Answer an item with an error and no records."""
         if code == CORRUPT_MESSAGE and item.partition is not None and item.partition.role.following:
-            code = STORAGE_ERROR                        # the leader may have it: clients go there
+            code = STORAGE_ERROR                        # clients then ask the leader
         if code == STORAGE_ERROR and self.version <= 5:
-            code = NOT_LEADER                           # these clients know it, and retry
+            code = NOT_LEADER                           # these clients retry after this code
         item.error, item.slice, item.converted, item.preferred = code, None, None, -1
-        # As in Kafka, where all errors but those known in advance come from a read.
+        # As in Kafka: an empty list if the error is known before a read, otherwise null.
         item.aborted = [] if code in UNKNOWN and not self.looked else None
         if item.partition is not None:
             item.partition.counters.failed_fetches += 1
@@ -65,11 +65,11 @@ cdef class Reader:
         return MAY_READ
 
     cdef object topic_to_check(self, FetchItem item):
-        """The topic that the client must be allowed to read; None: all of them."""
+        """The topic that the client must be allowed to read; None for all topics."""
         return item.topic
 
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1:
-        """The end of the records that it may read."""
+        """The offset up to which this client may read."""
         return partition.readable_end(fetch.committed_only)
 
     cdef int64_t end_found(self, Fetch fetch, FetchItem item) noexcept:
@@ -77,7 +77,7 @@ cdef class Reader:
         return item.last_stable_offset if fetch.committed_only else item.high_watermark
 
     cdef int has_read(self, Fetch fetch, FetchItem item) except -1:
-        """The log was read at the item's offset, so that this offset is valid."""
+        """Called after the log was read at the item's fetch offset, which is therefore valid."""
         return 0
 
     cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:

@@ -25,8 +25,8 @@ cdef class ReplicaReader(Reader):
         self.consumer, self.throttle = False, throttle
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1:
-        """Raise unless the client may be a replica of this partition; note where its log diverges.
-        It gets no records for now if replication is throttled (KIP-73)."""
+        """Raise unless the client may be a replica of this partition. Record where its log diverges
+        from this one. The client gets no records while replication is throttled (KIP-73)."""
         cdef Partition partition = item.partition
         Reader.admit(self, fetch, item)
         if not partition.role.replicated or fetch.replica_id not in partition.replicas:
@@ -36,7 +36,7 @@ cdef class ReplicaReader(Reader):
                     f"broker {fetch.replica_id} is not a replica of {partition!r} yet")
             raise NotLeaderOrFollower(
                 f"broker {fetch.replica_id} is not a replica of {partition!r}")
-        # A response for an offset below the log start contains the log start.
+        # The response contains the log start, even if the fetch offset is below it.
         item.log_start = partition.log.log_start_offset
         if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
             # The replica has more records than its leader, in the same or an unknown epoch.
@@ -49,7 +49,7 @@ cdef class ReplicaReader(Reader):
         return MAY_READ
 
     cdef object topic_to_check(self, FetchItem item):
-        """It reads all topics, as brokers of the cluster may."""
+        """None: a replica has to be allowed to read all topics, as brokers of the cluster are."""
         return None
 
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1:
@@ -71,7 +71,7 @@ cdef class ReplicaReader(Reader):
         return 0
 
     cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:
-        """Whether consumers may wait at the replica for the high watermark that it learns."""
+        """Whether the replica gets a new high watermark that its consumers may wait for."""
         return fetch.session is not None and fetch.session.reports_at_once and (
             item.sent_high_watermark < min(item.high_watermark, item.fetch_offset))
 
@@ -92,7 +92,7 @@ cdef class ReplicaReader(Reader):
 
 
 cdef int check_divergence(FetchItem item) except -1:
-    """Have a client truncate whose last record's epoch ended earlier here (KIP-595)."""
+    """Have a client truncate if its last record's epoch ended earlier in this log (KIP-595)."""
     if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
         return 0
     if item.last_fetched_epoch > item.partition.leader_epoch:

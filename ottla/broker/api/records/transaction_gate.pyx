@@ -1,15 +1,15 @@
 # cython: boundscheck=False, wraparound=False
 """Checks transactional batches: only batches of a transaction that is open in the partition pass.
 
-A producer with an open transaction in a partition continues to write to it. For the first batch a
-request goes to the coordinator: up to Produce 11 it asks whether the client has added the
-partition, from 12 on it adds the partition (KIP-890). The addition has to be durable before the
-batch may be appended, or a crash would leave a transaction open that is unknown to all
-coordinators.
+A producer with an open transaction in a partition continues to write to it. For the first batch in
+a partition, this broker asks the transaction's coordinator. Up to Produce 11, the coordinator
+answers whether the client has added the partition; from version 12 on, it adds the partition
+(KIP-890). The addition has to be durable before the batch may be appended: otherwise a crash could
+leave a transaction open that no coordinator knows.
 
-In a cluster the coordinator may be another broker. Then a request of any version is verified before
-it is served, and the verdict is valid only for a partition in which nothing has happened meanwhile
-(`coordination.transaction_verifier`).
+In a cluster the coordinator may be another broker. Then requests of all versions are verified
+before they are served. A verdict is valid only if the producer's state in the partition has not
+changed meanwhile (`coordination.transaction_verifier`).
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class TransactionGate:
-    """Asks the coordinators of a broker, which may be elsewhere."""
+    """Asks transaction coordinators, on this broker or elsewhere, whether to append batches."""
 
     def __init__(self, broker):
         self.broker, self.authorizer = broker, broker.authorizer
@@ -37,9 +37,9 @@ cdef class TransactionGate:
         self.coordinators, self.verifier = broker.coordinators, broker.coordinators.verifier
 
     cdef object admission(self, ProduceState state):
-        """Add the partitions of a Produce from version 12 on that are not yet in its transaction,
-        if the client may write to them. With a coordinator on another broker, verify them there in
-        all versions.
+        """Ask the coordinator about partitions that are not yet in the request's transaction, if
+        the client may write to them. From Produce 12 on, the coordinator adds them. For older
+        versions it verifies them, but on a standalone broker `check` does that.
 
         Returns a future with the `refusal` for `check`; None if there is nothing to wait for.
         """
@@ -78,7 +78,7 @@ cdef class TransactionGate:
                 if is_open(partition, batch):
                     continue
             except ProtocolError:
-                pass                    # its log cannot be read, which the produce reports
+                pass                    # the log cannot be read; the append reports it
             producer = producer_of(batch)
             missing[partition.topic, part.index] = partition
         if not missing:
@@ -100,9 +100,9 @@ cdef class TransactionGate:
         self, Partition partition, const uint8_t *batch, int version, str transactional_id,
         object refusal
     ) except -1:
-        """Raise ProtocolError unless the batch's transaction may write to the partition; `refusal`
-        is the result of `admission`: None if the partition was added, the error, or another
-        broker's verdicts."""
+        """Raise ProtocolError unless the batch's transaction may write to the partition. `refusal`
+        is the result of `admission`: None if it has refused nothing, an error, or a coordinator's
+        verdicts."""
         if is_open(partition, batch):
             return 0
         if type(refusal) is dict:

@@ -1,7 +1,7 @@
 """The data pipeline on Spark: a session, typed topics, pipelines, offsets, history checks.
 
-`from ottla.spark_interop import session, read_topic` works; nothing is imported before it is used,
-so that the rules of `history_rules` serve programs without Spark.
+`from ottla.spark_interop import session, read_topic` works. Names are imported on first use, so
+programs without Spark can use `history_rules`.
 """
 
 from __future__ import annotations

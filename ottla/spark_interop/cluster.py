@@ -77,7 +77,7 @@ class Cluster:
 
     @classmethod
     def from_file(cls, bootstrap: str, path: str | Path) -> Cluster:
-        """With the properties of a file: `key=value` lines, # for comments."""
+        """A Cluster with the properties of a file: `key=value` lines, # for comments."""
         try:
             lines = [line.strip() for line in Path(path).read_text().splitlines()]
         except OSError as error:
@@ -90,7 +90,7 @@ class Cluster:
         return {
             "bootstrap.servers": self.bootstrap,
             "allow.auto.create.topics": False,
-            "log_level": 0,  # errors are raised; librdkafka's lines would come beside them
+            "log_level": 0,  # errors are raised; librdkafka would also print them
             **self.security,
             **settings,
         }
@@ -178,7 +178,7 @@ class Cluster:
         return sorted(self._described(topic))
 
     def in_sync(self, topic: str) -> dict[int, list[int]]:
-        """The brokers in sync of each partition of a topic; PipelineError as for `partitions`."""
+        """The in-sync replicas of each partition of a topic; PipelineError as for `partitions`."""
         return {number: at.isrs for number, at in self._described(topic).items()}
 
     def topic_id(self, topic: str) -> str:
@@ -190,7 +190,7 @@ class Cluster:
         return found
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """The ids of topics, None for one that does not exist."""
+        """The ids of topics, None for a topic that does not exist."""
         from confluent_kafka import TopicCollection
 
         def id_of(name: str, answer: Any) -> str | None:
@@ -224,8 +224,8 @@ class Cluster:
                 for name, entry in found.items()}  # fmt: skip
 
     def identity(self, topic: str) -> dict[str, str]:
-        """The topic, its id and its cluster, to which a checkpoint belongs: a topic created again
-        under the same name has another id."""
+        """What a checkpoint belongs to: the topic, its id and its cluster. A topic that was created
+        again under the same name has another id."""
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 
     def exists(self, topic: str) -> bool:
@@ -243,7 +243,8 @@ class Cluster:
             near = difflib.get_close_matches(topic, topics, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise PipelineError(f"topic {topic} not found at {self.bootstrap}{hint}")
-        if (refused := topics[topic].error) is not None:    # not a topic without partitions
+        # A topic with an error looks like a topic without partitions.
+        if (refused := topics[topic].error) is not None:
             raise PipelineError(f"topic {topic} at {self.bootstrap}: {refused.str()}")
         return dict(topics[topic].partitions)
 
@@ -289,8 +290,8 @@ class Cluster:
     ) -> bool:
         """Creates a topic with the cluster's default replication; False if it exists already.
 
-        Returns once a broker knows its partitions; others may learn them later. With `check_only`
-        the broker only validates the request.
+        Returns once a broker knows its partitions; other brokers may learn them later. With
+        `check_only` the broker only validates the request.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
@@ -332,7 +333,7 @@ class Cluster:
         committed: bool = False,
         partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
-        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 for none.
+        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 if none fits.
 
         PipelineError if the election of a leader takes too long.
         """
@@ -364,7 +365,7 @@ class Cluster:
         return self.offsets(topic, OffsetSpec.latest(), committed, partitions)
 
     def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """The first offset of each partition not older than this; its end if all are older."""
+        """The offset of each partition's first record with this time or later; else its end."""
         from confluent_kafka.admin import OffsetSpec
 
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))

@@ -1,7 +1,7 @@
 """Formats of record values: raw, text, json, avro, protobuf, as Spark columns and back.
 
-A format turns a column of bytes into a struct of typed columns and a text with the error of a
-record, null if there was none. It never drops a record: the caller's `mode` decides what to do.
+A format turns a column of bytes into a struct of typed columns and an error text, which is null for
+good records. It never drops a record: the caller's `mode` decides what happens to bad records.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ottla.spark_interop.value_format import (
 )
 
 AVRO_END = b"\xff" * 10 + b"\x00"
-"""It is not a valid Avro number and does not occur inside one: records that are shorter or longer
-do not end where it begins."""
+"""Bytes that are added after each value and read as a fixed field. They are not part of any valid
+Avro number. So if a record is shorter or longer than its value, the field has other bytes."""
 
 
 def struct_of(given: Format) -> Any:
@@ -70,8 +70,8 @@ def _decode_text(frame: Any, value: Any) -> Any:
 
 
 def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
-    """Permissive from_avro has a struct of nulls for bytes that are not Avro, and ignores what
-    follows a record. So each record is read as the first field of one that ends with AVRO_END."""
+    """Permissive from_avro returns a struct of nulls for bytes that are not Avro, and ignores bytes
+    after a record. So each value is read as the first of two fields; the second is AVRO_END."""
     from pyspark.sql import functions as f
 
     if given.known is None:

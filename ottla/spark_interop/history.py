@@ -1,7 +1,8 @@
 """Large histories: the rules of `history_rules`, applied to each group of rows in a Spark task.
 
 Events are paired by process; sends and reads are grouped by key, the lists by their groups. Rules
-over several keys need little data of each: the final check of transactions runs in the driver.
+over several keys need little data of each key, so the final check of transactions runs in the
+driver.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
 def check_history(
     spark: SparkSession, path: str | Path, *, idempotent: bool = True, ok_share_min: float = 0.5
 ) -> rules.Verdict:
-    """As `history_rules.check`, for a file of any size; one key's rows have to fit into a task.
+    """As `history_rules.check`, for a file of any size; the rows of one key must fit into a task.
 
     Raises HistoryError if events are inconsistent.
     """
@@ -155,6 +156,6 @@ def _facts(
     key: Hashable, rows: list[tuple[str, Any]], idempotent: bool, ended: bool
 ) -> rules.KeyFacts:
     sends = [row for table, row in rows if table == "send"]
-    # A key's rows come from many processes in any order; each process's own order has to hold.
+    # Rows come from many processes in any order; `judge_key` sorts the rows of each process.
     polls = [row for table, row in rows if table == "poll"]
     return rules.judge_key(key, sends, polls, idempotent, ended)

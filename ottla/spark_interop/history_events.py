@@ -1,7 +1,7 @@
 """The events of a history: a log of sends, polls and transactions, without Spark.
 
-A history is one JSON object per event. An operation has two: `invoke` and, unless its process died,
-`ok`, `fail` (certainly not done) or `info` (unknown: timeout, disconnect).
+A history has one JSON object per event. An operation has two events: `invoke` and, unless its
+process died, `ok`, `fail` (certainly not done) or `info` (unknown: timeout, disconnect).
 
     {"process": 3, "idx": 17, "type": "ok", "f": "txn", "t_ns": 812…, "txn_id": "a", "epoch": 4,
      "isolation": "read_committed", "final": false, "rebalance": [],
@@ -17,8 +17,8 @@ mops      by f: ["send", key, value, offset or null], ["poll", key, [[offset, va
           ["end", key, epoch, offset], ["leader", key, epoch, broker]; a group that has nothing
           committed answers null or -1
 key       one topic-partition, any text or number; values are unique within a key
-final     one operation reads the whole key, from the beginning to its end, after all faults have
-          ended; an empty list says that the key is empty
+final     true if the operation reads the whole key, from the beginning to its end, after all
+          faults have ended; an empty list says that the key is empty
 """
 
 from __future__ import annotations
@@ -63,31 +63,31 @@ class Anomaly:
 
 @dataclass(slots=True)
 class Sends:
-    """The values that one operation sent to one key, in its order.
+    """The values that one operation sent to one key, in the order of the operation.
 
-    Columns instead of an object for each value: two hours of a history have tens of millions.
+    Columns instead of an object for each value, because a long history has millions of values.
     """
 
     op: tuple[Hashable, int]
     kind: str
     in_txn: bool
     ended: int
-    places: list[int]  # of the micro-operations
+    places: list[int]  # positions in `mops`
     values: list[Any]
     offsets: list[int | None]
 
 
 @dataclass(slots=True)
 class Poll:
-    """The values that one poll returned of one key, in its order; only a final one may be empty."""
+    """The values that one poll returned for one key, in order; only a final poll may be empty."""
 
     op: tuple[Hashable, int]
-    place: int  # of the micro-operation
+    place: int  # position in `mops`
     kind: str
     in_txn: bool
     committed_only: bool
     final: bool
-    session: int  # changes whenever a reader may jump
+    session: int  # changes whenever the reader may change its position
     began: int
     ended: int
     offsets: list[int]
@@ -96,15 +96,15 @@ class Poll:
 
 
 def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
-    """The operations of `completed`, by process and in its order."""
+    """The operations of `completed`, sorted by process and index."""
     return sorted(completed(events), key=lambda op: (str(op.process), op.idx))
 
 
 def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
-    """Pair the events of whole processes, each operation when it ends; those that never completed
-    are `info` and come last.
+    """Pairs the events of whole processes; yields each operation when it ends. Operations that
+    never completed are `info` and come last.
 
-    Raises HistoryError for an event without its fields, two completions, or one without a start.
+    Raises HistoryError for an event that lacks a field, and for a completion without an `invoke`.
     """
     open_: dict[tuple[Hashable, int], dict[str, Any]] = {}
     last = 0
@@ -135,8 +135,8 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
 def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
     """The rows of one process's operations, in their order: (table, group, row).
 
-    Tables: send and poll by key, own (anomalies of an operation alone), and the lists end, offset,
-    owner, epoch, leader; txn rows carry the times of transactions.
+    Tables: send and poll by key, own (anomalies that one operation shows by itself), and the lists
+    end, offset, owner, epoch, leader; txn rows carry the times of transactions.
     """
     process = ProcessRows()
     for op in ops:
@@ -223,6 +223,6 @@ def _offset(op: Operation, mop: list[Any]) -> int:
 
 
 def where(op: tuple[Hashable, int], key: Any = None) -> str:
-    """An operation, for messages."""
+    """The name of an operation in messages."""
     of_key = "" if key is None else f", key {key}"
     return f"process {op[0]} operation {op[1]}{of_key}"

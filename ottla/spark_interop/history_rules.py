@@ -1,10 +1,10 @@
 """The rules for a history of sends, polls and transactions, without Spark.
 
 `history_events` defines a history. The definitions follow Elle and Jepsen's workload for Kafka:
-write-write cycles are legal, since Kafka does not isolate writes. Small histories: `check`. Large
-ones: `history.check_history` applies the same functions to Spark's groups; `spread`, `judge_key`,
-`judge_lists` and `judge_transactions` each need only the rows of one process, one key, one list,
-one transaction.
+write-write cycles are legal, since Kafka does not isolate writes. `check` is for small histories.
+For large ones `history.check_history` applies the same functions to groups of rows in Spark:
+`spread` needs only the rows of one process, `judge_key` those of one key, `judge_lists` one list,
+and `judge_transactions` a few facts about all transactions.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class Versions:
 
     def __init__(self) -> None:
         self.first: dict[int, Any] = {}
-        self.several: dict[int, list[Any]] = {}  # all of an offset that has more than one
+        self.several: dict[int, list[Any]] = {}  # all values of an offset that has more than one
 
     def add(self, offsets: list[int], values: list[Any]) -> None:
-        """Each offset was seen with its value."""
+        """Notes that each offset was seen with its value."""
         if list(map(self.first.setdefault, offsets, values)) == values:
             return
         for offset, value in zip(offsets, values, strict=True):
@@ -104,8 +104,8 @@ def judge_key(
 ) -> KeyFacts:
     """Every rule that needs the rows of one key only.
 
-    `ended` says that all final reads of the history succeeded: values that none of them has are
-    lost.
+    `ended` says that all final reads of the history succeeded, so a value that no final read has
+    is lost.
     """
     facts = KeyFacts([], {}, [])
     good = [poll for poll in polls if poll.kind == "ok"]
@@ -114,7 +114,7 @@ def judge_key(
     versions = Versions()
     for poll in polls:
         versions.add(poll.offsets, poll.values)
-    # The reads that prove a write; for a transaction only committed reads do.
+    # Values whose reads prove a write. For transactions, only read_committed reads prove it.
     shown = {False: seen, True: _values_of(poll for poll in good if poll.committed_only)}
     must = {
         value: offset
@@ -138,11 +138,11 @@ def judge_key(
         facts.unread.append(key)
     facts.anomalies += _sends(key, sends)
     facts.anomalies += _polls(key, good, must, versions, order)
-    # An info transaction with a visible value in another key must have this one visible too.
+    # If an info transaction has a visible value in one key, its other values must be visible too.
     for each in sends:
         if each.in_txn:
             there, missing = facts.seen.get(each.op, (0, 0))
-            # Of a committed transaction every reader's values are committed ones.
+            # If a transaction committed, any reader's values count; otherwise read_committed ones.
             there += sum(value in shown[each.kind != "ok"] for value in each.values)
             missing += sum(value in lost for value in each.values)
             if (ended or finals) and each.kind == "info":
@@ -165,7 +165,7 @@ def _values(
     idempotent: bool,
 ) -> list[Anomaly]:
     anomalies = []
-    # The values that a poll may return. Most polls have no others, which one check shows.
+    # The values that a poll may return. Most polls have only these, which one check shows.
     allowed = {
         committed_only: {
             value for value, send in writer.items()
@@ -231,7 +231,8 @@ def _lost(
                 lost.add(value)
             by = f"{where(reads[0].op)} does not have it" if reads else "no final read has the key"
             found.append(Anomaly("unseen_at_end", f"key {key}", f"{what}; {by}"))
-    last: dict[tuple[Hashable, int], int] = {}  # acknowledged offset that each final read lacks
+    # By final read, the highest acknowledged offset that the read lacks.
+    last: dict[tuple[Hashable, int], int] = {}
     for value, reads in lacking.items():
         for read in reads if value not in stuck else ():
             last[read.op] = max(last.get(read.op, -1), _known(must[value]))
@@ -250,7 +251,7 @@ def _known(offset: int | None) -> int:
 def _lacking(
     must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
 ) -> dict[Any, list[Poll]]:
-    """The final reads that lack a value, although it was certain before they began."""
+    """For each value, the final reads that lack it although it was certain before they began."""
     lacking: dict[Any, list[Poll]] = {}
     certain: dict[Any, float] = {}
     for read in good:
@@ -266,8 +267,8 @@ def _lacking(
 def _certain(
     must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
 ) -> dict[Any, float]:
-    """When each write was certain: acknowledged, or, of an unknown outcome, read for the first
-    time."""
+    """The time since which each write was certain: its acknowledgement or, if the outcome was
+    unknown, its first read."""
     certain = {
         value: writer[value].ended if writer[value].kind == "ok" else math.inf for value in must
     }
@@ -304,7 +305,7 @@ def _polls(
     order: list[int],
 ) -> list[Anomaly]:
     """Skipped offsets and steps back, within a poll and between polls of the same session."""
-    # The next offset that a reader has to see after each: one with a write that took place.
+    # For each offset, the next offset that a reader must see: that of a write that happened.
     due: dict[int, float] = {}
     upcoming = math.inf
     for offset in reversed(order):
@@ -331,7 +332,7 @@ def _polls(
 def _edges(
     good: list[Poll], writer: dict[Any, Sends]
 ) -> list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]:
-    """Which transactions each reading transaction has read from."""
+    """Pairs of transactions: the second read a value that the first wrote."""
     edges = set()
     for poll in good:
         if poll.in_txn:
@@ -363,7 +364,7 @@ def judge_transactions(
 
 
 def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[Any]:
-    """Edges from operations that ended to those that began later, without implied ones."""
+    """Edges from operations that ended to operations that began later, without implied edges."""
     nodes = sorted({n for edge in edges for n in edge if n in times}, key=lambda n: times[n][1])
     ends = sorted(nodes, key=lambda n: times[n][2])
     result: set[Any] = set()
@@ -374,7 +375,7 @@ def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[An
         while next_end < len(ends) and times[ends[next_end]][2] < began:
             done = ends[next_end]
             next_end += 1
-            # What ended before this one began already precedes it.
+            # Operations that ended before `done` began precede it: their edges are implied.
             frontier = [n for n in frontier if times[n][2] >= times[done][1]] + [done]
         result |= {(before, node) for before in frontier if before != node}
     return result
@@ -428,7 +429,7 @@ def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset is not below any that was reported before its request."""
+    """An end offset must not be below an end offset that was reported before its request."""
     found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
     done = 0
     for offset, began, _, op in sorted(rows, key=lambda r: r[1]):
@@ -444,7 +445,7 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
 def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
     anomalies = []
     sure: list[Any] = []
-    by_offset: dict[int, list[tuple[int, float]]] = defaultdict(list)  # when each commit was
+    by_offset: dict[int, list[tuple[int, float]]] = defaultdict(list)  # times of the commits
     for row in rows:
         what, offset, kind, began, ended, _ = row
         if what == "commit" and kind == "ok":
@@ -461,7 +462,7 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         if before < 0 or offset >= sure[before][1]:
             continue
         newest = sure[before]
-        # Any commit that may have followed that one explains the result.
+        # A commit of this offset that may have followed `newest` explains the result.
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
             has = "nothing" if offset == -1 else offset
             text = f"group {group[0]} has {has}, committed was {newest[1]}"
@@ -514,7 +515,7 @@ class Verdict:
         return not self.counts and not self.doubts
 
     def add(self, anomaly: Anomaly) -> None:
-        """Count one; the first EXAMPLES_MAX of a rule are kept."""
+        """Counts an anomaly, and keeps the first EXAMPLES_MAX of each rule as examples."""
         self.counts[anomaly.rule] = self.counts.get(anomaly.rule, 0) + 1
         some = self.examples.setdefault(anomaly.rule, [])
         if len(some) < EXAMPLES_MAX:
@@ -522,7 +523,7 @@ class Verdict:
 
     def doubt(self, ok_share_min: float, unread: Sequence[Hashable] = ()) -> None:
         """Adds doubts: a run in which few operations succeeded proves little. `unread` are keys
-        that have acknowledged values, and whose final read did not succeed."""
+        with acknowledged values whose final read did not succeed."""
         whole, ok = sum(self.operations.values()), self.operations.get("ok", 0)
         if not whole:
             self.doubts.append("the history has no operations")
@@ -534,7 +535,7 @@ class Verdict:
             self.doubts.append(f"no final read of {keys} succeeded, as of {some}")
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The verdict as plain values, for JSON."""
         return {
             "valid": self.valid,
             "anomalies": self.counts,
@@ -551,12 +552,12 @@ def check(
     events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5,
     directory: Path | None = None,
 ) -> Verdict:
-    """Check a history. All of it has to fit into memory, or, with a directory for the rest, the
-    sends and polls of one key.
+    """Check a history. It must fit into memory; with a `directory` for temporary files, only the
+    sends and polls of one key must.
 
-    `idempotent` says that producers were idempotent: else duplicates are legal. A history of which
-    less than `ok_share_min` succeeded is not valid in any case. Raises HistoryError if events do
-    not fit together.
+    `idempotent` says that producers were idempotent; otherwise duplicates are legal. A history is
+    not valid if the share of operations that succeeded is below `ok_share_min`. Raises HistoryError
+    if events do not fit together.
     """
     verdict = Verdict()
     processes: dict[Hashable, ProcessRows] = defaultdict(ProcessRows)

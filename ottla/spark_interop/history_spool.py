@@ -1,7 +1,7 @@
 """The sends and polls of a long history, by key: in memory, or in files until the key is checked.
 
-Two hours of a history have some ten million values, more than fit into memory. Rules check one
-key after the other, so only its values have to be in memory.
+Two hours of a history have some ten million values, more than fit into memory. Rules check one key
+after another, so only the values of one key must be in memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ BUFFER_VALUES = 20_000
 
 
 class Spool:
-    """Rows (Sends or Polls) by key. With a directory, rows that are not in memory are in a file
-    there for each key."""
+    """Rows (Sends or Polls) by key. With a directory, a file for each key there has the rows that
+    are not in memory."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
@@ -43,7 +43,7 @@ class Spool:
         return set(self.buffers)
 
     def take(self, key: Hashable) -> list[Any]:
-        """The rows of a key, in order; they are then dropped."""
+        """The rows of a key, in order; the spool then drops them."""
         rows: list[Any] = []
         known: dict[Any, Any] = {}
         for batch in self._written(key):

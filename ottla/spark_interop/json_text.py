@@ -1,6 +1,6 @@
-"""JSON values as typed columns. Each one is an object of the schema, or an error.
+"""JSON values as typed columns. Each value is an object of the schema, or an error.
 
-Spark's from_json alone ignores what follows the first value, reads numbers that are too large as
+Spark's from_json alone ignores text after the first value, reads numbers that are too large as
 infinite, accepts NaN without quotes, and adds today's date to a time of day.
 """
 
@@ -20,8 +20,8 @@ NUMBERS, TIMES = ("float", "double"), ("timestamp", "timestamp_ntz")
 TIME_OF_DAY = r"^[\x00-\x20]*(T|\d{1,2}:)"
 DOUBTFUL = r'[:,\[]\s*[-+]?(NaN|I)'
 DOUBTFUL_TIME = r'"\s*\d{0,2}[T:\\]'
-"""Find every text that has a name instead of a number, or a time of day, also in escaped
-characters; and a few others."""
+"""These two find every text that has NaN or Infinity instead of a number, or a time without a date,
+even with escaped characters; and also some harmless texts."""
 
 
 def decode(frame: Any, value: Any, schema: Any) -> Any:
@@ -57,7 +57,7 @@ class _Whole:
     """Reads a text as the first of two items of an array, which shows whether anything follows the
     value.
 
-    No text can contain the names of the array and of the last item's field, as they are random.
+    The names of the array and of the last item's field are random, so no text contains them.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Whole:
         return f.from_json(array, StructType([StructField(self.items, items), *columns]), options)
 
     def ended(self, struct: Any) -> Any:
-        """Whether the text was one item."""
+        """Whether the text was exactly one item."""
         from pyspark.sql import functions as f
 
         last = f.get(struct[self.items], f.lit(1))
@@ -99,7 +99,7 @@ def _misread(item: Any, text: Any, fields: list[Any], whole: _Whole) -> Any:
     ])  # fmt: skip
 
     def wrong(struct: Any) -> Any:
-        # The text "Infinity" is null here, the number 1e999 infinite, and NaN ends the parser.
+        # Read strictly, "Infinity" is null, the number 1e999 is infinite, and NaN ends the parser.
         again = f.get(struct[whole.items], f.lit(0))
         cut = ~f.coalesce(whole.ended(struct), f.lit(False))
         return _either([cut, infinite(again), time(again)])
@@ -138,8 +138,8 @@ def _times_as_text(kind: Any) -> Any:
 
 
 def _any(column: Any, kind: Any, names: tuple[str, ...], test: Callable[[Any], Any]) -> Any:
-    """Whether a value below the column, whose type has one of these names, passes the test; None
-    if there is no such type."""
+    """Whether any value in the column whose type has one of these names passes the test; None if
+    the column has no such type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

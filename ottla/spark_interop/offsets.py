@@ -60,7 +60,7 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     finally:
         consumer.close()
     for at in answers:
-        if at.error is not None:        # and no offset, as if none was ever committed
+        if at.error is not None:        # the offset is missing, as if none had been committed
             raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
     return {at.partition: at.offset for at in answers if at.offset >= 0}
 
@@ -82,15 +82,15 @@ def starting_offsets_from_group(
 
 
 def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
-    """Where a query will continue, from its checkpoint on a local file system: {topic: {partition:
-    offset}} at the end of its last committed batch. PipelineError if there is no such batch."""
+    """The offsets where a query will continue, from its checkpoint on a local file system: {topic:
+    {partition: offset}} after the last committed batch. PipelineError if there is no such batch."""
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
         raise PipelineError(f"{place} is not a checkpoint with a committed batch")
     lines = (place / "offsets" / str(max(numbers))).read_text().splitlines()
     result: TopicOffsets = {}
-    for line in lines[2:]:  # the version, the batch's settings, then a line a source
+    for line in lines[2:]:  # the version, the batch's settings, then a line per source
         if line.startswith("{"):
             _merge(result, json.loads(line))
     if not result:
@@ -134,9 +134,9 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
-    for every query, or {query name: group} for some. Commits are made in a separate thread: an
-    unreachable broker does not delay queries; a failure is logged and the next batch commits again.
-    `close()` waits for pending commits. Errors are only logged.
+    for every query, or {query name: group} for some. A separate thread commits, so an unreachable
+    broker does not delay queries. A failure is only logged, and the next batch commits again.
+    `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 

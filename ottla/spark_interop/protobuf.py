@@ -1,8 +1,8 @@
 """Protobuf values in Spark, by the official Python library: no jar, no generated classes.
 
 A .proto text is compiled to a descriptor set once, in the driver; the workers create the message
-class from it. A record is converted to JSON and from that to typed columns, which Spark reads with
-the schema derived from the descriptor.
+class from it. A record is converted to JSON, which Spark reads as typed columns with the schema
+derived from the descriptor.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,
 
 
 def spark_type(descriptor: Any, depth: int = 0) -> Any:
-    """The StructType of a message; PipelineError if a message contains itself."""
+    """The StructType of a message; PipelineError if it nests too deeply or contains itself."""
     from pyspark.sql import types as t
 
     if depth > NESTING_MAX:
@@ -88,7 +88,7 @@ def spark_type(descriptor: Any, depth: int = 0) -> Any:
 
 
 def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callable[[bytes], str]:
-    """A function from a value to JSON; it raises ValueError with the reason."""
+    """A function that converts a value to JSON; it raises ValueError with the reason."""
 
     expected = message_class(compiled[max(compiled)], name).DESCRIPTOR.full_name
 
@@ -175,7 +175,7 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
                 " written"
             )
         prefix = struct.pack(">bIb", CONFLUENT_MAGIC, number, 0)
-    message_class(compiled, name)  # an error now rather than in a task
+    message_class(compiled, name)  # raises an error now rather than in a task
 
     def to_bytes(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow

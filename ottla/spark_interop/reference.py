@@ -1,7 +1,7 @@
 """Generates docs/spark_reference.md from the public functions' signatures and docstrings.
 
-Run as a module it writes the page; a test keeps it current. Sources are parsed, not imported, so
-that neither pyspark nor Java is needed.
+Run as a module it writes the page; a test keeps the page current. Sources are parsed, not imported,
+so neither pyspark nor Java is needed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     | 0 (1 byte) | schema id (4 bytes, big-endian) | payload ... |
 
 For protobuf the payload begins with the path of the message inside its file: a count and indexes,
-zigzag varints; a single 0 stands for the first message.
+as zigzag varints; a single 0 stands for the first message.
 
 A directory has one file for each schema, named by its id: `7.avsc`, `7.proto`; if it has a folder
 for the subject (`flights-value/`), the files are there. The highest id is the newest.

@@ -27,7 +27,7 @@ SCALA = "2.13"
 JAVA_MIN = 17
 VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
-for the others one is missing. compat_tests run with each of these."""
+other releases lack one of them. compat_tests run with each release."""
 RECOMMENDED = VERSIONS[-1]
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 # Included in pyspark; a second copy would be another 90 MB to download.
@@ -58,8 +58,8 @@ def session(
     `master` is Spark's own, by default `local[*]`. `jars` is a directory: either one with the
     connector's jars (nothing is downloaded then) or an empty or missing one to keep them in; by
     default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's heap, which in
-    local mode is all of Spark's. `shuffle_partitions` is by default the number of processors.
-    `settings` are any of Spark's, and take precedence over these.
+    local mode is Spark's only heap. `shuffle_partitions` is by default the number of processors.
+    `settings` are further settings of Spark, and take precedence.
 
     Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
     available, for jars of another version, and if a session without the connector is already
@@ -100,8 +100,8 @@ def session(
 
 
 def _end_jvm(interrupted: KeyboardInterrupt) -> None:
-    """Ends the JVM that was starting. It ignores Ctrl-C. Once pyspark has removed the directory
-    where the JVM is to write its port, the JVM fails there and never reads that its input ended."""
+    """Ends the JVM that was starting: it ignores Ctrl-C, and does not notice the end of its input,
+    because it fails earlier when pyspark has removed the directory for the JVM's port number."""
     for frame, _ in traceback.walk_tb(interrupted.__traceback__):
         for value in frame.f_locals.values():
             if frame.f_code.co_name == "launch_gateway" and isinstance(value, subprocess.Popen):
@@ -122,7 +122,7 @@ def spark_version() -> str:
 
 
 def java_version() -> int:
-    """The feature release of the Java that Spark will start; SparkUnavailable below 17."""
+    """The major version of the Java that Spark will start; SparkUnavailable below 17."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -198,7 +198,7 @@ connectors need different releases of the same libraries."""
 
 
 def kept_jars(directory: Path, version: str) -> list[Path]:
-    """The jars that an earlier session resolved, if every one is still there."""
+    """The jars that an earlier session resolved; none unless all of them are still there."""
     try:
         kept = json.loads((directory / RECORD).read_text())
         names = kept["jars"] if kept["coordinates"] == coordinates(version) else []
@@ -209,7 +209,7 @@ def kept_jars(directory: Path, version: str) -> list[Path]:
 
 
 def remember(directory: Path, version: str) -> None:
-    """Stores what Ivy resolved, so that the next start needs neither it nor a network."""
+    """Stores the names of the jars that Ivy resolved: later starts need no Ivy and no network."""
     if version not in VERSIONS or (directory / RECORD).exists():
         return
     names = sorted(jar.name for jar in (directory / "jars").glob("*.jar"))
@@ -237,8 +237,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
 
 @contextmanager
 def _home_of_its_own(home: Path) -> Iterator[None]:
-    """Ivy also uses the user's Maven repository, and accepts an entry without its jar, which Maven
-    leaves when it needs only the pom, as complete: hide that repository."""
+    """Hides the user's Maven repository from Ivy. Maven leaves entries without a jar there if it
+    needs only their pom, and Ivy would take such entries for complete."""
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     home.mkdir(parents=True, exist_ok=True)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{before or ''} -Duser.home={home.resolve()}".strip()

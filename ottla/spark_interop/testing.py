@@ -12,7 +12,7 @@ ottla_broker       a broker in a fraction of a second (`ottla.testing`)
 ottla_checkpoint   an empty directory for each test, named after it and so the same in every
                    run; its former content is deleted
 
-The session's heap is $OTTLA_SPARK_MEMORY, 1g without it; its jars are those of `session`.
+The session's heap is $OTTLA_SPARK_MEMORY, by default 1g; it uses the same jars as `session`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times as people write them, as epoch milliseconds."""
+"""Converts times as people write them to epoch milliseconds."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ A frame of a topic has the format's columns, and in addition:
     _key        binary      null if the record has none
     _partition  int
     _offset     bigint
-    _timestamp  timestamp   milliseconds; create or append time, as the topic is set
+    _timestamp  timestamp   milliseconds; create or append time, by the topic's settings
     _headers    array<struct<key string, value binary>>, null if there are none
     _value      binary      the unchanged value
     _error      string      what is wrong with the value; null for good records (mode permissive)
@@ -52,13 +52,13 @@ def read_topic(
     """The present records of a topic as a frame; the columns are at the top of this module.
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
-    about a value without the format: `permissive` keeps the record with nulls, its `_value`
-    and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included) and `until`
-    (excluded) select records by timestamp: epoch milliseconds, a datetime, or ISO 8601 text, in
-    `time_zone` unless it names one. Records may be out of order, so all after `since` are read to
-    find those before `until`; with `lateness`, e.g. `1h`, only up to the first that is newer than
-    `until` by this time. `isolation` is Kafka's isolation.level. `options` are any of
-    Spark's source and win.
+    about a value that does not have the format: `permissive` keeps the record with nulls, its
+    `_value` and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included)
+    and `until` (excluded) select records by timestamp: epoch milliseconds, a datetime, or ISO 8601
+    text, in `time_zone` unless the text names a zone. Records may be out of order, so the query
+    reads to the end of the topic to find all records before `until`; with `lateness`, e.g. `1h`, it
+    ends at the first record that is newer than `until` by this time. `isolation` is Kafka's
+    isolation.level. `options` are options of Spark's source and take precedence.
 
     Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
     format or mode.
@@ -68,13 +68,13 @@ def read_topic(
     source = _source(bootstrap, topic, isolation)
     begin, end = (None if x is None else milliseconds(x, time_zone) for x in (since, until))
     if begin is not None and begin > 0:     # ListOffsets takes -1 and -2 for the log's ends
-        # No record before that offset is as new: the time index has the greatest times.
+        # ListOffsets returns the first record of this time or later: all before it are older.
         source["startingTimestamp"] = str(begin)
         source["startingOffsetsByTimestampStrategy"] = "latest"
     if end is not None and lateness is not None and end + duration_ms(lateness) > 0:
         source["endingTimestamp"] = str(end + duration_ms(lateness))
     records = spark.read.format("kafka").options(**(source | dict(options or {}))).load()
-    # If times are out of order, records of other times are between these offsets.
+    # If times are out of order, there are records of other times between these offsets.
     if begin is not None:
         records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(begin)))
     if end is not None:
@@ -129,7 +129,7 @@ def write_topic(
 ) -> Any:
     """Write rows as records through Spark's sink: at least once, in batches with acks=all.
 
-    `key` is the column of record keys (binary or text), `headers` that of headers (as `_headers`),
+    `key` is the column of record keys (binary or text), `headers` a column like `_headers`, and
     `partition` an int column; all other columns that do not begin with `_` are the value. For
     exactly once see `pipelines.transactional`. A batch frame is written at once, and the result is
     None. A streaming frame needs `checkpoint`; the result is the StreamingQuery, started with
@@ -225,7 +225,7 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
         text = f.concat(
             f.lit("bad record at "), where, f.lit(" offset "), "offset", f.lit(": "), PROBLEM
         )
-        # In a filter, which no projection can skip.
+        # In a filter, because Spark may skip a column that the query does not use.
         failed = f.raise_error(text).cast("boolean")
         read = read.where(f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(True))
     values = [decoded.alias("value")]

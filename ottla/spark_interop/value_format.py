@@ -24,9 +24,9 @@ class Format:
     json, an Avro schema as JSON for avro, the text of a .proto file for protobuf; or a path to a
     file that contains it. `schemas` is a directory or a registry's address: values are then in
     Confluent's wire format, each with the id of its schema, and `schema` may name the schema with
-    which all are read (Avro's reader schema). `subject` is the registry's, by default
-    `TOPIC-value`. `message` is the full name of the protobuf message, by default the first of the
-    file.
+    which all values are read (Avro's reader schema). `subject` is the registry's subject, by
+    default `TOPIC-value`. `message` is the full name of the protobuf message, by default the first
+    message of the file.
     """
 
     name: str = "raw"
@@ -51,7 +51,7 @@ class Format:
             )
 
     def at(self, topic: str) -> Format:
-        """The same with the schemas of the topic's subject loaded."""
+        """This format with the schemas of the topic's subject loaded."""
         if self.schemas is None or self.known is not None:
             return self
         subject = self.subject or f"{topic}-value"

@@ -2,7 +2,7 @@
 """Record batches as columns: Arrow's buffers, filled in one walk without an object per record.
 
 A batch is verified (checksum, every length) before its records are read. Only the requested columns
-are copied. Buffers grow with what is added; `take` returns them and starts again, so the caller's
+are copied. Buffers grow as batches are added. `take` returns and empties them, so the caller's
 limit on rows and bytes bounds the memory.
 """
 
@@ -99,10 +99,10 @@ cdef class Strings:
 cdef class Columns:
     """The columns of some records: `add` batches, `take` the buffers.
 
-    `wanted` names key, value, offset, timestamp, timestampType and headers. After `take` a column
-    is, by name: bytes of int64 or int32 (offset; timestamp in microseconds, timestampType); for key
-    and value (rows, nulls, bitmap, offsets, data); for headers (list bitmap, nulls, list offsets,
-    keys, values), the last two as key and value are.
+    `wanted` has some of key, value, offset, timestamp, timestampType and headers. `take` returns by
+    name: for offset and timestamp (in microseconds) the bytes of int64, for timestampType those of
+    int32; for key and value (rows, nulls, bitmap, offsets, data); for headers (list bitmap, nulls,
+    list offsets, keys, values), where keys and values have the form of key and value.
     """
 
     cdef bint key, value, offset, timestamp, kind, header
@@ -167,7 +167,7 @@ cdef class Columns:
 
     cdef int fill(self, const uint8_t *batch, const uint8_t *at, const uint8_t *stop,
                   int64_t start, int64_t end) except -1:
-        # The walk has shown that every length is valid: `stop` need not be checked here.
+        # The walk has shown that every length is valid, so `stop` need not be checked here.
         cdef int64_t base = header.base_offset(batch), delta = 0, offset
         cdef int64_t base_time = header.base_timestamp(batch)
         cdef int32_t left = header.record_count(batch), length = 0, offset_delta = 0
@@ -209,7 +209,7 @@ cdef class Columns:
         at = read_varint(at, end, &count)
         if self.rows % 8 == 0:
             self.header_bits.more(1)[0] = 0
-        if count:                               # Spark's own source has null for none
+        if count:                               # Spark's own source returns null for no headers
             self.header_bits.data[self.rows // 8] |= 1 << (self.rows % 8)
         else:
             self.header_nulls += 1
@@ -225,7 +225,7 @@ cdef class Columns:
         return 0
 
     def take(self):
-        """The buffers of the columns by name, and the number of rows; then starts again, empty."""
+        """The number of rows, and the buffers of the columns by name; empties the columns."""
         columns = {}
         if self.offset:
             columns["offset"] = self.offsets.take()

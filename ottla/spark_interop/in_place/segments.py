@@ -1,11 +1,12 @@
 """Segments on disk: which ones hold a range of offsets, and their committed batches.
 
-A segment is closed once there is a next one: it does not grow any more. Retention or compaction may
-delete or replace it meanwhile; an open file stays complete, and a missing one is `SegmentGone`.
-The last segment still grows. A batch below the last stable offset that the leader reported is whole
-in the file of every replica in sync, so that it is read up to that offset and no byte further.
+A segment is closed once the next one exists; it does not grow any more. Retention or compaction may
+delete or replace its file at any time. A file that is open stays complete; a missing file raises
+`SegmentGone`. The last segment still grows. All batches below the last stable offset that the
+leader reported are complete in the files of every in-sync replica, so the last segment is read up
+to that offset and no byte further.
 Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
-`.txnindex` 34 bytes an aborted transaction (version, producer id, first, last and last stable
+`.txnindex` 34 bytes for each aborted transaction (version, producer id, first, last and last stable
 offset).
 """
 
@@ -46,12 +47,12 @@ class Segment:
     start: int
     end: int
     growing: bool = False
-    """The last segment of a partition, of which only offsets below `end` may be read."""
+    """Whether it is the partition's last segment; only its offsets below `end` may be read."""
 
 
 @dataclass(frozen=True)
 class Aborted:
-    """An aborted transaction: that producer's batches from `first` to `last` are skipped."""
+    """An aborted transaction: the producer's batches from `first` to `last` are skipped."""
 
     producer_id: int
     first: int
@@ -61,9 +62,9 @@ class Aborted:
 def partition_directory(
     log_dirs: list[str], topic: str, partition: int, in_sync: Collection[int]
 ) -> Path | None:
-    """The directory of a partition in the first log directory of a replica in sync.
+    """The directory of a partition, in the first log directory that belongs to an in-sync replica.
 
-    The directory of a replica out of sync may lack committed records, and have uncommitted ones.
+    Directories of other replicas may lack committed records, and have uncommitted records.
     """
     for directory in log_dirs:
         path = Path(directory) / f"{topic}-{partition}"
@@ -144,7 +145,7 @@ def position_of(segment: Segment, offset: int) -> int:
         relative, position = INDEX_ENTRY.unpack_from(data, middle * INDEX_ENTRY.size)
         if segment.start + relative <= offset and (relative or not middle):
             best, low = position, middle + 1
-        else:  # beyond the offset, or the zeros of an index that is larger than its entries
+        else:  # beyond the offset, or in the zeros after the last entry
             high = middle
     return best
 
@@ -154,10 +155,11 @@ def committed_batches(
 ) -> Iterator[memoryview]:
     """The batches with offsets from `start` to `end`, without control and aborted ones.
 
-    Read in chunks of CHUNK_BYTES, or of one batch if it is larger. Raises SegmentGone, also if a
-    growing segment ends before `end`, and CorruptMessage if lengths are impossible or the file
-    ends inside a batch; UnindexedAbort if a marker shows that batches before it were aborted. A
-    broker whose disk was full, or that was killed, may not have written the index entry yet.
+    Reads chunks of CHUNK_BYTES, or one batch if it is larger. Raises SegmentGone if the file is
+    missing or a growing segment ends before `end`; CorruptMessage if a length is impossible or the
+    file ends inside a batch; UnindexedAbort if a marker shows that yielded batches were aborted
+    although the transaction index does not list them. A broker that was killed, or whose disk was
+    full, may not have written the index entry.
     """
     undecided: set[int] = set()             # producers with batches since their last marker
     dropped: dict[int, list[Aborted]] = {}
@@ -185,7 +187,7 @@ def committed_batches(
                     undecided.add(producer_id)
                 yield batch
             if header.next_offset >= end:
-                return                      # the bytes behind it may be incomplete
+                return                      # the bytes after it may be incomplete
     if segment.growing:
         raise SegmentGone(f"{segment.path} ends before offset {end}")
 

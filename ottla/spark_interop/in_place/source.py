@@ -7,16 +7,16 @@ Only committed records are read. Options:
     kafka.bootstrap.servers   the cluster
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
-                              partitions that no replica in sync has there come over the wire
+                              partitions without an in-sync replica there come over the wire
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, also below
                               the topic's name; -2 earliest, -1 latest
     startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
     includeHeaders            true adds the column headers
-    failOnDataLoss            false continues if retention was faster, or the log ends before
+    failOnDataLoss            false continues if retention was faster, or the log ends earlier
 
-As with Spark's source a query may not start at latest or end at earliest. Spark does not hand the
-columns of a query to a Python source: name them with `.schema("partition INT, offset LONG")`, or
-use `read_in_place(columns=…)`; the others are then not created.
+As with Spark's source a query may not start at latest or end at earliest. Spark does not tell a
+Python source which columns a query needs: name them with `.schema("partition INT, offset LONG")`,
+or use `read_in_place(columns=…)`; then only these columns are created.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def read_in_place(
 ) -> DataFrame:
     """A topic from its segment files, with the rows and columns of Spark's own source.
 
-    `columns` of key, value, topic, partition, offset, timestamp (ms), timestampType (0 create,
-    1 append), headers; by default all but headers. `since` (included) and `until` (excluded) select
-    the first offset that is not older, like Spark's startingTimestamp; `options` are others of the
-    source, such as endingOffsets and failOnDataLoss. Raises PipelineError at once for an unknown
-    column and if no broker answers, and when the rows are read for a missing topic or log
-    directories of another cluster's topic. The query ends with DataLost if records have been
-    deleted meanwhile, and with CorruptMessage if a segment is damaged, or an aborted transaction
-    lacks its entry.
+    `columns` are some of key, value, topic, partition, offset, timestamp (ms), timestampType (0
+    create, 1 append), headers; by default all but headers. `since` (included) and `until`
+    (excluded) select the first offset that is not older, like Spark's startingTimestamp. `options`
+    are further options of the source, such as endingOffsets and failOnDataLoss. Raises
+    PipelineError for an unknown column, or if no broker answers. A missing topic, or log
+    directories of another cluster's topic, raise it only when the rows are read. The query ends
+    with DataLost if records have been deleted meanwhile, and with CorruptMessage if a segment is
+    damaged, or if the transaction index lacks an aborted transaction.
     """
     spark.dataSource.register(OttlaDataSource)
     unknown = [name for name in columns or () if name not in FIELDS]
@@ -128,7 +128,7 @@ class OttlaDataSource(DataSource):
 
 @dataclass
 class Piece:
-    """Offsets of a partition: of a segment, or over the wire."""
+    """A range of offsets of a partition, read from a segment or over the wire."""
 
     start: int
     end: int
@@ -138,9 +138,10 @@ class Piece:
 
 @dataclass
 class Pieces(InputPartition):
-    """What one task reads: consecutive pieces of a partition.
+    """The consecutive pieces of a partition that one task reads.
 
-    A Python task of Spark takes a tenth of a second before its first row: small segments share one.
+    A Python task of Spark needs a tenth of a second before its first row, so small segments share a
+    task.
 
     """
 
@@ -174,7 +175,7 @@ class InPlaceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Every partition's segments and the offsets that are in no file, several per task."""
-        starts, ends = self._bounds()       # before replicas and files: see `segments_below`
+        starts, ends = self._bounds()       # read before replicas and files: see `segments_below`
         in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
         parts: list[InputPartition] = []
         for partition in sorted(ends):
@@ -208,7 +209,7 @@ class InPlaceReader(DataSourceReader):
             yield Piece(start, end, None, [])
 
     def _check_id(self, directory: Path) -> None:
-        """Raises for a directory of a recreated topic or of another cluster."""
+        """Raises PipelineError for a directory of an earlier topic or of another cluster."""
         if not hasattr(self, "_topic_id"):
             self._topic_id = self.cluster.topic_id(self.topic)
         there = segments.topic_id(directory)
@@ -240,7 +241,7 @@ class InPlaceReader(DataSourceReader):
         )
 
     def _check_end(self, offsets: dict[int, int], last: dict[int, int]) -> None:
-        """Raises for offsets that the log does not have yet, or no longer."""
+        """Raises DataLost for offsets beyond the end of the log."""
         if all(offset <= last[p] for p, offset in offsets.items()):
             return
         # Open transactions limit the readable records to a part of the log.
@@ -283,7 +284,7 @@ class InPlaceReader(DataSourceReader):
         return offsets
 
     def _named(self, which: str, text: str) -> dict[str, Any]:
-        """Offsets by partition, from JSON in which they may be below the topic's name."""
+        """Offsets by partition, from JSON that may have them below the topic's name."""
         try:
             given = json.loads(text)
         except ValueError as error:
@@ -307,7 +308,7 @@ class InPlaceReader(DataSourceReader):
             yield from self._read_piece(partition.partition, piece)
 
     def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
-        """Tries the ways to read in turn; the next one continues after SegmentGone."""
+        """Tries the ways to read in turn; after SegmentGone the next way continues."""
         done = piece.start
         for batches in self._ways(partition, piece):
             try:
@@ -318,7 +319,7 @@ class InPlaceReader(DataSourceReader):
             except SegmentGone:
                 continue
             except segments.UnindexedAbort:
-                raise                       # some of the rows may have been returned
+                raise                       # some aborted rows may have been returned
             except CorruptMessage:
                 # The broker may have a newer view of a file that is being written.
                 if piece.segment is None or not piece.segment.growing:
@@ -328,7 +329,7 @@ class InPlaceReader(DataSourceReader):
     def _ways(
         self, partition: int, piece: Piece
     ) -> Iterator[Callable[[int], Iterator[memoryview]]]:
-        """The source of batches from an offset on."""
+        """Functions that read batches from an offset on, the preferred function first."""
         if piece.segment is not None:
             segment = piece.segment
             yield lambda start: segments.committed_batches(
@@ -385,7 +386,7 @@ class InPlaceReader(DataSourceReader):
         return pa.RecordBatch.from_arrays(arrays, names=self.columns)
 
     def _consume(self, partition: int, start: int, end: int) -> Iterator[Any]:
-        """Rows from a client library's consumer: for formats that our own client lacks."""
+        """Rows from confluent-kafka's consumer, for old batch formats and secured clusters."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         consumer = Consumer(
@@ -399,7 +400,7 @@ class InPlaceReader(DataSourceReader):
         deadline = time.monotonic() + WIRE_SECONDS
         try:
             while True:
-                # It waits until there are this many: a long time at the end of a partition.
+                # At the end of a partition, `consume` waits for so many records until its timeout.
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
                 if not messages:
                     if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
-"""Fetches committed batches of a partition that are in no file from the brokers.
+"""Fetches from the brokers the committed batches of a partition that are in no file.
 
-The batches are not changed, so that the same code converts them to columns as for files. Aborted
-transactions are skipped as in consumers: a producer's batches from the first offset that the
-fetch's answer names until the producer's next marker.
+The batches stay unchanged, so the same code converts batches from brokers and files to columns.
+Aborted transactions are skipped as in consumers: a fetch response names the producer and the first
+offset of each, and the producer's batches are skipped from there to its next marker.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def show_address(address: Address) -> str:
 
 
 def names_one_of(host: str, names: Container[str]) -> bool:
-    """Whether a Host header has one of these names, in lower case, or an address. Requests of a
-    foreign page whose name resolves to this machine have that page's name in it."""
+    """Whether a Host header has one of these lower-case names, or an IP address. A foreign page
+    whose name resolves to this machine (DNS rebinding) sends its own name, and fails this check."""
     name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in names:
         return True

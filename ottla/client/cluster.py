@@ -41,13 +41,13 @@ MOVED = {
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.KAFKA_STORAGE_ERROR,      # the leader's disk: another broker becomes the leader
+    ErrorCode.KAFKA_STORAGE_ERROR,      # a disk failed: another broker becomes the leader
 }
 EARLY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.OFFSET_NOT_AVAILABLE,     # of a new leader (KIP-207)
+    ErrorCode.OFFSET_NOT_AVAILABLE,     # a new leader's high watermark is behind (KIP-207)
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }
@@ -98,13 +98,13 @@ class ClusterClient:
         while True:
             failures: list[Exception] = []
             for place, address in enumerate(addresses):
-                # A host that is off does not answer at all: keep time for the others.
+                # A host that is down does not answer at all: leave time for the other addresses.
                 share = (deadline - time.monotonic()) / (len(addresses) - place)
                 try:
                     return self._connect(address, max(share, 0.2), wait=False)
                 except (Unreachable, TimedOut) as failed:
                     failures.append(failed)
-            # A broker that is starting, whichever it is, will listen soon.
+            # A broker that refuses connections may be starting, and will listen soon.
             starting = any(isinstance(one.__cause__, ConnectionRefusedError) for one in failures)
             late = time.monotonic() + BACKOFF_SECONDS >= deadline
             if late or not starting or not self.retry_refused:
@@ -117,7 +117,7 @@ class ClusterClient:
             address,
             client_id=self.client_id,
             connect_seconds=seconds,
-            request_seconds=seconds,  # until it has shown that it supports the protocol
+            request_seconds=seconds,  # until the broker has answered ApiVersions
             security=self.security,
             retry_refused=self.retry_refused and wait,
         )
@@ -192,7 +192,7 @@ class ClusterClient:
             at = ", ".join(show_address(known) for known in self.bootstrap)
             if len(self.brokers) < 2:
                 self.refresh()
-            # Waiting for another broker in its place helps only if there are others.
+            # Callers retry after NotConnected, which helps only if there are other brokers.
             kind: type[ClientError] = NotConnected
             if len(self.brokers) < 2:
                 kind = NoBroker if isinstance(failed, Unreachable) else TimedOut
@@ -204,8 +204,8 @@ class ClusterClient:
     def controller(self, *, itself: bool = False) -> Connection:
         """The broker to which changes of the cluster are sent.
 
-        If it cannot be reached this is any broker, which forwards them to the next controller. With
-        `itself`, for data that only the controller has, this raises NotConnected instead.
+        If the controller cannot be reached, returns any broker, which forwards the changes to the
+        next controller. With `itself`, for data that only the controller has, raises NotConnected.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -223,7 +223,7 @@ class ClusterClient:
         return self.node(self.coordinator_id(key, kind))
 
     def coordinator_id(self, key: str, kind: int = GROUP) -> int:
-        """The id of that broker."""
+        """The broker id of the coordinator of a group or of a transactional id."""
         if (kind, key) not in self._coordinators:
             self._coordinators[kind, key] = self.with_retries(
                 lambda: self._find(key, kind), again=True
@@ -246,11 +246,11 @@ class ClusterClient:
     def with_retries(
         self, ask: Callable[[], Any], also: Container[ErrorCode] = (), *, again: bool = False
     ) -> Any:
-        """Calls `ask`, and retries while it raises Refused with a retriable code or one of `also`,
-        or NotConnected, until another broker has taken over.
+        """Calls `ask`, and retries while it raises NotConnected, or Refused with a retriable code
+        or a code in `also`.
 
-        With `again` the request may be executed twice: it is also retried if a connection breaks,
-        when it is unknown whether it was executed. Raises NoBroker once no broker can be reached.
+        With `again`, also retries after a broken connection, although the broker may already have
+        executed the request. Raises NoBroker once no broker can be reached.
         """
         deadline = time.monotonic() + self.patience_seconds
         moved = False
@@ -277,11 +277,11 @@ class ClusterClient:
 
     @property
     def timeout_ms(self) -> int:
-        """How long a broker should wait for the controller; the `timeout_ms` of a request."""
+        """The `timeout_ms` of a request: how long a broker should wait for the controller."""
         return int(self.patience_seconds * 1000)
 
     def supports(self, key: int, version: int = 0) -> bool:
-        """Whether the first broker serves an API, in this version or a newer one."""
+        """Whether the broker of `any` supports an API, in this version or a newer one."""
         try:
             return self.any().version_of(key) >= version
         except NotSupported:

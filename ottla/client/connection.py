@@ -1,8 +1,8 @@
 """One blocking connection to one broker.
 
-`call` is the usual way: the newest version that both sides support, one request, one response.
-Tests and benchmarks also send what no client would: any version, any bytes, frames before earlier
-responses.
+`call` sends one request in the newest version that both sides support, and reads the response.
+Tests and benchmarks can also send any version, any bytes, and frames before earlier responses have
+arrived.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Connection:
         self.request_seconds = request_seconds
         self.frames = Frames(client_id)
         self.failed = False
-        """Whether an answer is missing: the next one would be mistaken for it."""
+        """Whether sending or receiving has failed: a late response could be taken for another."""
         self.unanswered = 0
         self.security = security
         self.in_use = False
-        """Whether a request was answered, other than ApiVersions: the client speaks as the listener
-        expects."""
+        """Whether the broker has answered a request other than ApiVersions. If it has, this client
+        uses the security protocol that the listener expects."""
         self.socket: socket.socket = open_transport(
             address, security, connect_seconds, retry_refused=retry_refused
         )
@@ -75,13 +75,13 @@ class Connection:
         return sent
 
     def call_in_parts(self, request: Any, *path: str) -> DecodedInParts:
-        """As `call`, for a long response: the array at this path, such as
-        "topics", is decoded one element at a time, so that it is never completely in memory."""
+        """Like `call`, for a long response. To save memory, the array at `path`, such as "topics",
+        is decoded one element at a time."""
         found: DecodedInParts = self.answer(self.send(request), in_parts=path)
         return found
 
     def answer(self, sent: Sent, *, in_parts: tuple[str, ...] = ()) -> Any:
-        """The response to what `send` sent; it must be the next frame."""
+        """Receives the response to a request that `send` has sent; it must be the next frame."""
         frame = self.receive_frame()
         self.unanswered -= 1
         self.in_use = True
@@ -95,12 +95,12 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent: brokers close connections that were idle for long,
-        and when they stop."""
+        """Whether another request can be sent. Brokers close idle connections, and close all
+        connections when they stop."""
         return not self.failed and not is_closed(self.socket)
 
     def retire(self) -> None:
-        """Close it, unless answers may still be read from it."""
+        """Closes the connection, unless it may still receive responses to earlier requests."""
         if self.failed or not self.unanswered:
             self.close()
 
@@ -170,7 +170,7 @@ class Connection:
         return f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
 
     def is_closed(self) -> bool:
-        """Waits for the next byte; whether the broker closes the connection without one."""
+        """Waits for the next byte. Returns whether the broker closed the connection instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

@@ -14,12 +14,12 @@ class Unreachable(ClientError, ConnectionError):
 
 
 class NoBroker(Unreachable):
-    """No known broker could be connected to."""
+    """The client could not connect to any known broker."""
 
 
 class NotConnected(Unreachable):
-    """One of several brokers could not be connected to: nothing was sent to it, and others may
-    have taken its place."""
+    """The client could not connect to one of several brokers. Nothing was sent to this broker, and
+    another one may have taken its place."""
 
 
 class TimedOut(ClientError, TimeoutError):
@@ -31,7 +31,8 @@ class NotSupported(ClientError):
 
 
 class Refused(ClientError, ProtocolError):
-    """The broker answered with an error code. `message` is the broker's own, or Kafka's."""
+    """The broker answered with an error code. Without a message from the broker, the text is the
+    name of the code."""
 
     def __init__(self, code: int, message: str | None = None, what: str = "") -> None:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
@@ -51,7 +52,7 @@ def check(code: int, message: str | None = None, what: str = "") -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error's text; an operating system's error without its number: PATH: no such file."""
+    """An error's text. An OSError's text has no error number: `PATH: no such file or directory`."""
     if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
         return str(error)
     text = error.strerror[:1].lower() + error.strerror[1:]

@@ -1,4 +1,4 @@
-"""Requests to frames and frames to responses, in versions that both sides support. No IO.
+"""Encodes requests to frames and decodes responses, in versions that both sides support. No IO.
 
 A frame is a length of four bytes, a header and a body. `Frames` numbers the requests of one
 connection and stores the broker's ApiVersions; moving the bytes is left to the caller
@@ -27,7 +27,7 @@ class BadResponse(ClientError):
 
 
 class Sent(NamedTuple):
-    """What is needed to parse the response to a request that has been sent."""
+    """The fields of a sent request that are needed to parse its response."""
 
     key: int
     version: int
@@ -53,13 +53,13 @@ class Frames:
         )
 
     def decode(self, sent: Sent, frame: bytes | bytearray) -> Any:
-        """The response in a frame, given without its length; it must be the one to `sent`."""
+        """Decodes the response to `sent` from a frame without its length. Raises BadResponse."""
         return APIS[sent.key].response.decode(self._body(sent, frame), sent.version)
 
     def decode_in_parts(
         self, sent: Sent, frame: bytes | bytearray, path: tuple[str, ...]
     ) -> DecodedInParts:
-        """The same for a long response: the array at this path one element at a time."""
+        """Like `decode`, for a long response: decodes the array at `path` element by element."""
         return DecodedInParts(
             APIS[sent.key].response, self._body(sent, frame), sent.version, *path)
 
@@ -98,8 +98,7 @@ class Frames:
 
     @staticmethod
     def hello_versions() -> list[int]:
-        """Versions of ApiVersions to try: the newest; brokers that do not support it answer in
-        0."""
+        """Versions of ApiVersions to try: the newest, then 0, which every broker supports."""
         return [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
 
 

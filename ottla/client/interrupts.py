@@ -25,8 +25,8 @@ def status_of(ended: KeyboardInterrupt) -> int:
 
 
 class Interrupts:
-    """Notes the first signal, for work that must not be interrupted between two steps; the second
-    one raises Interrupted at any point of the program."""
+    """Records the first signal, so that work can end between two of its steps. A second signal
+    raises Interrupted at once."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -37,7 +37,7 @@ class Interrupts:
             raise Interrupted(self.number)
 
     def note(self, number: int, _: FrameType | None) -> None:
-        """The signals' handler."""
+        """Handles a signal: records the first, raises Interrupted for the second."""
         self.check()
         self.number = number
 
@@ -49,7 +49,8 @@ def interrupt(number: int, _: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def handled(handler: object) -> Iterator[None]:
-    """This handler for both signals; nothing changes outside the main thread."""
+    """Installs a handler for both signals and restores the former handlers at the end. Outside the
+    main thread, does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,7 +63,7 @@ def handled(handler: object) -> Iterator[None]:
 
 
 def interruptible() -> contextlib.AbstractContextManager[None]:
-    """A command: a signal raises Interrupted, so that everything is closed on the way out."""
+    """Runs a command. A signal raises Interrupted, so that everything is closed on the way out."""
     return handled(interrupt)
 
 

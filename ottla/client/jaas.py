@@ -1,7 +1,7 @@
 """JAAS configuration texts, `Module required name="value" …;`, read as Kafka's JaasConfig does.
 
-Words are bare or in double or single quotes, in which a backslash escapes; `//`, `#` and `/* */`
-are comments. A text has one login module.
+A word is bare, or in double or single quotes. Within quotes, a backslash escapes a character. `//`,
+`#` and `/* */` are comments. A text has one login module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LETTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v"
 
 
 class JaasError(ValueError):
-    """A text that is not a JAAS configuration; the message never quotes it, since it may have
+    """A text is not a JAAS configuration. The message never quotes the text, which may contain
     secrets."""
 
 
@@ -51,7 +51,7 @@ def parse_jaas(text: str) -> LoginModule:
     while at < len(tokens) and tokens[at] != ("mark", ";"):
         key = tokens[at][1]
         if len(tokens) < at + 3 or tokens[at + 1] != ("mark", "=") or tokens[at + 2][0] == "mark":
-            # Not Kafka's message, which has the key: it may be a part of a password without quotes.
+            # Kafka's message has the key; this one does not: it may be part of a bare password.
             raise JaasError(f"Value not specified for option {len(options) + 1} in JAAS config")
         options[key] = tokens[at + 2][1]
         at += 3

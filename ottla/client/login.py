@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "ottla"
 VERSION = 1
-"""The version of both requests: every broker with SaslAuthenticate supports it."""
+"""The version of both requests. Brokers support SaslAuthenticate 1 since Kafka 2.2 (KIP-368)."""
 
 
 def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: str) -> None:

@@ -1,7 +1,7 @@
-"""Protobuf values by the official Python library: no generated classes.
+"""Handles Protobuf values with the official Python library, without generated classes.
 
-A .proto text is compiled to a descriptor set, from which the class of a message is created. The
-library, and protoc, are imported when they are needed.
+protoc compiles a .proto text to a descriptor set, and the library creates the class of a message
+from this set. Both are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TIMESTAMP = "google.protobuf.Timestamp"
 
 
 class BadProto(ClientError):
-    """A .proto text that does not compile, or has no such message."""
+    """A .proto text does not compile, or does not define the requested message."""
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """The FileDescriptorSet of a .proto text, imports of google/protobuf included, as bytes.
+    """Compiles a .proto text to the bytes of a FileDescriptorSet, which includes google/protobuf.
 
-    Raises BadProto; protoc's own message about a text that does not compile, or imports others, is
-    on standard error.
+    Raises BadProto if the text does not compile or imports other files. protoc then writes its own
+    message to standard error.
     """
     import tempfile
 
@@ -75,7 +75,7 @@ def _name_at(file: Any, path: tuple[int, ...]) -> str:
 
 
 def kind_of(item: Any) -> str:
-    """double, float, bool, string, enum, bytes, int32, int64, uint32 or uint64."""
+    """A field's type: double, float, bool, string, enum, bytes, (u)int32 or (u)int64."""
     kinds = {1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "double", 6: "float",
              7: "bool", 8: "enum", 9: "string"}  # fmt: skip
     return "bytes" if item.type == item.TYPE_BYTES else kinds[item.cpp_type]
@@ -87,8 +87,8 @@ def is_map(item: Any) -> bool:
 
 
 def plain(message: Any, *, defaults: bool = True) -> dict[str, Any]:
-    """A message as input for json.dumps and Spark's from_json: numbers stay numbers. Without
-    `defaults` it has only the fields that are set, so that many empty messages stay small."""
+    """A message as a dict for json.dumps and Spark's from_json: 64-bit numbers stay numbers.
+    Without `defaults`, the dict has only the fields that are set, so that it stays small."""
     if defaults:
         return {item.name: _field(message, item) for item in message.DESCRIPTOR.fields}
     return {item.name: _field(message, item, False) for item, _ in message.ListFields()}
@@ -134,7 +134,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """The message's path of indexes in Confluent's wire format, and where the payload begins."""
+    """Reads a message's path of indexes in Confluent's wire format. Returns the path and the
+    position of the payload."""
     count, at = _varint(data, at)
     if count == 0:
         return (0,), at

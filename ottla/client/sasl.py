@@ -1,6 +1,6 @@
-"""The client's side of SASL: PLAIN and SCRAM as functions from the server's token to the next one.
+"""The client's side of SASL PLAIN and SCRAM: takes the server's token, returns the client's next.
 
-No IO: a blocking client and an event loop can both speak it.
+No IO: blocking clients and event loops can both use it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ottla.client.errors import ClientError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MAX = 100_000
-"""Brokers allow 16,384 at most (KIP-84); one that asks for more than this is an attack on our
-CPU."""
+"""Brokers allow 16,384 iterations at most (KIP-84). A server that asks for more than this limit
+attacks the client's CPU."""
 FIRST = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,[^,]*)*")
 LAST = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,[^,]*)*")
 
@@ -32,7 +32,7 @@ class ClientMechanism(Protocol):
         ...
 
     def answer(self, token: bytes) -> bytes | None:
-        """The token after the server's one; None when the exchange is complete."""
+        """The client's answer to the server's token; None when the exchange is complete."""
         ...
 
 
@@ -52,7 +52,7 @@ class PlainClient(ClientMechanism):
 
 
 class ScramClient(ClientMechanism):
-    """SCRAM (RFC 5802): neither side learns anything with which it could log in elsewhere."""
+    """SCRAM (RFC 5802): both sides prove that they know the password, without sending it."""
 
     def __init__(
         self, mechanism: str, user: str, password: str, extensions: Mapping[str, str]
@@ -71,7 +71,8 @@ class ScramClient(ClientMechanism):
         return f"n,,{self.bare}".encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The proof; then the server's own proof is checked. Raises ClientError."""
+        """Returns the client's proof, and at the next call checks the server's proof. Raises
+        ClientError."""
         if self.verifier is not None:
             proved = LAST.fullmatch(token)
             if proved is None or not hmac.compare_digest(decoded(proved[1]), self.verifier):

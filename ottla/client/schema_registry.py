@@ -1,4 +1,4 @@
-"""Documents of a schema registry (Confluent's REST API), by HTTP with an optional password."""
+"""Reads a schema registry (Confluent's REST API) over HTTP, with an optional password."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
 def get(address: str, path: str) -> Any:
-    """A registry's answer to a path; `address` may have user and password. Raises
+    """A registry's JSON answer to a path. `address` may contain a user and a password. Raises
     ClientError."""
     parts = urllib.parse.urlsplit(address)
     host = parts.netloc.rpartition("@")[2]

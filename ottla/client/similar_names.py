@@ -16,11 +16,11 @@ MOST = 3
 
 
 def similar(name: str, known: Iterable[str]) -> str:
-    """"; similar: a, b" for the most similar known names, "" if none is similar."""
+    """Returns "; similar: a, b" with the most similar known names, "" if none is similar."""
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in known}
-    # Names as short as t2 may have one wrong letter, too
+    # Short names need less in common, so that t1 is still similar to t2.
     share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))
     found = get_close_matches(name.lower(), by_lower, MOST, share)
     return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
@@ -54,7 +54,7 @@ def _topics(cluster: ClusterClient) -> Iterator[str]:
 
 
 def _groups(cluster: ClusterClient) -> Iterator[str]:
-    from ottla.wire.messages import ListGroupsRequest  # `ottla --help` does not import the messages
+    from ottla.wire.messages import ListGroupsRequest  # late, so that --help starts quickly
 
     for node_id in cluster.brokers:
         answer = cluster.node(node_id).call(ListGroupsRequest(states_filter=[], types_filter=[]))

@@ -1,7 +1,7 @@
-"""How a connection is made: the one place that knows sockets, TLS and when to log in.
+"""Makes connections: TCP, then TLS, then the SASL login.
 
-`Security` is what a client has been configured with, under Kafka's names of client properties.
-`open_transport` returns a socket that is connected, encrypted and logged in, as that says.
+`Security` holds a client's security settings, under Kafka's names of client properties.
+`open_transport` returns a connected socket, encrypted and logged in as these settings require.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ RETRY_SECONDS = 0.1
 CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 UNNAMED = ("", "none")
-"""Values of ssl.endpoint.identification.algorithm, Java's and librdkafka's, for any host name."""
+"""Values of ssl.endpoint.identification.algorithm that disable the check of the host name, in Java
+and in librdkafka."""
 UNTRUSTED = (7, 18, 19, 20, 21)
-"""OpenSSL's codes for a certificate whose issuer is not trusted, 7 for a namesake."""
+"""OpenSSL's codes for an untrusted issuer. Code 7, a wrong signature, occurs if a trusted issuer
+has the same name."""
 PEM_ONLY = "only PEM files are read here; openssl pkcs12 -in store.p12 -out store.pem converts one"
 
 
@@ -64,7 +66,7 @@ class Security:
         mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))
         if "sasl.username" in properties and "sasl.jaas.config" not in properties:
             user, password = properties["sasl.username"], properties.get("sasl.password", "")
-            client_mechanism(mechanism, user, password)     # that it is there
+            client_mechanism(mechanism, user, password)     # raises if it is unknown
             return cls(protocol, mechanism, user, password, {}, tls)
         try:
             options = parse_jaas(properties.get("sasl.jaas.config", "")).options
@@ -72,7 +74,7 @@ class Security:
             raise ClientError(f"sasl.jaas.config: {error}") from error
         token = {"tokenauth": "true"} if options.get("tokenauth") == "true" else {}
         user, password = options.get("username", ""), options.get("password", "")
-        client_mechanism(mechanism, user, password)     # that it is there
+        client_mechanism(mechanism, user, password)     # raises if it is unknown
         return cls(protocol, mechanism, user, password, token, tls)
 
     def login(self) -> ClientMechanism | None:
@@ -88,7 +90,7 @@ UNPROTECTED = Security()
 
 
 def check_readable(*paths: str | None) -> None:
-    """ClientError for a file that cannot be read: ssl's own errors do not say which it is."""
+    """Raises ClientError for a file that cannot be read. The errors of `ssl` lack the path."""
     for path in filter(None, paths):
         try:
             open(path, "rb").close()
@@ -124,10 +126,10 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
 def open_transport(
     address: Address, security: Security, seconds: float, *, retry_refused: bool = True
 ) -> socket.socket:
-    """A connected socket, logged in. A refused connection is tried again until `seconds` have
-    passed.
+    """Returns a connected socket that has logged in. With `retry_refused`, retries a refused
+    connection until `seconds` have passed.
 
-    Raises Unreachable with the address and the reason, Refused if the login is refused.
+    Raises Unreachable with the address and the reason, ClientError if the login is refused.
     """
     made = _connect(address, seconds, retry_refused)
     try:
@@ -181,7 +183,7 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
 
 
 def is_closed(made: socket.socket) -> bool:
-    """Whether either side has closed it, even if earlier bytes are not read yet."""
+    """Whether either side has closed a socket, even if received bytes have not been read yet."""
     if made.fileno() < 0:
         return True
     asked = select.poll()

@@ -69,7 +69,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         ]
         if not link:
             require_room(target, partitions)
-        # After an unclean stop, or without indexes and the like, the next start recovers the logs.
+        # After an unclean stop, or without adopted indexes, the next start recovers the logs.
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
@@ -105,7 +105,8 @@ def let_go(storage: Storage, clean: bool) -> None:
 
 
 def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
-    """The topics that do not exist yet. Raises ImportRefused if another one has the name."""
+    """The topics that do not exist yet. Raises ImportRefused if the name of one collides with
+    another topic's."""
     topics = []
     for topic in plan.topics:
         there = image.topics.get(topic.name)
@@ -137,7 +138,7 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
 
 
 def staged_path(directory: LogDirectory, adopted: Adopted) -> str:
-    """Where a partition is stored until it is complete."""
+    """The path where a partition is stored until it is complete."""
     topic, index = adopted.key
     return directory.file(f"{STAGING}/{topic}-{index}")
 
@@ -172,7 +173,7 @@ def stage(disk: Disk, directory: LogDirectory, adopted: Adopted, plan: Plan, lin
 
 
 def linked(source: str, target: str) -> bool:
-    """Tries to make a link; False if it is not possible, as across file systems."""
+    """Tries to make a link. Returns False if this is not possible, as across file systems."""
     try:
         os.link(source, target)
     except OSError:
@@ -191,7 +192,7 @@ def copy(source: str, target: str) -> None:
 def put_in_place(
     disk: Disk, storage: Storage, directory: LogDirectory, adopted: Adopted
 ) -> None:
-    """Gives a staged partition its final name, replacing what an earlier run left there."""
+    """Gives a staged partition its final name. Replaces the directory of an earlier run."""
     topic, index = adopted.key
     final = directory.file(f"{topic}-{index}")
     if os.path.exists(final):
@@ -213,7 +214,8 @@ def put_in_place(
 
 
 def keep_if_foreign(final: str, staged: str) -> None:
-    """Raises rather than replace a directory that no earlier run of this import made."""
+    """Raises ImportRefused if `final` has another topic id than `staged`: it is not from an earlier
+    run of this import, and must not be replaced."""
     ids = []
     for path in (final, staged):
         try:
@@ -231,7 +233,7 @@ def keep_if_foreign(final: str, staged: str) -> None:
 def records_of(
     plan: Plan, topics: list[KraftTopic], image: MetadataImage, node_id: int
 ) -> list[MetadataRecord]:
-    """Writes the metadata that adds the topics. Each partition is led here, in a new epoch."""
+    """The metadata records that add the topics. This node leads each partition in a new epoch."""
     records: list[MetadataRecord] = []
     for topic in topics:
         epochs = [topic.partitions[index].leader_epoch for index in sorted(topic.partitions)]
@@ -242,6 +244,6 @@ def records_of(
     names = {topic.name for topic in topics}
     records += [each for each in plan.configs if each.resource_name in names]
     if topics and plan.next_producer_id > image.next_producer_id:
-        # Two producers with one id would look like one that sends duplicates.
+        # A new producer with the id of an old one would seem to send duplicates.
         records.append(ProducerIdsTaken(plan.next_producer_id))
     return records

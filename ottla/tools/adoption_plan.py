@@ -1,8 +1,8 @@
 """Which partitions of Kafka's log directories to adopt, and as which topics.
 
-The controller's metadata contains the topics, their ids and their settings. A directory with
-another id belongs to a topic that was deleted. Without a metadata log, as on a broker-only node,
-names and topic ids come from the directories.
+The controller's metadata contains the topics, their ids and their settings. A directory with an id
+that the metadata lacks belongs to a deleted topic. Without a metadata log, as on a broker-only
+node, names and topic ids come from the directories.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from ottla.wire.wording import counted
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
-"""Files that can be rebuilt from the segments: if one is wrong, none is adopted."""
+"""Files that can be rebuilt from the segments. If a partition has a wrong one, the import adopts
+none of them."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Source:
 
     @property
     def node_id(self) -> int:
-        """The cluster and node of the directory."""
+        """The id of the broker that wrote the directory, -1 if it is unknown."""
         properties = self.check.properties
         return int(properties.get("node.id") or properties.get("broker.id") or -1)
 
@@ -75,12 +76,12 @@ class Plan:
 
 
 class ErrorsOfLogs(Report):
-    """Counts faults of the logs themselves; faults of caches are only noted."""
+    """Counts faults of the logs themselves. Faults of CACHES only set `caches_hold` to False."""
 
     caches_hold = True
 
     def add(self, finding: Finding) -> None:
-        """A damaged cache is no reason to refuse its log."""
+        """Counts a finding. A damaged cache is no reason to refuse its log."""
         if not finding.note and finding.path.endswith(CACHES):
             self.caches_hold = False
             return
@@ -129,8 +130,8 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
 
 
 def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
-    """The newest metadata of a controller, and True; or what can be derived from the directories'
-    names and ids."""
+    """Returns a controller's newest metadata and True, or without any, an image from the names and
+    topic ids of the directories and False."""
     places = [source.partitions.get(("__cluster_metadata", 0)) for source in sources]
     images = [read_kraft_image(path) for path in places if path is not None]
     if images:
@@ -154,7 +155,7 @@ def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
 
 
 def topic_id_of(path: str) -> bytes | None:
-    """The id in a partition's directory."""
+    """The topic id in a partition's directory, None if there is none."""
     from ottla.tools.check_partition import PartitionCheck, RememberedPartition
 
     nothing = RememberedPartition()
@@ -193,7 +194,7 @@ def adopt_topic(
         chosen = choose(partition, replicas)
         plan.partitions[key] = chosen
         plan.left_out += left_out(chosen, replicas)
-        # Its leader in the new broker refuses an epoch that is not above those in its log.
+        # The partition's new leader epoch must be above all epochs in its log.
         epochs = [each.epochs.latest for each in replicas]
         partition.leader_epoch = max(partition.leader_epoch, *epochs)
         ids = [each.producer_id_max for each in replicas]
@@ -230,8 +231,8 @@ def check_one(
 
 
 def transactional_id_max(key: Partition, path: str) -> int:
-    """The highest producer id that a transaction coordinator has recorded, -1 without any: its
-    producer may not have written yet. Raises ImportRefused, OSError."""
+    """The highest producer id in a transaction coordinator's log, -1 if there is none. A producer
+    may have this id before it writes any record. Raises ImportRefused, OSError."""
     highest = -1
     if key[0] != TRANSACTIONS_TOPIC:
         return highest
@@ -251,7 +252,7 @@ def transactional_id_max(key: Partition, path: str) -> int:
 
 
 def batches_of(path: str) -> Iterator[BatchView]:
-    """The batches of a checked log, without one at its end that was not written whole."""
+    """The batches of a checked log, without an incomplete one at its end."""
     for name in sorted(name for name in os.listdir(path) if name.endswith(".log")):
         with suppress(DamagedFile):
             for _, batch in read_batches(f"{path}/{name}"):

@@ -1,6 +1,6 @@
-"""The batches of a log file, whatever their format and whoever wrote them.
+"""Reads the batches of log files in all formats, written by Ottla or by Apache Kafka.
 
-Read-only: a file that a broker has open is not disturbed. Memory is limited by the largest batch,
+Reading does not disturb a broker that has the file open. Memory is limited by the largest batch,
 and lengths that exceed the file are not trusted.
 """
 
@@ -38,7 +38,7 @@ class DamagedFile(Exception):
 
 @dataclass(slots=True)
 class LegacyBatch:
-    """A message of format v0 or v1: with a codec, a set of messages inside it."""
+    """A message of format v0 or v1. With a codec, it contains a set of messages."""
 
     data: bytes
 
@@ -48,7 +48,7 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """Its first 8 bytes: for a set of messages, the offset of the last one."""
+        """The offset in the first 8 bytes. If the message contains others, that of the last one."""
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     @property
@@ -81,7 +81,7 @@ class LegacyBatch:
         return crc32_of(self.data[16:]) == self.crc
 
     def records(self) -> list[Record]:
-        """The message itself, or those inside it. Raises ProtocolError."""
+        """The message itself, or the messages inside it. Raises ProtocolError."""
         return read_message_set(self.data)
 
 
@@ -91,9 +91,9 @@ Batch = BatchView | LegacyBatch
 def read_batches(
     path: str, size_max: int | None = None, position: int = 0, slice_max: int | None = None
 ) -> Iterator[tuple[int, Batch]]:
-    """The batches of a file with their positions, up to one that is cut off.
+    """The batches of a file with their positions, up to an incomplete one.
 
-    Only the first `size_max` bytes of the file count, and only `slice_max` from `position` on.
+    Reads only within the first `size_max` bytes of the file, and `slice_max` bytes from `position`.
     Raises OSError, or DamagedFile if a length is too small.
     """
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
@@ -122,7 +122,7 @@ def read_batches(
 
 
 def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
-    """These bytes as a batch."""
+    """Parses a batch. Raises DamagedFile."""
     if magic < 2:
         if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
             raise DamagedFile(f"{path} at {position}: a message v1 has {len(data)} bytes", position)

@@ -1,8 +1,8 @@
 """The settings of topics that an import carries over.
 
-Retention settings are carried over, or the import is refused: with other settings the first start
-would delete records. This includes settings that topics get from the brokers' dynamic settings. If
-the settings are unknown, records are kept until an operator decides.
+If a retention setting cannot be carried over, the import is refused: with other settings, the first
+start would delete records. This includes settings that topics get from the brokers' dynamic
+settings. If the settings are unknown, records are kept until an operator decides.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ KEEPING = (
 )
 """The settings that decide which records are deleted."""
 ELSEWHERE = "remote.storage.enable"
-"""With this setting a topic's older records are not in its log."""
+"""With this setting, a topic's older records may be in remote storage instead of its log."""
 KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def carried_settings(
     image: KraftImage, names: Collection[str], node_id: int, notes: list[str]
 ) -> list[ConfigSet]:
-    """The settings of the topics `names` in a controller's metadata; `notes` gets the others.
-    Raises ImportRefused."""
+    """The settings of the topics `names` in a controller's metadata. Adds a line to `notes` for
+    each setting that is not carried over. Raises ImportRefused."""
     layers = [image.configs.get(("broker", who), {}) for who in (str(node_id), "")]
     carried = []
     for name in sorted(names):
@@ -70,7 +70,8 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
 
 
 def settings_unknown(names: Collection[str]) -> list[ConfigSet]:
-    """The settings of topics that are known from their directories only: nothing is deleted."""
+    """Settings for topics that are known only from their directories: they keep all records;
+    internal topics have their usual settings."""
     return [
         ConfigSet("topic", topic, name, value)
         for topic in sorted(names)

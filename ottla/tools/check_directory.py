@@ -133,7 +133,7 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
 
 
 def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
-    """The logs' state from a clean stop, as far as the next start will rely on it."""
+    """Reads the state of logs from a clean stop, without entries that the next start ignores."""
     path, points = f"{found.path}/{CLOSED_LOGS}", found.offsets[RECOVERY_POINTS]
     try:
         closed = read_closed(path)
@@ -194,7 +194,7 @@ def compare_closed(
     log = directory.closed.get(key)
     if log is None or not checked.sound:
         return
-    # A checkpoint also has the log start after deletions; the segments may begin before it.
+    # After DeleteRecords, the log may start after the first offset of its segments.
     begins = max(log.log_start_offset, checked.start_offset)
     recorded = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
     actual = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"

@@ -24,19 +24,19 @@ CHANGES = (".cleaned", ".swap", ".tmp")
 
 @dataclass(frozen=True, slots=True)
 class RememberedPartition:
-    """The entries about a partition in the log directory's files; None if there are none."""
+    """The entries about a partition in its log directory's files; None for missing entries."""
 
     recovery_point: int | None = None
     log_start: int | None = None
     cleaned: bool = False
     online: bool = False
-    """A broker may have it open: check only closed and durable segments."""
+    """Whether a broker may have the log open: then only closed and durable segments are checked."""
     clean: bool = True
     """Whether the last stop was clean, so that the next start reads nothing again."""
 
     @property
     def reread_from(self) -> int | None:
-        """The offset from which the next start reads the log again, None if it does not."""
+        """The offset from which the next start reads the log again, None if it reads nothing."""
         return None if self.clean or self.online else self.recovery_point or 0
 
 
@@ -50,7 +50,8 @@ class Checked:
     topic_id: bytes | None
     sound: bool
     gaps_below: int = 0
-    """Up to which offset compaction has left gaps between segments, as Apache Kafka's does."""
+    """The offset below which there are gaps between segments, as Apache Kafka's compaction leaves
+    them."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     """The leader epochs of `leader-epoch-checkpoint` and of the batches."""
     producer_id_max: int = -1
@@ -73,7 +74,7 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
         check.all_epochs(), check.producer_id_max,
     )  # fmt: skip
-    if checked.sound and not bases:     # the checkpoints say whether it should have some
+    if checked.sound and not bases:     # compare_checkpoints reports lost ones
         report.say(f"{path}: no segments")
     elif checked.sound:
         report.say(
@@ -112,7 +113,7 @@ class PartitionCheck:
         self.report.add(Finding(f"{self.path}/{name}", what, advice, note=note))
 
     def look_at_names(self) -> None:
-        """Files that record an earlier problem."""
+        """Reports files that record an earlier problem."""
         for name in self.names:
             if name.endswith(".quarantine"):
                 size = os.stat(f"{self.path}/{name}").st_size
@@ -155,7 +156,7 @@ class PartitionCheck:
         return os.stat(f"{self.path}/{self.bases[-1]:020d}.log").st_size
 
     def read_epochs(self) -> None:
-        """`leader-epoch-checkpoint`, which must ascend in both columns."""
+        """Reads `leader-epoch-checkpoint`, in which epochs and offsets must both ascend."""
         name = "leader-epoch-checkpoint"
         try:
             data = read_small(f"{self.path}/{name}")
@@ -164,7 +165,7 @@ class PartitionCheck:
             if rows != self.epochs.entries:
                 self.add(name, "its leader epochs do not ascend", REBUILD)
         except FileNotFoundError:
-            # The epochs of a few batches are read from the batches.
+            # A small log needs no checkpoint: a start reads the epochs from its batches.
             small = len(self.bases) == 1 and self.last_segment_size() <= REREAD_MAX
             if self.bases and not small and not self.known.online:
                 self.add(name, "it is missing", REBUILD, note=True)
@@ -172,7 +173,7 @@ class PartitionCheck:
             self.add(name, f"it cannot be read: {error}", REBUILD)
 
     def snapshot(self, offset: int) -> Producers | None:
-        """The producers at an offset by their snapshot, None without a usable one."""
+        """The producers in the snapshot at an offset, None without a usable snapshot."""
         name = f"{offset:020d}.snapshot"
         if name not in self.names:
             return None
@@ -188,14 +189,14 @@ class PartitionCheck:
         return found
 
     def all_epochs(self) -> LeaderEpochs:
-        """The leader epochs of the checkpoint, then those of batches that it lacks."""
+        """The leader epochs in the checkpoint and in the batches."""
         found = LeaderEpochs(self.epochs.entries if self.epochs is not None else [])
         for epoch, offset in self.epoch_starts:
             found.assign(epoch, offset)
         return found
 
     def segments(self) -> None:
-        """Every segment; while a broker is running, every closed and durable one."""
+        """Checks every segment; while a broker is running, every closed and durable segment."""
         start = self.bases[0] if self.bases else 0
         producers = self.snapshot(start) or Producers()
         self.end_offset = start
@@ -216,7 +217,7 @@ class PartitionCheck:
             self.compare_snapshot(self.end_offset, producers)
 
     def segment(self, base: int, following: int | None, producers: Producers) -> None:
-        """One segment, and how the next one follows."""
+        """Checks one segment, and that the next segment begins where it ends."""
         path = f"{self.path}/{base:020d}.log"
         size = os.stat(path).st_size
         self.size += size

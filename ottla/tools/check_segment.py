@@ -1,6 +1,6 @@
 """Checks one segment, batch by batch: the properties that readers rely on, and its small files.
 
-Memory is bounded: a batch, the index files of one segment, and the state of each producer.
+Memory is bounded: it holds one batch, the indexes of one segment, and each producer's state.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SEQUENCE_MAX = 2**31 - 1
 FORGOTTEN_MS = 86_400_000
-"""A producer that sends nothing for this long may be forgotten and start again (Kafka's
-default)."""
+"""A broker may forget a producer that sends nothing for this long (Kafka's default). Its sequence
+numbers may then start again."""
 
 
 def open_to_read(path: str) -> File:
@@ -50,7 +50,7 @@ class SegmentCheck:
         repeats: Repeats,
         report: Report,
     ) -> None:
-        """The next start reads the log again from the offset `reread_from` on, if that is given."""
+        """`reread_from` is the offset from which the next start reads the log again, or None."""
         self.path, self.base_offset, self.size = path, base_offset, size
         self.reread_from, self.repeats = reread_from, repeats
         self.producers, self.epochs = producers, epochs
@@ -66,7 +66,8 @@ class SegmentCheck:
     def tell(
         self, what: str, position: int, advice: str = RESTORE, *, note: bool = False, kind: str = ""
     ) -> None:
-        """Report a finding about the batch at `position`; with a kind, once for the partition."""
+        """Reports a finding about the batch at `position`. Of each kind, a partition's first
+        finding is printed and the others are counted."""
         finding = Finding(self.path, what, advice, position, self.end_offset, note)
         if kind:
             self.repeats.add(kind, finding)
@@ -79,7 +80,8 @@ class SegmentCheck:
         return self.reread_from is not None and self.end_offset > self.reread_from
 
     def run(self) -> bool:
-        """Whether every batch is sound; `fault` is the first one that is not."""
+        """Checks the segment. Returns whether every batch is sound; if not, `fault` describes the
+        first one that is not."""
         file = open_to_read(self.path)
         try:
             scan = BatchScan(file, 0, self.size)
@@ -96,7 +98,7 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # A segment with few batches has no index: both files are missing.
+                # A segment with few batches needs no index: both files may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
                         index.end(read_again=self.is_read_again)
@@ -106,7 +108,7 @@ class SegmentCheck:
             file.close()
 
     def valid_behind(self) -> int | None:
-        """Where the next whole batch after the fault begins, None if there is none."""
+        """The position of the next whole batch after the fault, None if there is none."""
         assert self.fault is not None
         file = open_to_read(self.path)
         try:
@@ -115,7 +117,7 @@ class SegmentCheck:
             file.close()
 
     def check_batch(self, data: bytes, position: int) -> None:
-        """Checks one batch; a reader could not continue after a fault."""
+        """Checks one batch. It sets `fault` for errors after which a reader could not continue."""
         batch = BatchView(data)
         if not batch.crc_holds():
             self.fault = position, "the checksum does not match the bytes"
@@ -208,8 +210,8 @@ class SegmentCheck:
             )  # fmt: skip
 
     def check_transactions(self) -> None:
-        """Checks that the index lists all aborted transactions: otherwise their records seem
-        committed."""
+        """Checks that the index lists all aborted transactions. The records of an unlisted one
+        would look committed."""
         path = self.path.removesuffix(".log") + ".txnindex"
         try:
             with open(path, "rb") as file:
@@ -257,7 +259,7 @@ class IndexWalk:
         self.next = next(self.entries, None)
 
     def ascending(self, entries: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """The entries that are in use; notes entries that are not ascending."""
+        """The entries in use, up to one that is not ascending, which sets `wrong`."""
         before = (-1, -1)
         for number, entry in enumerate(used(entries, self.offset_at)):
             if number == 0 and entry == (0, 0):
@@ -269,7 +271,8 @@ class IndexWalk:
             yield entry
 
     def at_batch(self, position: int, last_offset: int) -> None:
-        """The next batch of an offset index: an entry for this position has its last offset."""
+        """Compares an offset index with the next batch: an entry for its position must have its
+        last offset."""
         while self.next is not None and self.next[1] <= position:
             if self.next != (last_offset - self.base_offset, position):
                 offset = self.base_offset + self.next[0]
@@ -280,7 +283,8 @@ class IndexWalk:
             self.next = next(self.entries, None)
 
     def at_time(self, timestamp: int, last_offset: int) -> None:
-        """The next batch of a time index: an entry for this offset has its newest timestamp."""
+        """Compares a time index with the next batch: an entry for its last offset must have its
+        newest timestamp."""
         while self.next is not None and self.base_offset + self.next[1] <= last_offset:
             if self.base_offset + self.next[1] == last_offset and self.next[0] != timestamp:
                 self.wrong = self.wrong or (
@@ -290,7 +294,7 @@ class IndexWalk:
             self.next = next(self.entries, None)
 
     def end(self, *, read_again: bool) -> None:
-        """Called after the last batch of the segment."""
+        """Reports errors of the index. Called after the last batch of the segment."""
         if self.next is not None:
             self.wrong = self.wrong or f"its entry {self.next} is after the end of the segment"
         if self.wrong is not None:

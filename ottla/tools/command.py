@@ -1,8 +1,8 @@
 """The command line `ottla COMMAND …`: each command is a module, imported when it is used.
 
-`ottla server start` must not pay for the other commands, so only what it needs is imported here. A
-module named in COMMANDS has `main(arguments)`, which gets the whole command line and returns the
-exit status; the nouns of the table (`commands/ottla.txt`) are run by `cli/grammar.py`.
+`ottla server start` must not load the other commands, so this module imports only what all of them
+need. A module named in COMMANDS has `main(arguments)`, which gets the whole command line and
+returns the exit status. `cli/grammar.py` runs the commands of the table (`commands/ottla.txt`).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ USAGE = "usage: ottla [--version] COMMAND …"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 1 if the reader of its output has gone."""
+    """Runs one command. Returns the exit status, 1 if the reader of its output has exited."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
             return run(given)
         finally:
-            if sys.stdout is not None:      # help too, after which argparse exits
+            if sys.stdout is not None:      # also after --help, where argparse exits
                 sys.stdout.flush()
     except BrokenPipeError:
         forget_output()
         return 1
-    except OSError as failed:               # on a full disk the output cannot be written
+    except OSError as failed:               # such as output to a full disk
         if given[:2] == ["server", "start"]:
             raise
         from ottla.client.errors import reason_of
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"ottla: {reason_of(failed)}", file=sys.stderr)
         forget_output()
         return 1
-    except KeyboardInterrupt as ended:      # also while the command is still being imported
+    except KeyboardInterrupt as ended:      # also while a command is imported
         from ottla.client.interrupts import status_of
 
         return status_of(ended)
@@ -75,10 +75,10 @@ def run(given: list[str]) -> int:
     """Find the command and run it."""
     command = given[0] if given else ""
     if given[:2] == ["server", "start"]:
-        # First of all, since a signal may arrive at any time; service.py unblocks it.
+        # Block SIGHUP first, as it may arrive at any time. service.py unblocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         return int(import_module("ottla.broker.main").main(given))
-    if given[:2] != ["topic", "browse"]:        # draws its own screen, of checked text
+    if given[:2] != ["topic", "browse"]:        # browse escapes text itself
         from ottla.tools.printable import guard_terminal
 
         guard_terminal()

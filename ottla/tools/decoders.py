@@ -1,7 +1,7 @@
 """How `ottla log dump` shows keys and values: as text or numbers, or as records of Kafka's internal
 topics.
 
-A decoder gets a record and returns the texts of its key and its value, None for what is not shown.
+A decoder gets a record and returns the texts of its key and of its value. None means not shown.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def plain(name: str) -> Callable[[bytes], str]:
 
 
 def plain_decoder(key: str, value: str) -> Decoder:
-    """Keys and values by these decoders."""
+    """The decoder of records, from a decoder of keys and one of values. Raises ValueError."""
     of_key, of_value = plain(key), plain(value)
 
     def decode(record: Record) -> Shown:
@@ -147,7 +147,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
     if isinstance(message, messages.TransactionLogValue):
         known = {each.value: each.label for each in TransactionState}
         status = body["transactionStatus"]
-        body["transactionStatus"] = known.get(status, status)      # its name since Kafka 4.4
+        body["transactionStatus"] = known.get(status, status)      # a name since Kafka 4.4
     return {"version": str(version), "data": body}
 
 

@@ -1,8 +1,8 @@
 """`ottla log dump`: prints the files of a partition, with kafka-dump-log's flags and output.
 
 Segments, both indexes, the transaction index, producer snapshots and KRaft's snapshots are printed
-as Apache Kafka 4.4 prints them, line for line; checkpoints and `partition.metadata`, which Kafka's
-tool ignores, in the same manner. Reference: Kafka's DumpLogSegments, by its output.
+as Apache Kafka 4.4 prints them, line for line. Checkpoints and `partition.metadata`, which Kafka's
+tool ignores, are printed in the same style. The reference is the output of Kafka's DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run(options: Namespace) -> int:
         print(f"ottla log dump: {error}", file=sys.stderr)
         return 2
     status = 0
-    findings: list[str] = []            # reported at the end, as Kafka does; `verify` checks them
+    findings: list[str] = []            # printed at the end, as Kafka's tool does
     printers: dict[str, Callable[[str], Iterator[str]]] = {
         ".log": lambda path: dump_log(path, options, decoder, findings),
         ".checkpoint": lambda path: dump_log(path, options, decoder, findings),

@@ -1,7 +1,7 @@
 """The lines of `ottla log dump` for the two indexes of a segment, and their checks.
 
-An index file that Kafka has open has its maximum size, with zeros after its entries: after the
-first entry, one with the base offset marks the end.
+An index file that Kafka has open has its maximum size, with zeros after its entries. So after the
+first entry, an entry with relative offset 0 marks the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_entries(path: str, form: struct.Struct) -> list[tuple[int, int]]:
 
 
 def used(entries: list[tuple[int, int]], offset_at: int) -> Iterator[tuple[int, int]]:
-    """The entries up to the zeros after them."""
+    """The entries before the zeros at the end of a file."""
     for number, entry in enumerate(entries):
         if entry[offset_at] == 0 and number > 0:
             return
@@ -51,7 +51,7 @@ def used(entries: list[tuple[int, int]], offset_at: int) -> Iterator[tuple[int, 
 
 
 def check_size(path: str, form: struct.Struct) -> None:
-    """Raises ValueError for a file with half an entry."""
+    """Raises ValueError for a file with an incomplete entry."""
     size = os.stat(path).st_size
     if size % form.size:
         raise ValueError(

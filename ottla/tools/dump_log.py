@@ -25,7 +25,7 @@ TIMESTAMP_TYPES = {None: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 
 def java_bool(value: bool) -> str:
-    """As Java prints it."""
+    """A boolean as Java prints it."""
     return "true" if value else "false"
 
 
@@ -69,7 +69,7 @@ def dump_log(
 
 
 def first_line(path: str) -> str:
-    """The file's first offset, from its name."""
+    """The first line about a file: the offset in its name."""
     name = os.path.basename(path)
     if name.endswith(".checkpoint"):
         if name == "bootstrap.checkpoint":
@@ -151,12 +151,12 @@ def record_metadata(batch: Batch, record: Record) -> str:
 
 
 def size_of(data: bytes | None) -> int:
-    """-1 for null."""
+    """The size in bytes, -1 for null."""
     return -1 if data is None else len(data)
 
 
 def inner_crc(batch: LegacyBatch, record: Record) -> int:
-    """The checksum that a message inside a compressed one has."""
+    """The checksum of a message inside a compressed message."""
     body = bytes([batch.magic, 0])
     if batch.magic:
         body += record.timestamp.to_bytes(8, "big", signed=True)

@@ -59,7 +59,7 @@ def dump_transactions(path: str) -> Iterator[str]:
 
 
 def dump_snapshot(path: str) -> Iterator[str]:
-    """The producers that a partition knew."""
+    """The producers in a producer snapshot."""
     data = read_small(path)
     if len(data) < HEADER.size:
         raise ValueError(f"{path} has {len(data)} bytes, too few for a producer snapshot")
@@ -90,7 +90,7 @@ def dump_snapshot(path: str) -> Iterator[str]:
 
 
 def dump_checkpoint(path: str) -> Iterator[str]:
-    """A checkpoint, `meta.properties`, a partition's small files. ValueError for other files."""
+    """A checkpoint, `meta.properties` or a partition's small file. Raises ValueError for others."""
     name = os.path.basename(path)
     if name == "leader-epoch-checkpoint":
         yield from dump_epochs(path)
@@ -127,7 +127,7 @@ def read_closed(path: str) -> dict[Partition, ClosedLog]:
 
 
 def dump_epochs(path: str) -> Iterator[str]:
-    """The offset that each leader epoch began with."""
+    """The first offset of each leader epoch."""
     lines = read_small(path).decode().split("\n")
     if lines[0].strip() != "0" or len(lines) < 2 or not lines[1].strip().isdecimal():
         raise ValueError(f"{path} is not a leader epoch checkpoint of version 0")

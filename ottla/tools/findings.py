@@ -54,7 +54,7 @@ class Repeats:
         self._last: dict[str, int | None] = {}
 
     def add(self, kind: str, finding: Finding) -> None:
-        """Count one; a note and an error are two kinds."""
+        """Counts a finding. Notes and errors must have different kinds."""
         if kind in self._first:
             self._more[kind] += 1
             self._last[kind] = finding.offset
@@ -62,7 +62,7 @@ class Repeats:
             self._first[kind] = finding
 
     def tell(self, report: Report) -> None:
-        """Report what was found."""
+        """Reports the first finding of each kind."""
         for kind, finding in self._first.items():
             if more := self._more[kind]:
                 others = f"{more} others like this" if more > 1 else "one other like this"
@@ -83,14 +83,14 @@ class Report:
     now: Callable[[], float] = time.monotonic
     told_at: float = field(init=False)
     line: ProgressLine = field(init=False)
-    """Drawn on a terminal only; elsewhere there is a line every few seconds."""
+    """Progress on a terminal. Elsewhere, `moved` prints a line every few seconds."""
 
     def __post_init__(self) -> None:
         self.told_at = self.now()
         self.line = ProgressLine(0, "bytes", now=self.now)
 
     def add(self, finding: Finding) -> None:
-        """Reports one."""
+        """Counts and prints a finding; `quiet` suppresses the printing of notes."""
         if finding.note:
             self.notes += 1
             if self.quiet:
@@ -101,7 +101,7 @@ class Report:
         print(finding, flush=True)
 
     def say(self, line: str) -> None:
-        """A line about something that is sound."""
+        """Prints a line about something that is sound, unless `quiet`."""
         self.line.clear()
         if not self.quiet:
             print(line, flush=True)

@@ -1,6 +1,7 @@
 """`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
-Everything is checked first, the source is only read, and the topics appear all at once at the end.
+It checks everything first, and adds all topics at once at the end. It only reads the source, except
+that --move finally removes the adopted partitions from it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Check, then adopt. 0: done; 1: refused, and nothing is changed."""
+    """Checks everything, then adopts it. Returns 0 if done, 1 if the import was refused or failed.
+    """
     try:
         with ExitStack() as locks:
             for path in options.sources:
@@ -90,8 +92,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         return 0
     topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
     if options.move:
-        # Topics of an earlier run may have changed since, on either side: they are kept as they
-        # are.
+        # Keep the source of topics that an earlier run adopted: they may have changed since, in the
+        # source or in the target.
         for topic in topics:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)

@@ -1,7 +1,7 @@
 """Messages as Apache Kafka's own tools print them: compact JSON with Kafka's field names.
 
-Fields are in the order of the schema, those that a version lacks are omitted, and so is a tagged
-field that has its default. Bytes are base64, a uuid is in Kafka's text form, null is null.
+Fields are in the order of the schema. Fields that the version lacks, and tagged fields with their
+default value, are omitted. Bytes are base64, a uuid is in Kafka's text form, null is null.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def text_of(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A JSON string; the numbers of control characters have capital letters."""
+    """A JSON string. Escapes of control characters have upper-case digits, such as \\u001B."""
     return ESCAPE.sub(
         lambda found: "\\u" + found[0][2:].upper() if len(found[0]) == 6 else found[0],
         json.dumps(text, ensure_ascii=False),

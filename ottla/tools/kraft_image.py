@@ -1,7 +1,7 @@
 """The state in a KRaft controller's metadata log: topics, partitions, settings, next producer id.
 
-It is read from the newest snapshot (`<end offset>-<epoch>.checkpoint`), then the log from its end
-offset on. Records of an aborted metadata transaction are ignored (KIP-868).
+The state comes from the newest snapshot (`<end offset>-<epoch>.checkpoint`), and from the log after
+the snapshot's end offset. Records of an aborted metadata transaction are ignored (KIP-868).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 SEGMENT = re.compile(r"(\d{20})\.log")
 RESOURCE_TYPES = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}
 UNCHANGED = -2
-"""The leader value of a PartitionChangeRecord that does not change it."""
+"""The leader value of a PartitionChangeRecord that does not change the leader."""
 
 
 class UnreadableKraft(Exception):

@@ -30,7 +30,7 @@ QUORUM_RECORDS = {
     5: ("KRaftVersion", "KRaftVersionRecord"),
     6: ("KRaftVoters", "VotersRecord"),
 }
-"""Control records unrelated to transactions: what Kafka prints before them, and their class."""
+"""Control records of the quorum, by type: the label that Kafka prints, and their class."""
 
 
 class UnknownKraftRecord(ValueError):

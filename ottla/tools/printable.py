@@ -1,4 +1,4 @@
-"""Foreign text, made safe for a terminal."""
+"""Makes text from outside safe for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWN = re.compile(r"(\x1b\[[01]m)")
 
 
 def printable(text: str) -> str:
-    """Text whose control characters are shown as \\x1b, so that a terminal does not execute
+    """Replaces control characters by text such as \\x1b, so that a terminal does not execute
     them."""
     return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 

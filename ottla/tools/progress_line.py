@@ -16,7 +16,7 @@ BAR = 24
 
 
 class ProgressLine:
-    """`total` counts the unit, 0 if unknown; nothing is drawn if `stream` is not a terminal."""
+    """`total` is a number of `unit`s, 0 if unknown. Draws only if `stream` is a terminal."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class ProgressLine:
         self.begun = self.drawn = now() if self.wanted else 0.0
 
     def add(self, count: int) -> None:
-        """Count, and draw four times a second."""
+        """Adds to the count, and draws at most four times a second."""
         if self.wanted:
             self.reach(self.done + count)
 
     def reach(self, done: int) -> None:
-        """Set how much is done in total."""
+        """Sets the count, and draws at most four times a second."""
         if not self.wanted:
             return
         self.done = done
@@ -51,7 +51,7 @@ class ProgressLine:
             self.width = len(text)
 
     def clear(self) -> None:
-        """Remove the line: something else is printed, or the work is done."""
+        """Removes the line, before other output or at the end of the work."""
         if self.width:
             self.stream.write("\r" + " " * self.width + "\r")
             self.stream.flush()

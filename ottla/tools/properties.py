@@ -1,4 +1,4 @@
-"""Java property files, with which Kafka's clients are configured."""
+"""Reads Java property files, the configuration files of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.tools.usage import WrongUsage
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The properties of a file; ClientError with its name if it cannot be read."""
+    """The properties of a file. Raises ClientError with its path if it cannot be read."""
     try:
         return {name: value for _, name, value in read_file(Path(path))}
     except OSError as failed:
@@ -21,9 +21,10 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def read_client_properties(path: str) -> dict[str, str]:
-    """The properties of a client's file, without misspelled ones, which standard error names.
+    """Reads a client's property file. Misspelled properties are omitted, and reported on standard
+    error.
 
-    Raises ClientError if it cannot be read, or has entries but no setting of a client.
+    Raises ClientError if the file cannot be read, or has entries but no setting of a client.
     """
     from ottla.tools.stream.client_settings import is_known, why_misspelled
 
@@ -39,7 +40,7 @@ def read_client_properties(path: str) -> dict[str, str]:
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
-    """`NAME=VALUE` arguments as a dictionary; ClientError for one without an equals sign."""
+    """`NAME=VALUE` arguments as a dictionary. Raises WrongUsage for one without `=`."""
     properties = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -1,8 +1,9 @@
 """Which of a partition's replicas an import adopts, and which records only the others have.
 
-The leader's log is adopted, as for Kafka's followers. If the metadata name no leader whose log is
-there, or are older than the logs, the log with the newest leader epoch is adopted, and of several
-the longest one. Two logs agree as long as their records have the same leader epochs (KIP-101).
+The import adopts the leader's log, as Kafka's followers do. If this log is not there, an in-sync
+replica is preferred, then the newest leader epoch, then the longest log. If the metadata is older
+than the logs, only epoch and length count. Two logs agree up to the first offset at which their
+records have different leader epochs (KIP-101).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SEGMENT = re.compile(r"(\d{20})\.log")
 
 @dataclass(slots=True)
 class Adopted:
-    """A replica of a partition: where it is, its log, whether its caches are valid."""
+    """A replica of a partition: its path, its log, and whether its caches are valid."""
 
     key: Partition
     path: str
@@ -57,7 +58,7 @@ class LeftOut:
 
 def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
     """The replica to adopt."""
-    # The log of a later leader shows that these metadata are out of date.
+    # A log with a leader epoch above the metadata's shows that the metadata is out of date.
     current = all(each.epochs.latest <= partition.leader_epoch for each in replicas)
 
     def rank(replica: Adopted) -> tuple[bool, bool, int, int]:
@@ -82,8 +83,8 @@ def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
 
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:
-    """The first offset of `other`, or its end, at which the adopted log has no record of the
-    same leader epoch."""
+    """The first offset of `other` at which the adopted log has no record of the same leader epoch.
+    If there is none, the end of `other`."""
     start = max(adopted.start_offset, other.start_offset)
     end = min(adopted.end_offset, other.end_offset)
     begins = {offset for _, offset in (*adopted.epochs.entries, *other.epochs.entries)}
@@ -96,8 +97,8 @@ def parted_at(adopted: Adopted, other: Adopted) -> int:
 
 
 def keep_aside(part: LeftOut, target: str) -> str:
-    """Copy the segments' batches from the first such offset on into a folder of the target, whose
-    path is returned. Raises OSError."""
+    """Copies a replica's batches, from the first left-out offset on, to a folder of the target.
+    Returns the folder's path. Raises OSError."""
     replica = part.replica
     topic, index = replica.key
     folder = f"{target}/{LEFT_OUT}/{topic}-{index}.node-{replica.node_id}"

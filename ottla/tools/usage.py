@@ -1,4 +1,4 @@
-"""A command line that is wrong: exit status 2 of `ottla`, 1 under Kafka's names and kcat's."""
+"""Errors in a command line: exit status 2 of `ottla`, 1 of Kafka's tools and kcat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ottla.client.similar_names import unrecognized
 
 
 class WrongUsage(ClientError):
-    """A command line that is wrong without asking a broker."""
+    """The command line is wrong, whatever a broker would answer."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, and name similar flags."""
+    """An argparse parser whose errors have one line and suggest similar flags."""
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -1,6 +1,6 @@
 """`ottla log verify`: checks whether everything in a log directory is sound.
 
-Reads and prints, changes nothing. 0: sound; 1: something is wrong; 2: it could not be checked.
+It changes nothing. Exit status 0: sound; 1: something is wrong; 2: the check was not possible.
 """
 
 from __future__ import annotations

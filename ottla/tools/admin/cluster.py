@@ -25,7 +25,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class Feature(NamedTuple):
-    """Levels of a feature: what brokers support, what is finalized in the cluster (or None)."""
+    """A feature: the levels that brokers support, and the cluster's finalized level, or None."""
 
     name: str
     lowest: int
@@ -41,7 +41,7 @@ def brokers(cluster: ClusterClient, *, fenced: bool = False) -> Any:
 
 
 def may(cluster: ClusterClient, operation: int) -> bool:
-    """Whether the user has the right to do this to the cluster. Raises ClientError."""
+    """Whether the user may perform this operation on the cluster. Raises ClientError."""
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
     response = cluster.any().call(request)
     check(response.error_code, response.error_message)

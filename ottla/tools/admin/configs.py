@@ -51,14 +51,15 @@ SCRAM_ITERATIONS = 4096
 
 
 def resource_text(kind: int, name: str) -> str:
-    """A resource in a message."""
+    """The text for a resource in messages."""
     if kind in (BROKER, BROKER_LOGGER):
         return f"broker {name}" if name else "all brokers"
     return f"{NOUNS[kind]} {name!r}"
 
 
 def asked_of(cluster: ClusterClient, kind: int, name: str) -> Connection:
-    """The broker to ask about a resource: brokers about themselves, any broker about the rest."""
+    """The connection for requests about a resource: a broker's resources belong to that broker, any
+    broker serves the others."""
     if kind in (BROKER, BROKER_LOGGER) and name:
         return cluster.node(int(name))
     return cluster.any()

@@ -1,4 +1,4 @@
-"""Which log directories get the partitions of one that is to be emptied."""
+"""Chooses other log directories for the partitions of a log directory that is to be emptied."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dict[Place, str]:
-    """A directory for each partition: the largest partition first, in the directory with the most
-    free space left. `free` are the free bytes of each directory; None if unknown.
+    """Chooses a directory for each partition. The largest partition comes first, and each goes to
+    the directory with the most free space left. `free` has the free bytes of each directory, None
+    if unknown.
 
-    Raises ClientError if they do not all fit: otherwise some would have to move back.
+    Raises ClientError if the partitions do not all fit, so that none of them moves.
     """
     room = {path: float("inf") if size is None else float(size) for path, size in free.items()}
     counts = dict.fromkeys(room, 0)

@@ -78,7 +78,7 @@ def list_groups(
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     def ask() -> dict[str, Listed]:
-        live = cluster.live()   # if one leaves all are asked again: others have its groups now
+        live = cluster.live()   # if a broker leaves, ask all again: its groups have moved
         found = {}
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -95,8 +95,8 @@ def list_groups(
 
 
 def list_surely(cluster: ClusterClient) -> list[Listed]:
-    """As `list_groups`, but waits while coordinators are being elected, whose groups no broker
-    lists."""
+    """Like `list_groups`, but waits while a coordinator is being elected: until then, no broker
+    lists its groups."""
     return of_all_coordinators(cluster, OFFSETS_TOPIC, partial(list_groups, cluster))
 
 
@@ -226,7 +226,7 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The other partitions of these partitions' topics; none of deleted topics."""
+    """The other partitions of the topics in `places`, without deleted topics."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {
@@ -252,8 +252,7 @@ def commit(
 ) -> None:
     """Commits offsets for a group without members; raises Refused for the first rejected one.
 
-    With `created` this waits for a coordinator that does not know a topic yet, because it was
-    created a moment ago.
+    With `created`, waits until the coordinator knows a topic that was created a moment ago.
     """
     notes = metadata or {}
     by_topic: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -320,7 +319,7 @@ def delete(cluster: ClusterClient, group_id: str) -> None:
     def ask() -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])
         [result] = cluster.coordinator(group_id).call(request).results
-        # `error_message` came with version 3.
+        # Responses have `error_message` since version 3.
         check(result.error_code, getattr(result, "error_message", None))
 
     cluster.with_retries(ask)

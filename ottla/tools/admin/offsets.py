@@ -1,4 +1,4 @@
-"""Offsets of partitions: first, last, by time; records deleted below one."""
+"""Offsets of partitions: first, last and by time. Deletion of records below an offset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = tuple[str, int]
 
 
 class ListedOffset(NamedTuple):
-    """The ListOffsets result of a partition: -1 if there is none; `error` is a code."""
+    """The ListOffsets result of a partition: offset -1 if there is none, and an error code."""
 
     offset: int
     timestamp: int
@@ -45,7 +45,7 @@ class ListedOffset(NamedTuple):
 def at(
     cluster: ClusterClient, wanted: Mapping[Place, int], *, committed: bool = False
 ) -> dict[Place, ListedOffset]:
-    """The offset at a timestamp (ms, or one of the constants) of each partition."""
+    """The offset of each partition at its timestamp (ms, or one of the constants)."""
     led = leaders(cluster, sorted({topic for topic, _ in wanted})) if wanted else {}
     by_leader: dict[int, dict[Place, int]] = defaultdict(dict)
     found: dict[Place, ListedOffset] = {}
@@ -60,7 +60,7 @@ def at(
     for leader, places in by_leader.items():
         try:
             found.update(_ask(cluster, leader, places, committed))
-        except NotConnected:            # it failed a moment ago: there will be another leader
+        except NotConnected:            # the leader has just failed: another one will be elected
             found |= dict.fromkeys(places, ListedOffset(-1, -1, -1, ErrorCode.LEADER_NOT_AVAILABLE))
     return {place: found[place] for place in wanted}
 
@@ -102,7 +102,8 @@ def ends(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, ListedO
 
 
 def settled(cluster: ClusterClient, wanted: Mapping[Place, int]) -> dict[Place, ListedOffset]:
-    """As `at`, but waits for leaders that are being elected; the rest have an `error`."""
+    """Like `at`, but waits while leaders are being elected. Partitions that still have no leader at
+    the end have an `error`."""
     found: dict[Place, ListedOffset] = {}
 
     def ask() -> None:
@@ -135,11 +136,11 @@ def required(
     committed: bool = False,
     created: bool = False,
 ) -> dict[Place, int]:
-    """As `at`, for work that needs every one of the offsets.
+    """Like `at`, for callers that need every offset.
 
-    Waits for partitions whose leader is being elected, and with `created` for those that a broker
-    does not know yet, because they were created a moment ago. Raises Refused for one that remains
-    without an answer.
+    Waits while a leader is being elected. With `created`, also waits for partitions that were
+    created a moment ago, which a broker may not know yet. Raises Refused for a partition that still
+    has no offset.
     """
 
     def ask() -> dict[Place, int]:
@@ -156,7 +157,8 @@ def required(
 def delete_records(
     cluster: ClusterClient, below: Mapping[Place, int]
 ) -> dict[Place, tuple[int, int]]:
-    """Deletes the records below these offsets (-1: all); returns code and new start of each."""
+    """Deletes the records below these offsets (-1: all). Returns each partition's error code and
+    new log start."""
     results: dict[Place, tuple[int, int]] = {}
 
     def ask() -> None:
@@ -173,7 +175,7 @@ def delete_records(
 
 
 def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
-    """Whether a partition has not been tried, or only by a broker that did not lead it."""
+    """Whether to send a partition: it has no result yet, or one after which a retry helps."""
     return place not in results or results[place][0] in MOVED | EARLY
 
 
@@ -206,7 +208,8 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
         except (Unreachable, TimedOut) as lost:
             if len(by_leader) == 1:
                 raise
-            # Not retried: it may have been done, and "all" would now be more records.
+            # A lost answer is not retried: the leader may have executed the request, and -1 (all)
+            # would now delete newer records too.
             away = isinstance(lost, NotConnected)
             code = ErrorCode.LEADER_NOT_AVAILABLE if away else ErrorCode.NETWORK_EXCEPTION
             places = [(topic, index) for topic, parts in topics.items() for index, _ in parts]
@@ -219,7 +222,7 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
 
 
 def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, int]:
-    """As `delete_records`, but raises Refused with a reason for each partition that failed."""
+    """Like `delete_records`, but raises Refused with a reason for each partition that failed."""
     done = delete_records(cluster, below)
     failed = {place: code for place, (code, _) in done.items() if code}
     outside = [place for place in failed if failed[place] == ErrorCode.OFFSET_OUT_OF_RANGE]

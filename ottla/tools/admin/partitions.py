@@ -37,7 +37,7 @@ class Moving:
 
 @dataclass
 class Replica:
-    """One partition in one log directory; `future` while it is being moved there."""
+    """One replica in one log directory; `future` while it is being moved to this directory."""
 
     broker: int
     directory: str
@@ -49,7 +49,7 @@ class Replica:
 
 
 def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
-    """Partitions under the names of their topics."""
+    """The partitions' indexes, by topic name."""
     indexes: dict[str, list[int]] = defaultdict(list)
     for topic, index in places:
         indexes[topic].append(index)
@@ -62,7 +62,8 @@ def reassign(
     *,
     allow_factor_change: bool = True,
 ) -> dict[Place, tuple[int, str | None]]:
-    """Moves partitions to these brokers, or cancels moves (None); code and message of each."""
+    """Moves partitions to these brokers, or cancels moves (None). Returns each partition's error
+    code and message."""
     kind = AlterPartitionReassignmentsRequest.Topic
     topics = []
     for topic, indexes in by_topic(wanted).items():
@@ -105,7 +106,8 @@ def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
 def elect(
     cluster: ClusterClient, election: int, places: Iterable[Place] | None
 ) -> dict[Place, tuple[int, str | None]]:
-    """Elects leaders, of all partitions for None; code and message of each affected one."""
+    """Elects leaders of these partitions, or of all for None. Returns the error code and message of
+    each affected partition."""
     topics = None
     if places is not None:
         kind = ElectLeadersRequest.TopicPartition
@@ -170,7 +172,8 @@ def replicas(cluster: ClusterClient, places: Iterable[Place] | None = None) -> l
 def move_directories(
     cluster: ClusterClient, broker: int, wanted: Mapping[Place, str]
 ) -> dict[Place, int]:
-    """Moves partitions of a broker to other log directories; the code of each."""
+    """Moves partitions of a broker to other log directories. Returns each partition's error code.
+    """
     kind = AlterReplicaLogDirsRequest.Dir
     by_path: dict[str, list[Place]] = defaultdict(list)
     for place, path in wanted.items():

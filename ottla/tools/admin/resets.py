@@ -1,4 +1,4 @@
-"""New offsets for a group: the result of a reset, in each of Kafka's forms."""
+"""Computes a group's new offsets for each kind of reset that Kafka's tool offers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def clamp(
 def to_timestamp(
     cluster: ClusterClient, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
-    """The first offsets at or after a time; and the partitions without one, which get their end."""
+    """Each partition's first offset at or after a time, else its end; and the partitions that have
+    no record at or after it."""
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     late = [place for place in places if found[place] < 0]
     return found | offsets.required(cluster, dict.fromkeys(late, LATEST)), late

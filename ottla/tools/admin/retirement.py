@@ -1,4 +1,4 @@
-"""Which brokers get the replicas of brokers to be retired: nothing else moves."""
+"""Chooses new brokers for the replicas of brokers that retire. No other replica moves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ Assignment = Mapping["Place", Sequence[int]]
 def moved_off(
     assigned: Assignment, racks: Mapping[int, str | None], leaving: Collection[int]
 ) -> dict[Place, list[int]]:
-    """The partitions with a replica on a broker that is `leaving`, and their replicas without them.
+    """The partitions with a replica on a `leaving` broker, each with its new replicas.
 
-    `racks` are those of all live brokers. Each leaving replica is replaced at its position, so the
-    order of preference stays: by a broker in a rack that has the fewest replicas of the partition,
-    and of these by the one with the fewest replicas, or, for the preferred leader, the one that is
-    preferred leader of the fewest partitions. Raises ClientError if too few brokers remain.
+    `racks` has all live brokers. A new replica takes the position of the one that it replaces, so
+    the preferred order stays. It goes to a rack with the fewest replicas of the partition, and
+    there to the broker with the fewest replicas. A preferred leader goes to the broker in such a
+    rack that is preferred leader of the fewest partitions. Raises ClientError if too few brokers
+    remain.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     replicas = Counter(node for nodes in assigned.values() for node in nodes)

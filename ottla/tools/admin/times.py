@@ -13,7 +13,8 @@ DURATION = re.compile(
 
 
 def milliseconds_of(text: str) -> int:
-    """A date with a time as milliseconds since 1970; without a zone in UTC. ValueError else."""
+    """Converts a date with a time, by default in UTC, to milliseconds since 1970. Raises
+    ValueError."""
     if "T" not in text:
         raise ValueError(
             "Error parsing timestamp. It does not contain a 'T' according to ISO8601 format"
@@ -25,7 +26,8 @@ def milliseconds_of(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """An ISO 8601 duration of days and less in milliseconds; ValueError for anything else."""
+    """Converts an ISO 8601 duration, with days as its largest unit, to milliseconds. Raises
+    ValueError."""
     match = DURATION.match(text)
     if match is None or not any(match.groups()):
         raise ValueError("Text cannot be parsed to a Duration")

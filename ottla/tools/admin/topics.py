@@ -53,8 +53,8 @@ class Topic:
 
 
 def each(cluster: ClusterClient) -> Iterator[Any]:
-    """The Metadata of every topic, in no order; each is decoded when it is needed, so that a
-    hundred thousand partitions are never in memory at once."""
+    """The Metadata of every topic, unordered. Topics are decoded one at a time, so that a hundred
+    thousand partitions are never in memory at once."""
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response = cluster.any().call_in_parts(request, "topics")
     for _, topic in response:
@@ -161,11 +161,11 @@ def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, in
 
 
 def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Result]) -> Result:
-    """The result of `ask`, which collects answers of the coordinators, the leaders of this internal
-    topic.
+    """The result of `ask`, which queries all coordinators: the leaders of the internal topic
+    `name`.
 
-    Waits until all of them are elected, before and after `ask`: the groups or transactions of a
-    coordinator that is being elected are in no broker's list, and would seem unknown.
+    Waits until all of them are elected, and repeats `ask` if one has changed meanwhile. While a
+    coordinator is being elected, no broker lists its groups or transactions.
     """
 
     def answer() -> Result:

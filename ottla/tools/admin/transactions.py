@@ -59,7 +59,7 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # if one leaves all are asked again: others have its share now
+        live = cluster.live()   # if a broker leaves, ask all again: its ids have moved
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -124,7 +124,8 @@ def _producers(cluster: ClusterClient, wanted: Sequence[Place]) -> dict[Place, l
 
 
 def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
-    """Transactions open for longer than this that no coordinator considers ongoing there."""
+    """Open transactions without a new record for `minutes_max` minutes that no coordinator lists as
+    ongoing in their partition."""
     now = int(time.time() * 1000)
     old = [
         (place, producer)
@@ -136,7 +137,7 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
     if not old:
         return []
     ids = sorted({producer.producer_id for _, producer in old})
-    # An abort of a transaction that its coordinator merely did not list would lose its records.
+    # Wait for all coordinators: aborting a transaction that is still ongoing would lose records.
     ongoing = of_all_coordinators(cluster, TRANSACTIONS_TOPIC, partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
@@ -146,7 +147,8 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """Producers in a transaction, and its partitions, according to the coordinators."""
+    """The producer ids of transactions, each with a partition of the transaction, according to the
+    coordinators."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)

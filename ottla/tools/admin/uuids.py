@@ -12,7 +12,7 @@ def show_uuid(data: bytes) -> str:
 
 
 def uuid_of(text: str) -> bytes:
-    """The id that these characters represent; ValueError if they represent none."""
+    """Parses the 22 characters of an id. Raises ValueError."""
     data = base64.urlsafe_b64decode(text + "==")
     if len(data) != 16:
         raise ValueError(f"{text!r} is not an id of 22 characters")

@@ -1,4 +1,4 @@
-"""The current view, the prompts and the search. Its input are names of keys, its output lines."""
+"""The browser's views, prompts and search. Its input is names of keys, its output is lines."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Browser:
 
     @property
     def waits(self) -> bool:
-        """Whether it only waits for a key, or has more work to do."""
+        """Whether the browser waits for a key. While it searches, it has other work."""
         return self.search is None
 
     def press(self, key: str) -> None:
@@ -120,7 +120,7 @@ class Browser:
             view.press(key, self.rows)
 
     def close(self) -> None:
-        """Back to the previous view; the first one ends the program."""
+        """Returns to the previous view. Closing the first view ends the program."""
         self.views.pop()
         self.over = not self.views
 
@@ -225,7 +225,7 @@ class Browser:
             self.message = f"searching at offset {offset} of {page.bounds.next}: any key stops it"
 
     def screen(self, width: int) -> tuple[list[str], int]:
-        """All lines from top to bottom, and which of them is selected (-1 for none)."""
+        """All lines from top to bottom, and the number of the selected one (-1 for none)."""
         view = self.views[-1]
         lines, chosen = view.lines(width, self.rows)
         bottom = self.message or view.keys

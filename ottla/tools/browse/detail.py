@@ -1,4 +1,4 @@
-"""One record, whole."""
+"""The view of one complete record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes that a terminal sends, as names of keys."""
+"""Converts the bytes that a terminal sends to names of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla topic browse`: draw, wait for a key, press it."""
+"""`ottla topic browse`: draws the screen, waits for a key and handles it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.tools.browse.terminal import Terminal
 from ottla.tools.cli.bootstrap import connect
 
 SECONDS = 0.5
-"""How often new records are fetched while following, and the size of the screen is checked."""
+"""The interval of fetches while following new records, and of checks of the screen's size."""
 
 
 def browse(options: Namespace) -> None:

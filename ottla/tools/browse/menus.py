@@ -14,8 +14,8 @@ MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 
 
 class Menu:
-    """Rows of which one is selected; `pick` is its name. For a list of partitions `topic` is their
-    topic, for a list of topics it is empty."""
+    """A list with one selected row, whose name is `pick`. In a list of partitions, `topic` is their
+    topic; in a list of topics, it is empty."""
 
     keys = "↑ ↓ PgUp PgDn move   Enter open   Esc back   r refresh   q quit"
 
@@ -38,7 +38,7 @@ class Menu:
         self.cursor = max(0, min(self.cursor + step, len(self.rows) - 1))
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The shown rows, and which of them is selected."""
+        """The shown rows, and the number of the selected one."""
         top = self.cursor // height * height
         shown = [cut(printable(text), width) for _, text in self.rows[top : top + height]]
         return shown, self.cursor - top

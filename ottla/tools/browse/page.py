@@ -73,9 +73,9 @@ class Page:
             raise ClientError(f"offset {text}: expected beginning, end, N, -N or s@TIME")
 
     def show_from(self, offset: int) -> None:
-        """Select the record at an offset, or the next existing one, with others around it.
+        """Selects the record at an offset, or the next existing record.
 
-        If fewer records follow than fit, earlier ones are above it.
+        If the records after it do not fill the screen, earlier records are shown above it.
         """
         self.following = False
         fetched = self.source.after(self.place, max(offset, self.bounds.first), self.height)
@@ -160,13 +160,12 @@ class Page:
         return len(fetched)
 
     def follow(self) -> None:
-        """Add new records; if they are more than a screen, earlier ones are skipped, not shown line
-        by line."""
+        """Adds new records. If they fill the screen, skips to the partition's last records."""
         if self.more(self.height) == self.height:
             self.go("end")
             self.following = True
         self.cursor = max(0, len(self.records) - 1)
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The rows, and which of them is selected."""
+        """The rows, and the number of the selected one."""
         return [row(record, width) for record in self.records[:height]], self.cursor

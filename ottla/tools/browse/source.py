@@ -106,10 +106,10 @@ class Source:
             span *= 4
 
     def search(self, place: Place, offset: int, wanted: bytes) -> Iterator[tuple[int, bool]]:
-        """Searches a text in keys, values and headers; yields offsets, and whether it was found
-        there.
+        """Searches keys, values and headers for a text. Yields offsets, each with whether the text
+        was found there.
 
-        Ends after the record that contains it, or at the partition's end; each step is one fetch.
+        Each step is one fetch. The search ends at the first match, or at the partition's end.
         """
         while True:
             records, following = self.fetch(place, offset)

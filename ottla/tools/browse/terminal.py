@@ -32,7 +32,7 @@ class Terminal:
         self.handler = signal.signal(signal.SIGTERM, self.ended)
         tty.setcbreak(self.source)
         settings = termios.tcgetattr(self.source)
-        settings[6][termios.VSUSP] = b"\x00"  # Ctrl-Z would leave the shell with this screen
+        settings[6][termios.VSUSP] = b"\x00"  # no Ctrl-Z: the shell would keep this screen
         termios.tcsetattr(self.source, termios.TCSANOW, settings)
         self.write(ALTERNATE)
         return self
@@ -71,8 +71,8 @@ class Terminal:
         self.write(HOME + text + REST_OF_LINE + REST_OF_SCREEN)
 
     def style(self, line: str, place: int, chosen: int) -> str:
-        """The title bold, the selected line inverse: also without colours, since nothing else shows
-        which it is."""
+        """Styles a line: title and heading bold, the selected line inverse. It is inverse even
+        without colours, as nothing else marks it."""
         if place == chosen:
             return f"{INVERSE}{line}{PLAIN}"
         return f"{BOLD}{line}{PLAIN}" if place < 2 and self.colours else line

@@ -1,5 +1,5 @@
-"""Records and rows as lines that fit on a screen. What records contain cannot move the cursor,
-change colours or ring a bell: characters that do not print are shown as escapes."""
+"""Records as lines that fit on a screen. Characters that do not print are shown as escapes, so that
+a record's content cannot move the cursor, change colours or ring a bell."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`ottla cluster accept-backup`: lets the brokers of a cluster continue with a restored ZooKeeper.
 
-A broker stores in its log directories which entry of the metadata log it has read, and refuses a
-ZooKeeper without that entry. This command removes the file, while the broker is stopped.
+In each log directory, a file names the last entry of the metadata log that the broker has read. The
+broker refuses a ZooKeeper without this entry. This command removes the file while the broker is
+stopped.
 """
 
 from __future__ import annotations

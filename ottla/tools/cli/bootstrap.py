@@ -11,7 +11,7 @@ from ottla.client.transport import Security
 
 def properties_of(options: Namespace) -> dict[str, str]:
     """The properties of --command-config, and those of --property, which take precedence."""
-    if "properties" in options:                 # a misspelled one is named only once
+    if "properties" in options:                 # read before: report a misspelled one once
         return dict(options.properties)
     given = getattr(options, "property", [])
     if not options.command_config and not given:
@@ -36,7 +36,7 @@ def address_of(options: Namespace, properties: dict[str, str]) -> str:
 
 
 def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
-    """The cluster of the flags that every command has."""
+    """A client of the cluster that the common flags name."""
     properties = properties_of(options)
     patience = options.timeout if options.timeout is not None else 5.0
     return ClusterClient(

@@ -106,7 +106,7 @@ def away(partitions: list[Partition], alive: set[int]) -> list[int]:
 
 
 class Departure(NamedTuple):
-    """When a broker left, in milliseconds since 1970; or a time at which it had already left."""
+    """When a broker left, in milliseconds since 1970. With `at_the_latest`, it left before."""
 
     at_ms: int
     at_the_latest: bool = False
@@ -115,8 +115,9 @@ class Departure(NamedTuple):
 def departures(
     cluster: ClusterClient, controller: Connection, nodes: list[int], alive: set[int]
 ) -> dict[int, Departure]:
-    """When brokers left, as far as is known. A broker knows when another one left if it was running
-    then, else only that it was away at its own start; the controller is asked first."""
+    """The known times at which brokers left. A broker knows when another one left if it was running
+    then; otherwise it only knows that the other was away when it started. The controller is asked
+    first."""
     known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
         if all(one in known and not known[one].at_the_latest for one in nodes):
@@ -141,8 +142,8 @@ def moment(at_ms: int, now: datetime) -> str:
 def summary(
     partitions: list[Partition], alive: set[int], since: Mapping[int, Departure]
 ) -> list[str]:
-    """The problems in a few lines: which brokers are away since when, and how many partitions are
-        affected."""
+    """The problems in a few lines: the brokers that are away, and the number of affected
+    partitions."""
     now = datetime.now().astimezone()
     lines = [
         f"broker {node} is away" + (
@@ -166,18 +167,18 @@ def summary(
 
 
 def active_controller(cluster: ClusterClient) -> Connection:
-    """The controller. Raises ClientError if there is none: then no leader moves away from a broker
-    that stops."""
+    """A connection to the controller. Raises ClientError if there is none: a broker that stops
+    cannot hand over its leaderships then."""
     for _ in range(ATTEMPTS):
         controller = cluster.controller(itself=True)
         try:
             part, _ = admin.quorum(cluster, controller)
         except NotSupported:                    # an Apache Kafka before 3.3
             return controller
-        # Those of Apache Kafka may be elsewhere: its brokers ask them.
+        # Apache Kafka's controllers may not be brokers; then brokers forward requests to them.
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
-        cluster.controller_id = part.leader_id  # this broker knows of another one
+        cluster.controller_id = part.leader_id  # this broker names another controller
     raise ClientError("the brokers do not agree on the controller yet")
 
 

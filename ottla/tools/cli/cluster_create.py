@@ -1,15 +1,17 @@
 """`ottla cluster create`: a standalone broker becomes the first broker of a cluster, in place.
 
-No record is copied. The broker is stopped, and its log directories are locked meanwhile. In order:
+No record is copied. The broker must be stopped, and its log directories are locked meanwhile. The
+steps are:
 
-1. The snapshot is written to ZooKeeper, where nothing reads it yet.
-2. The log directories are marked as unfinished: from here on no start is possible on them.
-3. One transaction makes the snapshot that of a cluster, which other brokers may then join.
+1. A snapshot of the metadata is written to ZooKeeper, where nothing reads it yet.
+2. The log directories are marked as unfinished. From then on, no broker can start on them.
+3. One ZooKeeper transaction makes the snapshot a cluster, which other brokers may then join.
 4. Each directory gets a member's files: how its last run ended, and the entry that it has read.
 5. The former metadata log is renamed.
-6. The directories are marked as a member's: the broker may start in the cluster.
+6. The directories are marked as a member's, so that the broker can start in the cluster.
 
-An interruption before 2 leaves the broker unchanged. After that the same command continues.
+An interruption before step 2 leaves the broker unchanged. After that, run the same command again to
+continue.
 """
 
 from __future__ import annotations
@@ -94,8 +96,8 @@ def create(options: Namespace) -> None:
 
 
 def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
-    """The broker's node.id, which it keeps: that of its log directories, and of its file if that
-    has one."""
+    """The broker's node.id, from its log directories. Raises ClientError if its settings file has
+    another one."""
     known = directories[0].known_ids()
     recorded = known.get("node.id") or known["broker.id"]
     configured = {"node.id", "broker.id"} & config.static.keys()
@@ -108,8 +110,8 @@ def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
 
 
 async def run(creation: Creation, options: Namespace) -> None:
-    """Connect to ZooKeeper and do it."""
-    # Its messages about each attempt to connect; the last one is an error here.
+    """Connects to ZooKeeper and creates the cluster."""
+    # Discard kazoo's message about each failed attempt to connect; the last failure is raised.
     logging.getLogger("ottla.kazoo").addHandler(logging.NullHandler())
     coordination = zookeeper(creation.config, asyncio.get_running_loop())
     await coordination.start()
@@ -145,7 +147,7 @@ class Creation:
         """Whether an earlier run has done everything."""
         self.begun = None if self.is_finished else member_marks.begun(directories)
         self.image: MetadataImage | None = None
-        """The metadata that ZooKeeper has to get; None once it has them."""
+        """The metadata to write to ZooKeeper; None once it is there."""
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
                 f"an earlier run used --zookeeper {self.begun}, which may have the metadata"
@@ -153,7 +155,7 @@ class Creation:
             )
 
     async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
-        """Do the remaining steps, if `agreed` says so. Raises the errors in REFUSALS, or
+        """Does the remaining steps, if `agreed` returns True. Raises the errors in REFUSALS, or
         OSError."""
         store = ClusterStore(coordination)
         first = FirstSnapshot(store, self.cluster_id)
@@ -199,7 +201,7 @@ class Creation:
             raise ClusterRefused(f"{where}, which {place} does not have. Nothing was changed")
 
     async def _look(self, first: FirstSnapshot) -> None:
-        """Find the remaining steps; sets `image`."""
+        """Finds out whether the metadata is in ZooKeeper already, and sets `image`."""
         where = f"ZooKeeper at {self.config.zookeeper_connect}"
         try:
             root = await first.look()
@@ -241,7 +243,8 @@ class Creation:
             raise UnreadableMetadata(str(error)) from error
 
     async def _given_up(self) -> str:
-        """ZooKeeper has another cluster at this path: the broker stays standalone."""
+        """What follows if ZooKeeper has another cluster at this path. If possible, makes the broker
+        standalone again."""
         if self.begun is None:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):
@@ -264,7 +267,7 @@ class Creation:
                 ) from error
 
     def plan(self) -> list[str]:
-        """What will be done, one line per step."""
+        """Lines that describe the cluster to be created."""
         config, image = self.config, self.image
         paths = ", ".join(each.path for each in self.directories)
         lines = [

@@ -1,9 +1,9 @@
-"""Keeps the processes of `ottla cluster start` running: one that ends is reported and restarted.
+"""Keeps the processes of `ottla cluster start` running: reports and restarts each one that ends.
 
-A process that was stopped cleanly is restarted at once: so `ottla cluster restart-broker` only has
-to stop a broker. After a crash the restart follows a second later; each further crash soon after
-doubles this time. A broker stopped by `ottla cluster stop-broker` has a mark beside its directory,
-and is restarted once the mark is removed.
+A process that was stopped cleanly is restarted at once, so `ottla cluster restart-broker` only has
+to stop a broker. A process that has crashed is restarted after a second; each further crash soon
+after doubles this delay. `ottla cluster stop-broker` leaves a mark beside the broker's directory,
+and the broker is restarted once this mark is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ DIRECTORY = "data/cluster"
 """The directory of `make cluster`."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 STEADY_SECONDS = 60.0
-"""After running for this time a process has recovered from its last crash."""
+"""After running for this long, a process has recovered: its next crash has the first delay again.
+"""
 POLL_SECONDS = 0.05
 HELD_SECONDS = 0.5
 """How often the marks of stopped brokers are checked, while there are any."""
@@ -47,14 +48,14 @@ class Kept(Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether it is to stay stopped."""
+        """Whether the process must stay stopped."""
 
     def start(self) -> None:
         """Start it."""
 
 
 class Restarts:
-    """When a process is restarted."""
+    """Determines when a process is restarted."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -66,7 +67,7 @@ class Restarts:
         self.began, self.due = now, None
 
     def ended(self, now: float, status: int) -> float:
-        """The seconds until its restart."""
+        """The process has ended. Returns the seconds until its restart."""
         if now - self.began >= STEADY_SECONDS:
             self.delay = FIRST_SECONDS
         wait = 0.0 if status == 0 else self.delay
@@ -200,7 +201,7 @@ def restart_broker(options: Namespace) -> None:
 
 
 def process_of(directory: Path, broker: int) -> int:
-    """The process of a broker. Raises ClientError, which names the existing ones."""
+    """The process id of a broker. Raises ClientError if the broker is not running."""
     home = directory / f"broker-{broker}"
     pid = holder_of(home)
     if not pid:

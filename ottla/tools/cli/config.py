@@ -29,7 +29,7 @@ DEFAULTS = {"DEFAULT_CONFIG"}
 
 
 def entity_of(text: str) -> tuple[int, str]:
-    """Type and name of `topic/orders`; ClientError for anything else."""
+    """Parses the type and name in a text such as `topic/orders`. Raises WrongUsage."""
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
         known = ", ".join(f"{one}/NAME" for one in KINDS)
@@ -85,8 +85,8 @@ def set_values(options: Namespace) -> None:
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
-    """The settings of an entity. Those of all brokers are shown only if they are set, and each
-    broker has them."""
+    """The names of an entity's settings. For the default of all brokers, a cluster lists only the
+    settings that are set, so this adds the settings of one broker."""
     names = {name} if name else {name, str(min(cluster.live()))}
     return {
         item.name for each in names
@@ -97,11 +97,11 @@ def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
 def reset(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
     with connect(options) as cluster:
-        if kind != configs.BROKER_LOGGER:       # the broker itself reports which of these it has
+        if kind != configs.BROKER_LOGGER:       # a broker rejects unknown loggers itself
             known = names_of(cluster, kind, name)
             for strange in [one for one in options.setting if one not in known]:
                 hint = similar(strange, known)
-                if hint or kind == configs.TOPIC:   # other clusters may have settings of plug-ins
+                if hint or kind == configs.TOPIC:   # other kinds may have settings of plug-ins
                     raise ClientError(f"{options.entity} has no setting {strange!r}{hint}")
         configs.alter(cluster, kind, name, {}, options.setting, dry_run=options.dry_run)
     done(options, f"reset {', '.join(options.setting)} of {options.entity}")

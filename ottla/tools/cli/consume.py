@@ -70,7 +70,8 @@ def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> Pro
 
 
 def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> Reading:
-    """Where to begin and where to end; with `committed` before open transactions."""
+    """Determines where to begin and where to end. With `committed`, the end is before open
+    transactions."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
         found.partitions = options.partition
@@ -113,7 +114,7 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
 
 
 def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> None:
-    """Say so if the group has committed offsets, which take precedence over --offset."""
+    """Reports on stderr if the group has committed offsets, which take precedence over --offset."""
     group = wanted.group
     if any(
         topic in wanted.topics and (wanted.partitions is None or index in wanted.partitions)
@@ -155,7 +156,8 @@ def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Pla
 def by_number(
     cluster: ClusterClient, wanted: Reading, number: int, *, last: bool
 ) -> dict[Place, int]:
-    """An offset, or a number of records before the end, within each partition's range."""
+    """The offset `number` of each partition, or with `last` its end offset plus the negative
+    `number`, limited to the partition's range."""
     places = places_of(cluster, wanted)
     first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))
     ends = offsets.required(cluster, dict.fromkeys(places, LATEST))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 CORDONED = "cordoned.log.dirs"
 LOOK_SECONDS = 0.5
 TRIES_MAX = 5
-"""How often a move that the broker abandons is requested again; its log has the reasons."""
+"""How often to request a move again that the broker abandons. The broker's log has the reasons."""
 
 
 def drain(options: Namespace) -> None:
-    """Cordon the directory, move what is in it, and return once it is empty."""
+    """Cordons the directory, moves its partitions, and returns once it is empty."""
     with connect(options) as cluster:
         broker = _broker(cluster, options.broker)
         directories = {each.log_dir: each for each in partitions.log_dirs(cluster, broker)}
@@ -92,8 +92,8 @@ def _cordon(cluster: ClusterClient, broker: int, path: str) -> None:
 
 
 def _empty(cluster: ClusterClient, broker: int, leaving: str, count: int) -> None:
-    """Request moves until the directory is empty. The broker does them one after the other, and
-    forgets them in a restart."""
+    """Requests moves until the directory is empty. The broker executes moves one after the other,
+    and forgets them when it restarts."""
     progress = ProgressLine(count, "partitions")
     tries: Counter[Place] = Counter()
     try:

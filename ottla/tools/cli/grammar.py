@@ -52,7 +52,7 @@ def count(text: str) -> int:
 
 
 def with_unit(read: Callable[[str], float], shown: Callable[[float], float]) -> Value:
-    """A time or a size."""
+    """The conversion of a time or a size, for argparse."""
 
     def value(text: str) -> float:
         try:
@@ -196,7 +196,7 @@ def run(command: Command, arguments: list[str]) -> int:
 
 
 PACKAGES = {"jwt": "PyJWT", "confluent_kafka": "confluent-kafka"}
-"""Packages whose modules have other names."""
+"""The packages of modules that have another name than their package."""
 
 
 def not_installed(missing: ModuleNotFoundError) -> str:
@@ -220,7 +220,7 @@ def unexpected(bug: Exception) -> str:
 
 
 def negative_values(command: Command, arguments: list[str]) -> list[str]:
-    """`--offset -5` as `--offset=-5`: argparse would treat the value as a flag."""
+    """Rewrites `--offset -5` to `--offset=-5`: argparse would treat the value as a flag."""
     found: list[str] = []
     left = list(arguments)
     while left:

@@ -24,8 +24,8 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
-    """A row for each partition that the group has or has committed, and for the other partitions
-    of these topics."""
+    """A row for each partition that is assigned to a member or has a committed offset, and for the
+    other partitions of these topics."""
     committed = groups.committed(cluster, group.id)
     owners = {
         (topic, index): member
@@ -58,8 +58,9 @@ def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
 
 
 def uncommitted(rows: list[dict[str, Any]]) -> int:
-    """How many of these partitions are not part of the total lag. A setting of the reader
-    decides where it begins in them, so their lag is unknown; Kafka's tool also shows "-"."""
+    """The number of partitions without a committed offset. The total lag omits them:
+    auto.offset.reset decides where a consumer begins, so their lag is unknown. Kafka's tool also
+    shows "-"."""
     return sum(row["offset"] is None for row in rows)
 
 

@@ -1,6 +1,6 @@
 """`ottla cluster start`: ZooKeeper and some brokers on this machine, until Ctrl-C or SIGTERM.
 
-All data are in one directory, in which each process also has its log; a later start in the same
+All data and the log files of all processes are in one directory. A later start in the same
 directory continues the cluster. It is for experiments and tests: all replicas share one machine
 and one disk.
 """
@@ -33,8 +33,8 @@ HTTP = "ottla.http.listener"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CUT_OFF_STOP_SECONDS = 3.0
-"""Without ZooKeeper no broker can hand over its leaderships, and would try for half a minute. A
-kill loses no acknowledged record."""
+"""How long a broker may take to stop without ZooKeeper. It cannot hand over its leaderships then,
+and would try for half a minute. A kill loses no acknowledged record."""
 BROKERS_MAX = 100
 
 
@@ -66,11 +66,11 @@ class LocalBroker:
 
     @property
     def held(self) -> bool:
-        """Whether `ottla cluster stop-broker` has stopped it, until something starts it."""
+        """Whether `ottla cluster stop-broker` has stopped this broker since its last start."""
         return mark_of(self.directory, self.node_id).exists()
 
     def start(self) -> None:
-        """Start it; `wait_ready` waits for it."""
+        """Starts the broker; `wait_ready` waits until it serves requests."""
         self.directory.mkdir(parents=True, exist_ok=True)
         mark_of(self.directory, self.node_id).unlink(missing_ok=True)
         self.printed_before = self.log.stat().st_size if self.log.exists() else 0
@@ -78,13 +78,13 @@ class LocalBroker:
         for setting in self.settings:
             command += ["--override", setting]
         with self.log.open("ab") as log:
-            # In its own session: Ctrl-C reaches only the process that started it, which stops it.
+            # In its own session: Ctrl-C reaches only `ottla cluster start`, which stops the broker.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def wait_ready(self) -> None:
-        """Return once it serves. Raises ClientError."""
+        """Returns once the broker serves requests. Raises ClientError."""
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while READY not in self.printed():
@@ -94,11 +94,11 @@ class LocalBroker:
             time.sleep(0.02)
 
     def printed(self) -> str:
-        """What it has printed since its last start."""
+        """The broker's output since its last start."""
         return self.log.read_bytes()[self.printed_before :].decode(errors="replace")
 
     def stop(self, cut_off: Callable[[], bool] = lambda: False) -> None:
-        """Stop it cleanly, or kill it if that takes too long; the limit is short if the broker is
+        """Stops the broker cleanly, or kills it after a time limit, which is short if the broker is
         `cut_off` from ZooKeeper."""
         if self.process is None:
             return
@@ -124,8 +124,8 @@ class LocalBroker:
 class LocalCluster:
     """ZooKeeper, unless `zookeeper` names a running one, and brokers 1 to `brokers`.
 
-    `port` is that of the first broker, the others follow; 0 stands for free ports, which stay the
-    same as long as this object lives.
+    `port` is the port of the first broker; the next brokers have the next ports. 0 chooses free
+    ports, which stay the same as long as this object lives.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class LocalCluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Return once all of them serve. Raises ClientError."""
+        """Returns once all processes serve requests. Raises ClientError."""
         try:
             if self.zookeeper is not None:
                 self.zookeeper.start()
@@ -181,7 +181,8 @@ class LocalCluster:
             broker.wait_ready()
 
     def stop(self) -> None:
-        """End the brokers, one after the other so that each hands over, then ZooKeeper."""
+        """Stops the brokers, then ZooKeeper: one after the other, so that each broker can hand over
+        its leaderships."""
         for broker in self.brokers.values():
             broker.stop(self._cut_off)
         if self.zookeeper is not None:
@@ -214,7 +215,7 @@ class LocalCluster:
 
 
 def give_http(cluster: LocalCluster) -> None:
-    """An HTTP port for each broker: `ottla topic why` and metrics come from there."""
+    """Gives each broker an HTTP port, for `ottla topic why` and metrics."""
     for broker in cluster.brokers.values():
         address = f"127.0.0.1:{free_port()}"
         broker.settings.append(f"{HTTP}={address}")
@@ -222,8 +223,8 @@ def give_http(cluster: LocalCluster) -> None:
 
 
 def check_free(cluster: LocalCluster) -> None:
-    """Raises ClientError if this cluster, or a part of it that a killed command left, is running,
-    and if another program listens on one of its ports."""
+    """Raises ClientError if this cluster is running, if brokers of a killed command still run, or
+    if another program listens on one of the cluster's ports."""
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(
@@ -255,7 +256,7 @@ def start(options: Namespace) -> int:
     if port + count - 1 > PORT_MAX:
         raise WrongUsage(f"--port {port}: {counted(count, 'broker')} would need ports up to"
                          f" {port + count - 1}; the last one is {PORT_MAX}")
-    import_module("kazoo")          # all brokers need it: report that before the downloads
+    import_module("kazoo")          # all brokers need kazoo: fail before the downloads
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
@@ -268,7 +269,7 @@ def start(options: Namespace) -> int:
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
     cluster.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends: `holder_of` finds it by that
+    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends; `holder_of` finds it by this
     try:
         with cluster:
             where = cluster.directory.absolute()

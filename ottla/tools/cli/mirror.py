@@ -1,4 +1,4 @@
-"""`ottla mirror`: topics from one cluster to another, with the offsets of groups."""
+"""`ottla mirror`: copies topics and the offsets of groups from one cluster to another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ottla.wire.wording import counted
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 KEEP_SECONDS = 3600.0
-"""How old the commit of a partition's progress may become."""
+"""After this time, the progress of a partition is committed again, so that it does not expire."""
 CONNECT_SECONDS = 5.0
 PRODUCER = {"linger.ms": "20", "compression.type": "lz4", "message.max.bytes": str(16 << 20)}
 
@@ -60,13 +60,13 @@ def mirror_between(
 
 
 def connected(address: str, properties: Mapping[str, str]) -> ClusterClient:
-    """One of the two clusters."""
+    """A client of one of the two clusters."""
     security = Security.from_properties(properties)
     return ClusterClient(address, connect_seconds=CONNECT_SECONDS, security=security)
 
 
 def pattern_of(text: str, flag: str) -> re.Pattern[str]:
-    """A regular expression; ClientError for a bad one."""
+    """Compiles a regular expression. Raises WrongUsage."""
     try:
         return re.compile(text)
     except re.error as wrong:
@@ -81,7 +81,7 @@ class Copied:
         self.failure: Any = None
 
     def done(self, failure: Any, message: Any) -> None:
-        """What librdkafka calls."""
+        """The delivery callback that librdkafka calls."""
         self.failure = failure
         if failure is None:
             self.offset = message.offset()
@@ -93,7 +93,7 @@ class Copied:
             raise (NotWritten if refused else ClientError)(
                 f"a record was not acknowledged: {reason_with_code(self.failure)}"
             )
-        if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run sees that it is there
+        if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run will find the record
             raise ClientError(
                 "a record is already in the target, whose answer does not give its offset"
             )
@@ -118,14 +118,14 @@ class Mirror:
         self.dry_run = options.dry_run
         self.group = ""
         self.carried: dict[tuple[str, Place], int] = {}
-        """The last committed offsets of groups, by copy."""
+        """The last offsets committed in the target, by group and partition of the copy."""
         self.not_carried: dict[str, str] = {}
         """Why the offsets of a group could not be committed."""
         self.remembered: dict[Place, float] = {}
         """When the progress of each partition was last committed."""
         self.waiting: deque[tuple[Progress, int, Copied]] = deque()
-        """Records that are sent and not acknowledged: the source's offset, and later the
-        target's."""
+        """Records that were sent and not acknowledged. Each has its offset in the source, and later
+        in the target."""
         self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -167,8 +167,8 @@ class Mirror:
         }
 
     def copied_back(self) -> dict[str, str]:
-        """Topics of the source that a mirror in the other direction writes, with its group: they
-        would be copied back and forth for ever."""
+        """Topics of the source that a mirror in the other direction writes, each with the group of
+        that mirror. Their records would be copied back and forth for ever."""
         prefix = f"ottla-mirror-{self.target.cluster_id}"
         return {
             topic: listed.id
@@ -197,7 +197,7 @@ class Mirror:
         self.resume(places)
         finished = False
         while not finished:
-            # If records expire before they are read, the next ones must not be skipped.
+            # EARLIEST: if the next record has expired, continue with the first one that exists.
             of_source = {**self.of_source, "isolation.level": "read_committed"}
             consumer = Consumer(self.source, of_source, start=EARLIEST)
             try:
@@ -210,14 +210,14 @@ class Mirror:
                 self.give_up()
 
     def end_sending(self) -> None:
-        """Send what is queued; each failure is noted in its record's result."""
+        """Sends queued records. Each record's result stores its failure."""
         try:
             self.writer.close()
         except ClientError:
             pass
 
     def resume(self, places: list[Place]) -> None:
-        """Where each partition continues."""
+        """Determines where each partition continues, and commits this progress."""
         known = commits(self.target, self.group)
         first = offsets.required(self.source, dict.fromkeys(places, EARLIEST))
         last = offsets.required(self.source, dict.fromkeys(places, LATEST))
@@ -251,13 +251,13 @@ class Mirror:
         self.remember(places)  # from here on the target's contents are known
 
     def is_another(self, found: Progress) -> bool:
-        """Whether the source's topic was deleted and created again since: all of it is new."""
+        """Whether the source's topic was deleted and created again, so that all records are new."""
         now = self.ids.get(found.place[0], "")
         return bool(found.topic_id and now and found.topic_id != now)
 
     def within(self, found: Progress, first: int, last: int) -> None:
-        """Continue with the records that the source has: earlier ones may have expired
-        meanwhile."""
+        """Skips records that have expired in the source. Raises ClientError if the source ends
+        before the copied offset."""
         name = f"{found.place[0]}-{found.place[1]}"
         if found.source > last:
             raise ClientError(
@@ -271,8 +271,8 @@ class Mirror:
             found.expire(first)
 
     def loop(self, consumer: Consumer) -> bool:
-        """Copy. Returns True when everything is copied, False if new clients are needed, because
-        there are more partitions."""
+        """Copies records. Returns True when everything is copied, or False if new partitions
+        require new clients."""
         consumer.assign({place: found.source for place, found in self.progress.items()})
         ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
@@ -302,7 +302,7 @@ class Mirror:
         places = []
         try:
             chosen = self.choose()
-        except (Refused, Unreachable, TimedOut):    # the next report is soon enough
+        except (Refused, Unreachable, TimedOut):    # try again at the next report
             return False
         for name, count in chosen.items():
             fresh = [
@@ -315,7 +315,7 @@ class Mirror:
             self.names[name] = self.prefix + name
             try:
                 self.make(name, count)
-            except Refused as refused:      # the others are still copied
+            except Refused as refused:      # continue with the other topics
                 if name not in self.left_out:
                     print(f"ottla mirror: {name} is skipped: {refused}", file=sys.stderr)
                     self.left_out.add(name)
@@ -328,14 +328,14 @@ class Mirror:
         return bool(places)
 
     def keep(self, now: float) -> None:
-        """Commit again what was committed long ago: offsets expire after a week."""
+        """Commits old progress again, because committed offsets expire, by default after a week."""
         old = [place for place, at in self.remembered.items() if now - at >= KEEP_SECONDS]
         if old:
             self.remember(old)
 
     def send(self, consumer: Consumer, batch: list[Any]) -> set[Place]:
-        """Send records, each to the partition that it came from, and wait for all. Returns the
-        partitions that have moved."""
+        """Sends records, each to the partition of the same number, and waits until all are
+        acknowledged. Returns the partitions whose progress has changed."""
         moved = set[Place]()
         for message in batch:
             place, offset = (message.topic(), message.partition()), message.offset()
@@ -378,8 +378,8 @@ class Mirror:
             self.waiting.popleft()
 
     def give_up(self) -> None:
-        """After a failure, save where a record was refused: the number of records in the target
-        does not tell the next run which of them are there."""
+        """After a failure, saves in which partitions a record was refused. There, the next run
+        cannot derive from the target's end offset which records are copied."""
         failed = set[Place]()
         for found, offset, copied in self.waiting:
             try:
@@ -452,7 +452,7 @@ class Mirror:
         self.carried |= {(group, copy): offset for copy, offset in changed.items()}
 
     def report(self) -> None:
-        """One line per topic: records copied, and how far the target lags."""
+        """Prints one line per topic: the copied records, and the target's lag."""
         ends = self.source.with_retries(
             lambda: offsets.ends(self.source, self.progress), again=True
         )

@@ -1,6 +1,7 @@
 """Reports a port that another process already uses.
 
-`make run` runs it as a program with its variables, since there the remedy is not a setting.
+`make run` runs this module as a program. It gets the Makefile's variables for ports, because they
+are what the user has to change.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def main(given: list[str]) -> int:
-    """Says which of the variables NAME=PORT to change; the broker itself reports all other errors,
-    also that it is already running."""
+    """Prints which of the variables NAME=PORT to change. The broker itself reports all other
+    errors, also that it is already running."""
     if holder_of(Path("data")):
         return 0
     ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)

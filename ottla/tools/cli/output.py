@@ -97,7 +97,7 @@ def done(options: Namespace, text: str) -> None:
 
 
 def confirm(options: Namespace, what: str, name: str) -> None:
-    """Asks for the name of what will be lost; raises NotConfirmed."""
+    """Asks the user to type `name`, for an action that cannot be undone. Raises NotConfirmed."""
     if options.yes or getattr(options, "dry_run", False):
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""`ottla perf …`: how fast a broker is, measured with our own codec."""
+"""`ottla perf …`: measures how fast a broker is, with Ottla's own codec."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def produce(options: Namespace) -> None:
                 f" {counted(count, 'partition')} of {options.topic}",
             )
             return
-        # A broker may create it: report that the name may be mistyped
+        # If a broker creates the topic now, report it: the name may be mistyped.
         existing(cluster, options.topic)
         found, bar = Latencies(), ProgressLine(records)
 

@@ -33,12 +33,12 @@ RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer one is an error."""
 
 SERVE_SECONDS = 0.5
-"""How often a writer is served that waits for input."""
+"""The interval at which the writer's callbacks are served while no input arrives."""
 PATIENCE_SECONDS = 1.0
-"""How long Ctrl-C waits for acknowledgements without a word."""
+"""How long Ctrl-C waits for acknowledgements before it prints that it waits."""
 
 SIZE_LIMITS = {"message.max.bytes", "max.request.size"}
-"""The client's own limit of a record, by librdkafka's name and by Java's."""
+"""The client's own limit of a record's size, under librdkafka's name and under Java's."""
 
 
 def produce(options: Namespace) -> None:
@@ -71,7 +71,7 @@ def produce(options: Namespace) -> None:
 
 
 def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
-    """Send everything that is read, also what was read before a failure."""
+    """Sends all records, also those that were read before a failure."""
     if not options.file and sys.stdin.isatty():
         print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
     size = os.fstat(file.fileno()).st_size if options.file else 0
@@ -87,7 +87,7 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
             if drawn:
                 line.reach(file.tell())
         line.clear()
-    except KeyboardInterrupt:       # a second one in here ends it
+    except KeyboardInterrupt:       # a second Ctrl-C in here ends the command
         line.clear()
         if left := writer.left(PATIENCE_SECONDS):
             print(f"waiting up to {CLOSE_SECONDS} s for {counted(left, 'record')};"
@@ -108,7 +108,7 @@ def sent_text(writer: Writer) -> str:
 
 
 class ServedInput(io.FileIO):
-    """Standard input; what the writer has to tell is taken while nothing comes."""
+    """Standard input, which serves the writer's callbacks while no input arrives."""
 
     def __init__(self, number: int, serve: Callable[[], None]) -> None:
         super().__init__(number, closefd=False)
@@ -121,7 +121,8 @@ class ServedInput(io.FileIO):
 
 
 def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
-    """Standard input as ServedInput; what has no descriptor never waits."""
+    """Wraps standard input in ServedInput. Input without a file descriptor is returned unchanged,
+    since it never waits."""
     try:
         return io.BufferedReader(ServedInput(file.fileno(), serve), CHUNK)
     except io.UnsupportedOperation:
@@ -190,8 +191,8 @@ def json_records(
     options: Namespace, file: BinaryIO, delimiter: bytes, headers: Headers,
     target: TargetTopic | None,
 ) -> Iterator[Sent]:  # fmt: skip
-    """The records of lines of JSON, with the partitions that they name unless a flag names
-    another."""
+    """The records in lines of JSON. Each goes to the partition that it names, unless a flag
+    decides."""
     named = options.partition is None and not options.any_partition
     start, first = file.tell() if file.seekable() else None, True
     for number, one in json_lines(file, delimiter):
@@ -210,7 +211,7 @@ def json_records(
 
 
 def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
-    """The records of lines of JSON, with the lines' numbers; empty lines are skipped."""
+    """The records in lines of JSON, each with its line number. Empty lines are skipped."""
     for number, line in enumerate(pieces(file, delimiter), 1):
         if line.strip():
             yield number, parsed(line, number)
@@ -219,8 +220,8 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
 def named_partitions(
     file: BinaryIO, delimiter: bytes, start: int | None, first: Line
 ) -> int | None:
-    """How many partitions a file's records need, 0 if they name none. For a pipe that is unknown:
-    None if its first record names a partition."""
+    """How many partitions a file's records need, 0 if they name none. For a pipe, this is unknown:
+    returns None if its first record names a partition."""
     if start is None:
         return 0 if first.partition is None else None
     here = file.tell()

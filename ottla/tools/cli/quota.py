@@ -114,7 +114,7 @@ def users(options: Namespace) -> None:
 
 
 def password_of(options: Namespace) -> str:
-    """The password, never from the command line, where others could see it."""
+    """Reads the password. It is never on the command line, where other users could see it."""
     if options.password_file:
         text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
     elif sys.stdin.isatty():

@@ -79,7 +79,7 @@ def plan(options: Namespace) -> None:
 
 
 def wanted_replicas(part: topics.Partition, moving: partitions.Moving | None) -> list[int]:
-    """A partition's replicas once it has moved, if it is being moved."""
+    """A partition's replicas after its current reassignment, if there is one."""
     going = moving.removing if moving is not None else []
     return [node for node in part.replicas if node not in going]
 
@@ -103,7 +103,7 @@ def cancel(options: Namespace) -> None:
 
 
 def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raise an error for the refused partitions, and report the others."""
+    """Raises an error that lists the refused partitions, if there are any."""
     failed = {place: result for place, result in results.items() if result[0]}
     if len(failed) == len(results) == 1:
         [((topic, index), (code, message))] = failed.items()

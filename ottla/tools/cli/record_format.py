@@ -1,9 +1,9 @@
-"""A record as text by a format: kcat's tokens, and those of rpk with their modifiers.
+"""Formats a record as text, with kcat's tokens, and with rpk's tokens and modifiers.
 
-`%k %v %t %p %o` and so on stand for parts of a record; a modifier in braces says how a part is
-written: `%v{hex}`, `%V{big32}`, `%d{strftime[%F]}`, `%h{%k=%v }`. Where the two tools differ,
-kcat's meaning applies without a modifier: `%T` is the timestamp, `%T{ascii}` rpk's length of the
-topic.
+`%k %v %t %p %o` and so on stand for parts of a record. A modifier in braces says how to write the
+part: `%v{hex}`, `%V{big32}`, `%d{strftime[%F]}`, `%h{%k=%v }`. Where the two tools differ, a token
+without a modifier has kcat's meaning: `%T` is the timestamp, `%T{ascii}` is rpk's length of the
+topic's name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WITH_MODIFIER: dict[str, Callable[[Any], int]] = {
     "K": lambda record: len(record.key or b""),
     "V": lambda record: len(record.value or b""),
 }
-"""The meaning of a number in rpk if it differs from kcat's."""
+"""Tokens that have rpk's meaning if they have a modifier."""
 OTHERS: dict[str, Show] = {
     "h": lambda record: b",".join(
         name.encode() + b"=" + (value if value is not None else b"NULL")
@@ -119,7 +119,8 @@ def parsed(text: str) -> list[str | Show]:
 
 
 def braced(text: str, token: str) -> tuple[str, str]:
-    """The contents of the braces that a text begins with, and what is after them."""
+    """Splits a text that begins with a brace: the contents of the braces, and the text after them.
+    """
     depth = 0
     for at, character in enumerate(text):
         depth += {"{": 1, "}": -1}.get(character, 0)
@@ -129,7 +130,7 @@ def braced(text: str, token: str) -> tuple[str, str]:
 
 
 def shown(token: str, modifier: str | None) -> Show:
-    """One token."""
+    """The function that writes one token."""
     if token == "i":
         return counter(modifier)
     if modifier is None:
@@ -176,8 +177,8 @@ def headers(modifier: str) -> Show:
 
 
 def number_form(modifier: str, token: str) -> Written:
-    """ascii, hex64 to hex4, big64 to big8, little64 to little8, byte, bool: numbers of this
-    width."""
+    """The function that writes a number: ascii, hex, hex64 to hex4, big64 to big8, little64 to
+    little8, byte or bool."""
     if modifier in ("ascii", "number"):
         return decimal
     if modifier == "bool":
@@ -201,7 +202,7 @@ def number_form(modifier: str, token: str) -> Written:
 
 
 def text_form(modifier: str, token: str) -> Callable[[bytes], bytes]:
-    """hex, base64, base64raw or unpack[…]."""
+    """The function that writes a text: hex, base64, base64raw or unpack[…]."""
     if modifier == "hex":
         return lambda data: data.hex().encode()
     if modifier == "base64":
@@ -215,7 +216,7 @@ def text_form(modifier: str, token: str) -> Callable[[bytes], bytes]:
 
 
 def enclosed(text: str, token: str) -> str:
-    """The text between brackets, braces or number signs, one or several of them."""
+    """The text between brackets, braces or number signs, which may be repeated: `[[…]]`."""
     opening = text[:1]
     closing = {"[": "]", "{": "}", "#": "#"}.get(opening)
     if closing is not None:

@@ -27,12 +27,12 @@ READY = "ottla ready: "
 HOST = "127.0.0.1"
 START_SECONDS = 30.0
 STOP_SECONDS = 60.0
-"""A broker of a cluster tries to hand over for 30 s, before it stops."""
+"""A broker of a cluster may try to hand over its leaderships for 30 s before it stops."""
 
 
 def running_in(named: str | None) -> int:
-    """The process of the broker that uses a data directory, `data` if none is named. Raises
-    ClientError if none does."""
+    """The process id of the broker that uses the data directory `named`, by default `data`. Raises
+    ClientError if there is no such broker."""
     directory = Path(named or "data")
     pid = holder_of(directory)
     if not pid:
@@ -135,7 +135,7 @@ def memory() -> str | None:
 
 
 def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
-    """The process of the broker."""
+    """Starts the process of the broker."""
     settings = [
         f"listeners=PLAINTEXT://{HOST}:{options.port or 0}",
         f"log.dirs={directory / 'data'}",
@@ -160,7 +160,7 @@ def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
 
 
 def wait_ready(process: subprocess.Popen[str]) -> str:
-    """The address in the ready line."""
+    """Waits for the broker's ready line, and returns the address in it. Raises ClientError."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith(READY):
@@ -176,7 +176,7 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
         if stdin is not None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
-            except PermissionError:     # a file or /dev/null: it gives no signal to stop
+            except PermissionError:     # a file or /dev/null, which epoll cannot watch
                 print("standard input has ended, and the broker stops; --detach-stdin keeps it",
                       file=sys.stderr)  # fmt: skip
                 return

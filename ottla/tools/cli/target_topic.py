@@ -1,7 +1,7 @@
 """The topic that records are sent to.
 
 Missing partitions are reported before a record is sent. A missing topic is created for its first
-record: a command that refuses its input leaves nothing behind.
+record, so a command that refuses its input creates no topic.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class TargetTopic:
         self.partitions: int | None = None
 
     def look(self, partition: int | None) -> None:
-        """Raises ClientError if records cannot be sent there. Creates nothing if it can be left to
-        the first record."""
+        """Raises ClientError if records cannot be sent to this partition. A missing topic is not
+        created yet if the brokers create topics for producers."""
         [found] = self.cluster.metadata([self.name]).topics
         if not found.error_code:
             self.partitions = len(found.partitions)
@@ -60,9 +60,9 @@ class TargetTopic:
                 f"{self.name} has no partition {partition}, only 0 to {self.partitions - 1}")
 
     def check_copy(self, origin: str | None, named: Callable[[], int | None]) -> None:
-        """Raises ClientError if the topic that records come from has more partitions; a new topic
-        gets as many. If this cluster does not have that topic, `named` says how many partitions
-        the records need: None if that is not known."""
+        """Raises ClientError if the topic `origin` of the records has more partitions than this
+        topic. A new topic gets as many as `origin`. If this cluster lacks `origin`, `named` returns
+        how many partitions the records need, or None if this is unknown."""
         count = 0
         if origin is not None and origin != self.name:
             [found] = self.cluster.metadata([origin]).topics
@@ -95,9 +95,10 @@ def creates_topics(cluster: ClusterClient) -> bool:
 
 
 def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
-    """How many partitions a topic has. A broker may create it now, as for every producer; with a
-    given number of partitions this creates it. A line reports that, since the name may be mistyped.
-    Raises ClientError after TOPIC_SECONDS; a producer would wait for a minute."""
+    """The number of a topic's partitions. If brokers create topics for producers, a missing topic
+    is created: with `partitions` if this is given, else as the broker decides. Reports the creation
+    on stderr, since the name may be mistyped. Raises ClientError after TOPIC_SECONDS; a producer
+    would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
     create = False
     while True:

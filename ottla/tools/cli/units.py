@@ -21,7 +21,8 @@ SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
-    """Milliseconds; a number without a unit has the unit `plain`. Raises WrongUsage."""
+    """Parses a time to milliseconds. A number without a unit has the unit `plain`. Raises
+    WrongUsage."""
     match = NUMBER.fullmatch(text.strip())
     unit = (match[2].lower() or plain) if match else ""
     if match is None or unit not in MILLISECONDS:
@@ -30,7 +31,7 @@ def duration_ms(text: str, plain: str = "ms") -> float:
 
 
 def size_bytes(text: str) -> int:
-    """Bytes. Raises WrongUsage."""
+    """Parses a size to bytes. Raises WrongUsage."""
     match = NUMBER.fullmatch(text.strip())
     unit = (match[2].lower() or "b") if match else ""
     if match is None or unit not in BYTES:
@@ -44,7 +45,8 @@ def without_units(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def number_of(name: str, value: str) -> str:
-    """The value of one setting; unchanged if it has no unit, or the setting is of another kind."""
+    """The value of one setting without its unit. A value without a unit, or of a setting that is
+    neither a time nor a size, stays unchanged."""
     match = NUMBER.fullmatch(value.strip())
     if match is None or not match[2]:
         return value

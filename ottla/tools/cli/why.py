@@ -1,7 +1,7 @@
 """`ottla group why` and `ottla topic why`: the present state, then the events.
 
-Brokers report it on their HTTP ports, whose addresses are in their settings. The command first
-describes the group or topic as its user, who gets no answer without that right.
+Brokers report both on their HTTP ports, whose addresses are in their settings. The command first
+describes the group or topic with Kafka's protocol, so it fails for users without this right.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _print_list(head: str, lines: Iterable[str], otherwise: str) -> None:
 
 
 def _printed(options: Namespace, found: list[Document], name: str) -> bool:
-    """Whether the answers were printed for a program."""
+    """Prints the answers if --output is a format for programs. Returns whether it did."""
     if options.output == "json":
         print(json.dumps(found, indent=2, ensure_ascii=False))
     elif options.output == "jsonl":

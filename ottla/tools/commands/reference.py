@@ -47,7 +47,7 @@ reached, sort what they list, report errors in one line on stderr, and report ol
 
 
 def cell(flag: Flag) -> str:
-    """A flag as it is written."""
+    """A flag with its names and value, for the page's table."""
     value = f" [{flag.metavar}]" if flag.optional else f" {flag.metavar}" * bool(flag.metavar)
     return f"`{', '.join(flag.names)}{value}`".replace("|", "\\|")
 

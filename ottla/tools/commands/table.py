@@ -8,12 +8,18 @@
     --state [STATES]           a value that may be left out
     $ kafka-topics --bootstrap-server localhost:9092 --create --topic orders
 
-`==` begins a command: its words, and the module (after a colon the function) that runs it. Then
-follow a sentence about it, its flags with their help after two spaces, positional arguments in
-capitals (`TOPIC +` one or more, `TOPIC ?` at most one, `TOPIC *` any number), marks and an example
-after `$`. Marks: `cluster` the command connects to brokers, `prints` it has `--output`, `changes`
-it has `--dry-run`, `destroys` it also asks for confirmation, `actions` exactly one of these flags.
-Both grammars, the shell completion and `docs/commands.md` come from here.
+`==` begins a command: its words, and the module (after a colon the function) that runs it. The
+lines below it are a sentence about the command; its flags, with their help after two spaces;
+positional arguments in capitals (`TOPIC +` one or more, `TOPIC ?` at most one, `TOPIC *` any
+number); marks; and examples after `$`. The marks are:
+
+    cluster         the command connects to brokers
+    prints          it has `--output`
+    changes         it has `--dry-run`
+    destroys        it also asks for confirmation
+    actions A B …   it needs exactly one of these flags
+
+The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ MARKS = {"cluster", "prints", "changes", "destroys"}
 
 @dataclass
 class Flag:
-    """One flag or positional argument. `names` begin with dashes, a positional has one without."""
+    """One flag, whose names begin with dashes, or one positional argument, with a single name."""
 
     names: list[str]
     metavar: str = ""

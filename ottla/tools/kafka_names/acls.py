@@ -136,7 +136,7 @@ def patterns(options: Options, *, needed: bool = False) -> list[Pattern]:
 
 
 def principals(options: Options, flag: str) -> list[str]:
-    """Principals as Type:name; Failed for others."""
+    """Principals in the form Type:name. Raises Failed for any other text."""
     for text in options.all(flag):
         if ":" not in text:
             reason = f"expected a string in format principalType:principalName but got {text}"

@@ -20,14 +20,14 @@ CONFIG_FLAGS = (
     "config-file",
 )
 SECONDS = 5.0
-"""How long a tool waits for a broker to be reachable; Apache Kafka's wait for 60 s."""
+"""How long a tool waits for a broker to be reachable; Apache Kafka's tools wait for 60 s."""
 
 
 def properties_of(options: Options) -> dict[str, str]:
-    """Properties of `--command-config FILE` and of the flags that came before it."""
+    """Properties of `--command-config FILE` and of older flags for the same purpose."""
     from ottla.tools.properties import read_client_properties
 
-    if options.properties is None:              # a misspelled one is named only once
+    if options.properties is None:              # read once: misspelled ones are reported
         options.properties = {}
         for flag in CONFIG_FLAGS:
             if options.has(flag) and options.one(flag):
@@ -61,7 +61,7 @@ def needs_server(options: Options, message: str = "--bootstrap-server must be sp
 
 
 def read_json(path: str) -> Any:
-    """The JSON of a file; Failed with its name if it cannot be read."""
+    """The JSON of a file. Raises Failed with its path if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

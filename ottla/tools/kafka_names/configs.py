@@ -110,7 +110,7 @@ def named(arguments: list[str]) -> list[str]:
 
 
 def check(options: Options, entities: list[Entity]) -> None:
-    """Raises what ConfigCommand raises before it connects."""
+    """Raises the errors that Kafka's ConfigCommand raises before it connects."""
     kinds = [kind for kind, _ in entities]
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
         raise UsageError("Only 'users' and 'clients' entity types may be specified together")
@@ -294,7 +294,7 @@ def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
 
 
 def everything(cluster: ClusterClient, kind: str) -> list[str]:
-    """All entities of a type; brokers with their default, which comes last."""
+    """All entities of a type. For brokers, the last one is their default."""
     if kind == "topics":
         return topics.names(cluster)
     if kind in ("brokers", "broker-loggers"):

@@ -49,7 +49,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> None:
-    """Raises what ConsoleConsumerOptions raises."""
+    """Raises the errors that Kafka's ConsoleConsumerOptions raises."""
     if options.has("topic") + (options.has("include") or options.has("whitelist")) != 1:
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
     options.needs("bootstrap-server")
@@ -108,7 +108,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
         group=options.one("group") or properties.get("group.id", ""),
         start=start,
         stored=False,
-        all_exist=False,        # Kafka's tool waits for it
+        all_exist=False,        # Kafka's tool waits for the partition
         partitions=[options.number("partition", 0)] if options.has("partition") else None,
         idle_ms=options.number("timeout-ms", 0) if options.has("timeout-ms") else None,
     )
@@ -155,7 +155,8 @@ class Formatter:
         self.logged, self.lenient = logged, lenient
 
     def show(self, record: Any) -> bytes:
-        """One record; nothing for one that cannot be shown, if it is to be skipped."""
+        """The text of a record. For one that cannot be deserialized, raises Failed, or returns no
+        text with --skip-message-on-error."""
         try:
             return self.key_separator.join(self.parts(record)) + self.line_separator
         except (struct.error, ValueError) as wrong:

@@ -82,7 +82,8 @@ def send(writer: Writer, reader: Reader, options: Options) -> None:
 
 
 def lines() -> Iterator[bytes]:
-    """The lines of standard input, each asked for with > on a terminal, as Kafka's tool does."""
+    """The lines of standard input. On a terminal, prints the prompt > before each line, as Kafka's
+    tool does."""
     asking = sys.stdin.isatty()
     while True:
         if asking:
@@ -123,7 +124,7 @@ def producer_settings(options: Options) -> dict[str, str]:
 
 
 class Reader:
-    """How a line becomes headers, key and value."""
+    """Splits a line into headers, key and value."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         def text(name: str, default: str) -> bytes:

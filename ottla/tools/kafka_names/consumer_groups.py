@@ -81,7 +81,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options, action: str) -> None:
-    """Which flag goes with which action."""
+    """Checks which flags are given with the action."""
     if action == "describe":
         if not (options.has("group") or options.has("all-groups")):
             raise UsageError("Option [describe] takes one of these options: [all-groups], [group]")
@@ -121,7 +121,7 @@ def check(options: Options, action: str) -> None:
 
 
 def filters(options: Options, name: str, known: tuple[str, ...]) -> list[str]:
-    """The states or types to list; UsageError for an unknown one."""
+    """The states or types to list. Raises UsageError for an unknown one."""
     text = options.one(name)
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     by_name = {one.lower(): one for one in known}
@@ -160,7 +160,8 @@ def describe(options: Options, cluster: ClusterClient) -> None:
 
 
 def warn(group: Group) -> bool:
-    """Reports on stderr that a group has no members, or is being rebalanced."""
+    """Reports a group that does not exist, has no members or is rebalancing. Returns whether it
+    exists."""
     if group.state == "Dead":
         print(f"\nError: Consumer group '{group.id}' does not exist.")
         return False

@@ -93,13 +93,13 @@ class Report:
             self.window, self.window_records, self.window_bytes = now, 0, 0
 
     def end(self) -> None:
-        """The last line."""
+        """Prints the line at the end, unless there is one for each interval."""
         if not self.detailed:
             took = time.monotonic() - self.begun
             print(f"{self.began}, {moment()}, {self.figures(took, self.records, self.bytes)}")
 
     def metrics(self) -> dict[str, float]:
-        """Figures under the names that a Java consumer has for them."""
+        """The figures, under the names of a Java consumer's metrics."""
         seconds = max(time.monotonic() - self.begun, 1e-6)
         fetches = max(self.fetches, 1)
         return {

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Delete what the file says."""
+    """Deletes the records below the offsets in the file."""
     options.needs("offset-json-file", "bootstrap-server")
     below = plan(options.one("offset-json-file"))
     with connect(options) as cluster:
         print("Executing records delete operation")
         try:
             done = offsets.delete_records(cluster, below)
-        except Refused as refused:      # with the topic's metadata: then each is refused
+        except Refused as refused:      # no metadata: every partition is refused
             done = dict.fromkeys(below, (refused.number, -1))
         print("Records delete operation completed:")
         for (topic, index), (code, low) in done.items():
@@ -33,8 +33,8 @@ def run(options: Options) -> int:
 
 
 def plan(path: str) -> dict[Place, int]:
-    """The offsets of the file; Failed if it does not have the form in the help, or has
-    duplicates."""
+    """The offsets in the file. Raises Failed if it does not have the form that the help shows, or
+    has duplicates."""
     value = read_json(path)
     below: dict[Place, int] = {}
     twice: list[str] = []

@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Passes the whole command line on."""
+    """Passes the whole command line to `ottla log dump`."""
     options.needs("files")
     return log_command.main(["log", "dump", *options.arguments])

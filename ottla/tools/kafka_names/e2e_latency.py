@@ -1,4 +1,4 @@
-"""kafka-e2e-latency: one record at a time, from sending to receiving, with our own codec."""
+"""kafka-e2e-latency: times one record after the other from sending to receiving, with our codec."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prepare(cluster: ClusterClient, topic: str) -> None:
 
 
 def record_of(options: Options) -> Record:
-    """A record with the sizes that the flags say."""
+    """A record with the sizes that the flags request."""
     key_size = options.number("record-key-size", 0)
     headers = [
         (
@@ -101,7 +101,7 @@ def record_of(options: Options) -> Record:
 
 
 def measure(options: Options, cluster: ClusterClient, acks: int) -> list[float]:
-    """Milliseconds of each record, from sending it to having fetched it."""
+    """The milliseconds from sending each record until it was fetched."""
     topic = options.one("topic")
     at = offsets.required(cluster, {(topic, 0): offsets.LATEST}, created=True)[topic, 0]
     leader = cluster.with_retries(lambda: topics.leader(cluster, (topic, 0)))

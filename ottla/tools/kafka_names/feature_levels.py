@@ -1,6 +1,6 @@
-"""The feature levels of each release: known to the tools without a broker.
+"""The feature levels of each release, which the tools show without a connection to a broker.
 
-Facts of Apache Kafka 4.4: `metadata.version` by release, the default level of each feature for it.
+The tables are those of Apache Kafka 4.4: `metadata.version` by release, and each feature's default.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HIGHEST = {
 
 
 def metadata_level(text: str) -> int:
-    """The level for `4.1`, `4.1-IV0` or a number; Failed for anything else."""
+    """The level for `4.1`, `4.1-IV0` or a number. Raises Failed for anything else."""
     if text.isdecimal() and int(text) in METADATA_VERSIONS:
         return int(text)
     fits = [
@@ -92,7 +92,7 @@ def show_mapping(text: str) -> None:
 
 
 def show_dependencies(given: list[str]) -> None:
-    """Prints the dependencies of levels on other features: none, up to 4.4."""
+    """Prints on which other features these levels depend: on none, up to Kafka 4.4."""
     for text in given:
         name, equals, level = text.partition("=")
         if not equals:

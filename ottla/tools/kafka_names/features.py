@@ -88,13 +88,13 @@ def wanted(options: Options, action: str) -> dict[str, int]:
 
 
 def of_release(version: int, action: str) -> dict[str, int]:
-    """The levels of a release. An upgrade does not ask for level 0."""
+    """The levels of a release. An upgrade omits features whose level is 0."""
     levels = {"metadata.version": version} | levels_of(version)
     return {name: level for name, level in levels.items() if level > 0 or action != "upgrade"}
 
 
 def name_and_level(text: str) -> tuple[str, int]:
-    """The parts of NAME=LEVEL; Failed for anything else."""
+    """The parts of NAME=LEVEL. Raises Failed for anything else."""
     name, equals, level = text.partition("=")
     if not equals:
         raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")

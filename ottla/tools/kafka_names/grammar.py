@@ -1,8 +1,9 @@
 """The grammar of Kafka's tools: long flags, values after a space or an equals sign, no
 abbreviations.
 
-Most tools read their flags with joptsimple, some with argparse4j and its sub-commands; what scripts
-depend on is the same for both: which flags exist, and exit status 1 for wrong ones.
+Most of Kafka's tools read their flags with joptsimple, some with argparse4j, which has
+sub-commands. Scripts depend on the names of flags, and on exit status 1 for wrong flags. Both are
+the same for the two libraries.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Options:
         return self.values.get(name, [])
 
     def number(self, name: str, default: int) -> int:
-        """The value of a flag as an integer; UsageError if it is not one."""
+        """The value of a flag as an integer. Raises UsageError if it is not one."""
         if not self.all(name):
             return default
         try:
@@ -73,7 +74,7 @@ class Options:
                 raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
 
     def needs(self, *names: str) -> None:
-        """UsageError unless all of these were given."""
+        """Raises UsageError unless all of these flags were given."""
         for name in names:
             if not self.has(name):
                 raise UsageError(f'Missing required argument "[{name}]"')
@@ -125,7 +126,7 @@ def _is_number(word: str) -> bool:
 
 
 def sub_command(options: Options, known: Sequence[str]) -> str:
-    """The sub-command that was given; UsageError if there is none, or an unknown one."""
+    """The sub-command that was given. Raises UsageError if there is none, or an unknown one."""
     if not options.positional:
         raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
     name = options.positional.pop(0)

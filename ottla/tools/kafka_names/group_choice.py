@@ -1,4 +1,4 @@
-"""Which groups a `kafka-consumer-groups` command is about, and how it reports an error."""
+"""Selects the groups for a `kafka-consumer-groups` command, and prints its errors."""
 
 from __future__ import annotations
 

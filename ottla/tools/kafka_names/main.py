@@ -34,8 +34,8 @@ ENDS_WITH_0 = {
     "kafka-verifiable-consumer": {"refused"},
     "kafka-verifiable-producer": {"unreachable"},
 }
-"""Failures after which Apache Kafka's tools end with 0: so do ours, after their line on
-stderr (compat_tests/test_tool_troubles.py)."""
+"""Failures after which Apache Kafka's tools exit with 0. These tools do too, after a line on stderr
+(compat_tests/test_tool_troubles.py)."""
 HELP_ENDS_WITH_0 = {"kafka-features", "kafka-metadata-quorum", "kafka-storage"}
 NO_ARGUMENTS_END_WITH_0 = {
     "kafka-producer-perf-test", "kafka-verifiable-consumer", "kafka-verifiable-producer",
@@ -100,7 +100,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         return 1
     except (ClientError, OSError) as failed:
         if isinstance(failed, BrokenPipeError):
-            # The reader of the output has closed the pipe, which a JVM's output does not notice.
+            # The reader of the output has closed the pipe. Java's tools ignore this.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         sys.stdout.flush()
@@ -136,7 +136,8 @@ def kind_of(failed: Exception) -> str:
 
 
 def same_file() -> bool:
-    """Whether stdout and stderr are the same, usually a terminal: nothing is printed twice."""
+    """Whether stdout and stderr are the same file, usually a terminal. Then an error is printed
+    only once."""
     try:
         out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

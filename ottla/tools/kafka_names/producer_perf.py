@@ -128,7 +128,7 @@ def keys_of(options: Options, random: Random) -> Iterator[bytes] | None:
 
 
 def values_of(options: Options, random: Random) -> list[bytes]:
-    """The records to send, in turn."""
+    """The values of the records to send, in turn."""
     if options.has("payload-monotonic"):
         return [str(number).encode() for number in range(options.number("num-records", 1))]
     if options.has("record-size"):
@@ -161,7 +161,7 @@ class Report:
         self.batches = 0
 
     def measure(self, cluster: object, load: ProduceLoad) -> None:
-        """Produce, and print."""
+        """Produces the load, and prints the lines."""
         produce(cluster, load, self.add)  # type: ignore[arg-type]
         self.last(self.total, "records sent")
         if self.steady is not None:
@@ -187,7 +187,7 @@ class Report:
             self.window = Latencies()
 
     def metrics(self) -> dict[str, float]:
-        """Figures under the names that a Java producer has for them."""
+        """The figures, under the names of a Java producer's metrics."""
         rate, _ = self.total.rates()
         seconds = self.total.records / max(rate, 1e-9)
         batches = max(self.batches, 1)

@@ -36,7 +36,7 @@ NEEDED = {
 
 
 def run(options: Options) -> int:
-    """Check the flags, then do the one action; errors are on stdout, as Kafka's are."""
+    """Checks the flags, then does the one action. Prints errors on stdout, as Kafka's tool does."""
     given = [name for name in options.command.actions if options.has(name)]
     if len(given) != 1:
         raise UsageError(
@@ -111,7 +111,7 @@ def with_directories(cluster: ClusterClient, replicas: dict[Place, list[int]]) -
 
 
 def current_replicas(cluster: ClusterClient, plan: Plan) -> dict[Place, list[int]]:
-    """The current replicas of the plan's partitions; none for unknown ones."""
+    """The current replicas of the plan's partitions, without unknown partitions."""
     described = topics.describe(cluster, {topic for topic, _ in plan})
     return {
         (topic.name, part.index): part.replicas
@@ -159,7 +159,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
 
 
 def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
-    """Raises an error for what was refused."""
+    """Raises an error that lists the refused partitions, if there are any."""
     failed = {place: result for place, result in results.items() if result[0]}
     if not failed:
         return
@@ -235,7 +235,7 @@ def limit(
         *(b for item in plan.values() for b in item.replicas),
         *(b for replicas in current.values() for b in replicas),
     }
-    # Replicas are also moved off a dead broker, which cannot be asked and copies nothing.
+    # A dead broker may lose replicas too. It needs no throttle, and cannot be given one.
     brokers = sorted(concerned & set(cluster.live()))
     if between >= 0:
         for name in {topic for topic, _ in plan}:

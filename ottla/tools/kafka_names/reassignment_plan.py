@@ -24,11 +24,11 @@ Plan = dict[Place, Item]
 
 
 class NotJson(ClientError):
-    """A plan's file that is not JSON."""
+    """The file of a plan is not JSON."""
 
 
 def load(path: str) -> Any:
-    """The JSON of a file; ClientError with its name."""
+    """The JSON of a file. Raises ClientError with its path if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -39,7 +39,7 @@ def load(path: str) -> Any:
 
 
 def why_not_json(wrong: ValueError) -> str:
-    """What a file is, if not JSON."""
+    """Why a file is not JSON, for the error message."""
     if not isinstance(wrong, json.JSONDecodeError):
         return f"not JSON: {wrong}"
     if not wrong.doc.strip():
@@ -49,7 +49,7 @@ def why_not_json(wrong: ValueError) -> str:
 
 
 def read(path: str) -> Plan:
-    """The plan of a file; ClientError for one that contradicts itself."""
+    """The plan in a file. Raises ClientError for a plan that contradicts itself."""
     value = load(path)
     plan: Plan = {}
     try:
@@ -97,7 +97,7 @@ def topics_of(path: str) -> list[str]:
 
 
 def brokers_of(text: str) -> list[int]:
-    """Ids separated by commas; ClientError for duplicates."""
+    """Parses ids separated by commas. Raises ClientError for duplicates."""
     try:
         brokers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -110,7 +110,8 @@ def brokers_of(text: str) -> list[int]:
 def spread(
     current: dict[Place, list[int]], racks: Mapping[int, str | None]
 ) -> dict[Place, list[int]]:
-    """The same number of replicas, placed on these brokers as the controller places new ones."""
+    """New replicas for each partition, as many as it has, on the brokers in `racks`. They are
+    placed as the controller places new partitions."""
     proposed = {}
     rotation, size = Rotation(racks), len(racks)
     for number, (place, replicas) in enumerate(sorted(current.items())):

@@ -10,7 +10,7 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
 def pid_folder() -> Path:
-    """The file with the process ids of the brokers started here."""
+    """The folder with a file for each broker started here, named by the broker's process id."""
     base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are this user's
     return Path(base) / "ottla-kafka-server"
 
@@ -39,7 +39,8 @@ def run(options: Options) -> int:
 
 
 def detach() -> bool:
-    """Continues in a new process; True in the one that ends now."""
+    """Continues in a new process. Returns False there, and True in the old process, which must
+    end."""
     if os.fork():
         return True
     os.setsid()

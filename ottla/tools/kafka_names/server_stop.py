@@ -1,4 +1,4 @@
-"""kafka-server-stop: SIGTERM to the brokers that kafka-server-start has started for this user."""
+"""kafka-server-stop: sends SIGTERM to the brokers that kafka-server-start started for this user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Stops them; returns 1 if there is none."""
+    """Stops the brokers. Raises Failed if there is none."""
     stopped = 0
     folder = pid_folder()
     for note in sorted(folder.iterdir()) if folder.is_dir() else ():

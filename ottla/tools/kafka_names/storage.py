@@ -1,7 +1,7 @@
 """kafka-storage, for scripts that format log directories before they start a broker.
 
-A directory of Ottla needs no formatting. `format` writes `meta.properties` with the cluster's id,
-which the first start uses.
+Ottla's directories need no formatting. `format` writes `meta.properties` with the cluster's id,
+which the broker uses at its first start.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def directories(options: Options) -> list[Path]:
 
 
 def info(paths: list[Path]) -> None:
-    """Lists the directories and their metadata; Failed if one is missing."""
+    """Lists the directories and their metadata. Raises Failed if one is missing or unformatted."""
     found = [path for path in paths if path.is_dir()]
     problems = [f"{path} does not exist" for path in paths if not path.is_dir()]
     problems += [f"{path} is not formatted." for path in found if not (path / META).exists()]

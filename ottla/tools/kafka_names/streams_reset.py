@@ -60,7 +60,7 @@ def names(options: Options, flag: str) -> list[str]:
 
 
 def empty(cluster: ClusterClient, application: str, *, force: bool) -> None:
-    """Failed if the application still runs, unless its members may be removed."""
+    """Raises Failed if the application's group has members. With `force`, removes them instead."""
     try:
         group = groups.describe(cluster, application)
     except Refused as refused:

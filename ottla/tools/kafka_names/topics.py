@@ -30,7 +30,7 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-DEFAULT_CONFIG = 5  # a source: set neither for the topic nor for the broker
+DEFAULT_CONFIG = 5  # the source of settings that neither topic nor broker sets
 
 
 def run(options: Options) -> int:
@@ -61,7 +61,7 @@ def run(options: Options) -> int:
 
 
 def failure(message: str) -> Failed:
-    """How TopicCommand reports an error: on stdout."""
+    """The error that prints a message on stdout, as Kafka's TopicCommand does."""
     return Failed(message, f"Error while executing topic command : {message}")
 
 
@@ -87,7 +87,7 @@ def check_flags(options: Options) -> None:
 
 
 def wanted(options: Options, cluster: ClusterClient, *, required: bool) -> list[str]:
-    """The topics selected by `--topic`; Failed if it must select one and does not."""
+    """The topics selected by `--topic`. Raises Failed if it must select one and does not."""
     pattern = options.one("topic") if options.has("topic") else None
     names = topics.names(cluster, internal=not options.has("exclude-internal"))
     matched = matching(pattern, names)
@@ -103,7 +103,8 @@ def show_list(options: Options, cluster: ClusterClient) -> None:
 
 
 def assignment_of(text: str) -> list[list[int]]:
-    """`0:1,1:2` as replicas of each partition; Failed for lists that contradict each other."""
+    """The replicas of each partition in `0:1,1:2`. Raises Failed for lists of different lengths, or
+    with duplicates."""
     placed: list[list[int]] = []
     for index, part in enumerate(text.split(",")):
         try:

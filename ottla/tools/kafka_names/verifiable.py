@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def say(name: str, **fields: object) -> None:
-    """One event."""
+    """Prints one event."""
     event = {"timestamp": int(time.time() * 1000), "name": name, **fields}
     print(json.dumps(event, separators=(",", ":")), flush=True)
 
@@ -29,7 +29,7 @@ class Acknowledgements:
         self.topic, self.acked = topic, 0
 
     def of(self, key: str | None, value: str, error: Any, message: Any) -> None:
-        """librdkafka's answer about one record."""
+        """Handles librdkafka's result for one record."""
         if error is None:
             self.acked += 1
             say("producer_send_success", key=key, value=value, topic=self.topic,
@@ -38,13 +38,13 @@ class Acknowledgements:
             self.failed(key, value, error.name(), error.str())
 
     def failed(self, key: str | None, value: str, exception: str, message: str) -> None:
-        """A record that was not acknowledged."""
+        """Prints that a record was not acknowledged."""
         say("producer_send_error", exception=exception, message=message, topic=self.topic,
             key=key, value=value)  # fmt: skip
 
 
 def run(options: Options) -> int:
-    """Sends until enough has been sent, or it is stopped."""
+    """Sends records until --max-messages were sent, or the tool is stopped."""
     options.needs("topic", "bootstrap-server")
     topic, most = options.one("topic"), options.number("max-messages", -1)
     rate, keys = options.number("throughput", -1), options.number("repeating-keys", 0)

@@ -36,7 +36,7 @@ class RebalanceEvents(RebalanceListener):
 
 
 def run(options: Options) -> int:
-    """Consumes until enough has been received, or it is stopped."""
+    """Consumes until --max-messages were received, or the tool is stopped."""
     options.needs("topic", "group-id", "bootstrap-server")
     settings = consumer_settings(options)
     with connect(options) as cluster:
@@ -51,7 +51,7 @@ def run(options: Options) -> int:
         except KeyboardInterrupt:
             pass
         except ClientError as failed:
-            # Apache Kafka's logs it and ends with 0.
+            # Apache Kafka's tool logs the error and exits with 0.
             raise Failed(str(failed), status=0) from failed
         finally:
             consumer.close()

@@ -25,7 +25,7 @@ def connected(chosen: Chosen) -> ClusterClient:
 
 
 def metadata(chosen: Chosen) -> None:
-    """Brokers, topics and partitions, of one topic with -t."""
+    """Prints brokers, topics and partitions; with -t, of one topic only."""
     wanted = chosen.topics[-1:] or None
     with connected(chosen) as cluster:
         found = cluster.metadata(wanted)
@@ -55,12 +55,12 @@ def metadata(chosen: Chosen) -> None:
 
 
 def message(code: int) -> str:
-    """An error by its name."""
+    """The name of an error code."""
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
 
 
 def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
-    """The same as kcat's JSON."""
+    """The metadata in kcat's JSON form."""
     def replicas(ids: list[int]) -> list[dict[str, int]]:
         return [{"id": each} for each in ids]
 
@@ -92,7 +92,8 @@ def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
 
 
 def offsets_by_time(chosen: Chosen) -> None:
-    """`topic [partition] offset N` for each -t TOPIC:PARTITION:MS; -1 if no record is that new."""
+    """Prints `topic [partition] offset N` for each -t TOPIC:PARTITION:MS. N is -1 if no record is
+    that new."""
     times: dict[tuple[str, int], int] = {}
     for text in chosen.topics:
         topic, _, numbers = text.partition(":")

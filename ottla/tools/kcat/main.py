@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
         print(f"% ERROR: {printable(' '.join(reason_of(failed).split()))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0                # as kcat: it is how one ends a consumer
+        return 0                # as kcat: Ctrl-C is the usual end of a consumer
 
 
 def run(chosen: Chosen) -> None:
@@ -117,7 +117,7 @@ def parse(arguments: list[str]) -> Chosen | None:
 
 
 def take(chosen: Chosen, letter: str, value: str) -> None:
-    """One of the options that only set something."""
+    """Stores the value of an option that needs no further work."""
     texts = {"b": "brokers", "f": "format", "z": "codec", "G": "group"}
     switches = {
         "e": "exit", "J": "json", "Z": "null", "u": "unbuffered",

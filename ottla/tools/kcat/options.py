@@ -39,7 +39,7 @@ class Chosen:
     rest: list[str] = field(default_factory=list)
 
     def topic(self) -> str:
-        """The one topic; Misused without."""
+        """The last topic of -t. Raises Misused without one."""
         if not self.topics:
             raise Misused("-t <topic> missing")
         return self.topics[-1]

@@ -22,7 +22,7 @@ from ottla.tools.stream.writer import Writer
 
 
 def properties_of(chosen: Chosen) -> dict[str, str]:
-    """-X under the names that Java's clients have."""
+    """The settings of -X, under the names of Java's clients."""
     properties = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
     properties.pop("bootstrap.servers", None)
     check_names(properties)
@@ -76,7 +76,8 @@ def say_ends(chosen: Chosen, wanted: Reading) -> None:
 
 
 def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
-    """-o: where to begin; without it at the first record, with a group at its committed offset."""
+    """Applies -o, the offset to begin at. Without -o, a group begins at its committed offset, and
+    other readers begin at the first record."""
     from ottla.client.cluster import ClusterClient
 
     assert isinstance(cluster, ClusterClient)

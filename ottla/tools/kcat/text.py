@@ -33,7 +33,7 @@ def escaped(text: str) -> bytes:
 
 
 class Unpacked:
-    """Keys and values as text, as -s asks."""
+    """Converts keys and values to text in the formats of -s."""
 
     def __init__(self, serdes: list[str]) -> None:
         self.key = self.value = ""
@@ -104,7 +104,7 @@ def shower(chosen: Chosen, brokers: dict[tuple[str, int], int]) -> Show:
 def formatted(
     text: str, parts: Callable[[Any], tuple[bytes | None, bytes | None]], null: bytes
 ) -> Show:
-    """-f."""
+    """The output of a record in the format of -f."""
     pieces: list[bytes | str] = []
     at = 0
     for token in re.finditer(r"%(.)", text, re.DOTALL):
@@ -116,7 +116,7 @@ def formatted(
 
     def piece_of(piece: str, record: Any, key: bytes | None, value: bytes | None) -> bytes:
         if piece in "ks":
-            return (key if piece == "k" else value) or null     # kcat calls empty ones null too
+            return (key if piece == "k" else value) or null     # kcat shows empty ones as NULL too
         return TOKENS[piece](record)
 
     def show(record: Any) -> bytes:
@@ -132,7 +132,7 @@ def formatted(
 def enveloped(
     record: Any, key: bytes | None, value: bytes | None, brokers: dict[tuple[str, int], int]
 ) -> bytes:
-    """-J: one object per line."""
+    """The output of -J: one JSON object per line."""
     kinds = {0: "create", 1: "logappend"}
     fields: dict[str, Any] = {
         "topic": record.topic, "partition": record.partition, "offset": record.offset,

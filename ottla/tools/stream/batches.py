@@ -82,8 +82,8 @@ def fetch_request(
 
 
 class SingleSender:
-    """Sends records one by one, each in its own batch, exactly once: by their sequences brokers
-    recognize a batch that is sent again after its answer was lost."""
+    """Sends records one by one, each in its own batch, exactly once. If an answer is lost, the
+    batch is sent again, and the broker recognizes it by its sequence number."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.cluster = cluster

@@ -101,7 +101,7 @@ def is_known(name: str) -> bool:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """ClientError for a name that neither Java's clients nor librdkafka know."""
+    """Raises ClientError for a name that neither Java's clients nor librdkafka know."""
     for name in given:
         if not is_known(name):
             similar = get_close_matches(name, [*java_names(), *LOGIN], 2)
@@ -110,7 +110,7 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def why_misspelled(name: str, value: str) -> str:
-    """The error of an unknown entry of a file, "" if it may be for another program."""
+    """The error about an unknown entry of a file, "" if the entry may be for another program."""
     from ottla.broker.settings.config import shown
     from ottla.broker.settings.declaration import did_you_mean
 
@@ -127,8 +127,8 @@ def unknown_name(wrong: Exception) -> str:
 
 
 def refusal(kind: str, settings: Mapping[str, Any], wrong: Exception) -> str:
-    """librdkafka's error, with the setting's name as it was given, since librdkafka renames
-    some."""
+    """The text of librdkafka's error with the setting's given name, since librdkafka may use
+    another name."""
     import confluent_kafka
 
     for name, value in settings.items():
@@ -171,7 +171,7 @@ def whole_number(name: str, value: str) -> int:
 
 
 def acks_of(text: str) -> int | str:
-    """`all`, -1, 0 or 1."""
+    """Parses acks: `all`, -1, 0 or 1. Raises ClientError."""
     if text in ("all", "-1"):
         return "all"
     if text not in ("0", "1"):

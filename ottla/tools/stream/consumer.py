@@ -1,9 +1,9 @@
 """A consumer of librdkafka that commits settled positions only.
 
-It tracks the position of every assigned partition, which moves when the user of the consumer has
-processed a record (`advance`), and at the end of a partition. `settle` makes the user's output
-safe, for example by a flush of standard output. Only then may the positions be committed: by
-`commit`, before partitions are revoked, and at the end.
+It tracks the position of every assigned partition. The user of the consumer moves it (`advance`)
+after processing a record, and may do so at the end of a partition. `settle` makes the user's output
+safe, for example by a flush of standard output. Only settled positions are committed: by `commit`,
+before partitions are revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class RebalanceListener:
         """The member got these partitions."""
 
     def revoked(self, places: list[Place]) -> None:
-        """The member has committed the positions of these partitions, and loses the partitions."""
+        """The member no longer has these partitions. With automatic commits, it has committed their
+        positions, unless the coordinator had removed it."""
 
 
 class Consumer:
@@ -154,7 +155,8 @@ class Consumer:
         return {(one.topic, one.partition): one.offset for one in answers if one.offset >= 0}
 
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
-        """Where the group begins to read these partitions: at its committed offsets."""
+        """The offsets at which the group begins to read these partitions: its committed offsets,
+        else as auto.offset.reset says."""
         stored = self.committed(places)
         missing = [place for place in places if place not in stored]
         self._committed |= stored
@@ -176,7 +178,7 @@ class Consumer:
         self._guarded(lambda: self._revoked(client, places_of(partitions), keep=False))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """librdkafka calls this within `poll`, which raises its errors."""
+        """Runs a callback of librdkafka. Its error is stored, and raised by `poll`."""
         try:
             act()
         except BaseException as failed:
@@ -212,7 +214,7 @@ class Consumer:
         self.listener.revoked(places)
 
     def _on_error(self, error: Any) -> None:
-        """Errors that do not pass; librdkafka retries after all others."""
+        """Stores permanent errors; librdkafka retries after all others."""
         kind = self.library.KafkaError
         if error.fatal() or error.code() in (kind._AUTHENTICATION, kind._FATAL):
             self._failure = self._failure or ClientError(error.str())
@@ -223,9 +225,9 @@ class Consumer:
     def poll(self, seconds: float) -> list[Any]:
         """The available messages; waits for the first one. Raises ClientError.
 
-        Each is returned once, in the order of its partition: before the next poll, call `advance`
-        for the processed ones. A message whose `error()` is None is a record; others are the end of
-        a partition, for which `advance` may be called too.
+        Each message is returned once, in the order of its partition. Before the next poll, call
+        `advance` for each processed message. A message whose `error()` is None is a record. Others
+        mark the end of a partition; `advance` may be called for them too.
         """
         first = self._client.poll(seconds)
         messages = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
@@ -244,7 +246,7 @@ class Consumer:
         if error.retriable() or error.code() == kind.UNKNOWN_TOPIC_OR_PART:
             return False        # librdkafka retries; the topic may still be created
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
-            return False        # it looks for the coordinator of NO_GROUP, which is not needed
+            return False        # it cannot find the coordinator of NO_GROUP, and needs none
         about = f"group {self.group}: " if self.group and not message.topic() else ""
         raise ClientError(about + reason_with_code(error))
 
@@ -259,12 +261,14 @@ class Consumer:
     # Commits
 
     def settle(self) -> None:
-        """The user makes its output safe; after this the positions may be committed."""
+        """Calls the user's `settle`, which makes the output safe. Then the positions may be
+        committed."""
         self._settle()
         self._settled = {place: at for place, at in self.positions.items() if at >= 0}
 
     def commit_when_due(self) -> None:
-        """Commit settled positions, if the interval has passed. Until then a failure is kept."""
+        """Commits settled positions, if the interval has passed. A failed commit is repeated after
+        the next interval."""
         if self.commits and time.monotonic() - self._committed_at >= self.commit_seconds:
             self._committed_at = time.monotonic()
             try:

@@ -23,7 +23,7 @@ MOST_PARTITION, MOST_TIMESTAMP = (1 << 31) - 1, (1 << 63) - 1
 
 
 class Line(NamedTuple):
-    """One record in a line; None for an empty line."""
+    """One record in a line. A field is None if the line does not have it, or has null."""
 
     topic: str | None
     partition: int | None
@@ -68,7 +68,7 @@ def known(name: str) -> str:
 
 
 def parsed(text: bytes, number: int) -> Line:
-    """The record in a line; ClientError with the line's number if it is not valid."""
+    """The record in a line. Raises ClientError with the line's number if it is not valid."""
 
     def wrong(why: str) -> ClientError:
         return ClientError(f"line {number}: {why}")

@@ -205,7 +205,7 @@ class _Sender:
         one = self.waiting.popleft()
         if self._is_accepted(one):
             return
-        # Other answers arrive first on the connections that are asked for the new leader.
+        # Read all other answers first: the next request may use one of the same connections.
         refused = [one, *(each for each in self.waiting if not self._is_accepted(each))]
         self.waiting.clear()
         for each in refused:
@@ -380,7 +380,7 @@ def fetch(
 def _fetch_once(
     cluster: ClusterClient, leader: int, topic: str, at: dict[Place, int], load: FetchLoad
 ) -> tuple[int, int]:
-    """Records and bytes of one fetch; `at` moves on."""
+    """Fetches once. Returns the records and bytes, and advances the offsets in `at`."""
     if not at:
         return 0, 0
     request = fetch_request(

@@ -1,10 +1,10 @@
 """The progress of a mirror: how far each partition is copied, and how offsets are translated.
 
-The source's next offset is committed in the target cluster for the group `ottla-mirror-…`, with the
-target's next offset as metadata. If a killed mirror left more records in the target than the commit
-accounts for, that many records after the commit have been copied already and are skipped; but not
-if the target has refused one of them, since later ones may have overtaken it. Records keep
-their order, so between gaps source and target offsets differ by a constant: the runs.
+The mirror commits the source's next offset in the target cluster, for the group `ottla-mirror-…`,
+with the target's next offset as metadata. A killed mirror may leave records in the target that are
+after the committed position. The next mirror skips as many records of the source. It skips none if
+the target has refused a record, since later records may have been written without it. Records keep
+their order, so source and target offsets differ by a constant between two gaps: this is a run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ RUNS_KEPT = 100
 
 @dataclass
 class Progress:
-    """One partition. `runs` are ascending pairs of source and target offset; the difference is
-    constant from one pair to the next."""
+    """One partition. `runs` has the first source and target offset of each run, in ascending
+    order."""
 
     place: Place
     source: int
@@ -34,7 +34,7 @@ class Progress:
     """How many records after `source` the target has already."""
     copied: int = 0
     torn: bool = False
-    """Whether the target has refused a record, and may have later ones."""
+    """Whether the target has refused a record, and may have written later ones."""
     topic_id: str = ""
     """The id of the source's topic, which changes if the topic is deleted and created again."""
 
@@ -46,10 +46,10 @@ class Progress:
         self.source, self.target = source_offset + 1, target_offset + 1
 
     def expire(self, first: int) -> None:
-        """Continue at `first`, the first offset that the source still has.
+        """Continues at `first`, the first offset that the source still has.
 
-        Records between that the target has already are no longer skipped. If there were gaps
-        between them, records are repeated, not lost.
+        Expired records need not be skipped any more if the target has them already. If there were
+        gaps between them, records are repeated, not lost.
         """
         gone = min(self.skip, first - self.source)
         self.skip -= gone
@@ -57,8 +57,8 @@ class Progress:
         self.source = first
 
     def translate(self, offset: int) -> int | None:
-        """The target's offset for a source's; None if the record was not copied, or is before all
-        runs."""
+        """The target's offset for an offset of the source; None if the record was not copied, or is
+        before all runs."""
         if offset >= self.source:
             return self.target if offset == self.source else None
         at = bisect_right(self.runs, (offset, 1 << 62)) - 1

@@ -1,7 +1,7 @@
-"""One line on stderr when a client of librdkafka has lost every broker, which it tries again.
+"""Prints one line on stderr when a librdkafka client has lost all brokers, while it retries.
 
-librdkafka tells of every attempt: several a second while it connects, and every 10 s that all
-brokers are down. An outage has ended once nothing was told for longer than that.
+librdkafka reports every failed attempt, several a second, and every 10 s that all brokers are down.
+An outage has ended once librdkafka has reported nothing for longer than this.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 QUIET_SECONDS = 30.0
 """Longer than librdkafka's pauses between attempts, reconnect.backoff.max.ms (10 s)."""
 REASON = re.compile(r":\d+(?:/\S+)?: (?:.*failed: )?(?P<reason>.+?)(?: \(after .*)?$")
-"""Of "host:9092/1: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)"."""
+"""Finds the reason in a text such as
+"host:9092/1: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)"."""
 
 
 class Outages:
-    """What `error_cb` of a client calls."""
+    """The outages of one client, whose `error_cb` is `note`."""
 
     def __init__(self, addresses: str, clock: Callable[[], float] = time.monotonic) -> None:
         import confluent_kafka
@@ -31,7 +32,8 @@ class Outages:
         self._down, self._text, self._told_at = False, "", clock()
 
     def note(self, error: Any) -> None:
-        """An error of the client; the first failed attempt after the loss of all has the reason."""
+        """Handles an error of the client. Prints the reason of the first failed attempt after all
+        brokers were lost."""
         attempt = error.code() in self._attempts
         if not attempt and error.code() != self._all_down:
             return
@@ -46,7 +48,7 @@ class Outages:
             print(f"{self._text}; waiting", file=sys.stderr, flush=True)
 
     def reason(self) -> str:
-        """What was said of the present outage, "" if there is none."""
+        """The text about the present outage, "" if there is none."""
         if self._clock() - self._told_at >= QUIET_SECONDS:
             self._down, self._text = False, ""
         return self._text

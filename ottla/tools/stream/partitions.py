@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as Kafka's clients decide it: murmur2 of its bytes."""
+"""The partition of a key, as Java's clients choose it: by murmur2 of the key's bytes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Records of topics to standard output: with a group or without one.
+"""Prints records of topics to standard output, with a group or without one.
 
-Without a group partitions are assigned directly, so that the first record arrives within
-milliseconds, and nothing is committed. (librdkafka nevertheless looks for a coordinator, for which
-a broker creates `__consumer_offsets`, as for Kafka's console consumer.) Records are written and
-flushed before the group's offsets are committed (`consumer`), and before the reader waits for the
-next ones.
+Without a group, the reader assigns partitions itself, so that the first record arrives within
+milliseconds, and commits nothing. (librdkafka still looks for a coordinator, so a broker creates
+`__consumer_offsets`, as it does for Kafka's console consumer.) Records are written and flushed
+before the group's offsets are committed (`consumer`), and before the reader waits for the next
+records.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ GROUP_IDLE_MS = 5000
 PATTERN_SECONDS = 10.0
 """How often new topics that match a pattern are searched."""
 SILENCE_SECONDS = 120.0
-"""How long no record may arrive although there are some; clients fetch all the time."""
+"""After this time without records, although some exist, the reader fails: a client fetches all the
+time."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
 DESCRIBE_SECONDS = 1.0
-"""How often a member that waits longer checks its group."""
+"""The interval at which a member that waits longer checks its group."""
 REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 """States of a group in which a member waits for the others."""
 NEVER = 1 << 62
@@ -73,8 +74,8 @@ class Reading:
     idle_ms: int | None = None
     """Stop after this time without records."""
     group_ends: dict[Place, int] = field(default_factory=dict)
-    """A member of a group does not stop for this reason before it has joined, and has reached
-    these offsets of its partitions."""
+    """A member of a group does not stop as idle before it has joined, and has read its partitions
+    up to these offsets."""
     taken: int = 0
     """How many records were printed."""
 
@@ -91,10 +92,10 @@ def print_records(
     show: Show,
     counted: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Print records until `wanted` says that it is enough; `counted` is called for each.
+    """Prints records until a condition in `wanted` is met; `counted` is called for each.
 
-    Raises ClientError, BrokenPipeError if the reader of the output has gone, Interrupted after a
-    signal. In all cases the group's offsets are those of the records that were written.
+    Raises ClientError, BrokenPipeError if the reader of the output has exited, Interrupted after a
+    signal. In all cases, the group's offsets are committed only for records that were written.
     """
     out = RecordOutput()
     consumer = Consumer(
@@ -130,7 +131,7 @@ class RecordPrinter:
         """When the last record arrived, or the position last moved."""
         self.at: dict[Place, int] = {}
         self.joined = self.told = False
-        """Whether a member has joined; whether its waiting was reported."""
+        """Whether the member has joined, and whether its waiting was reported."""
         self.described = 0.0
         """When the group was last checked."""
 
@@ -166,7 +167,7 @@ class RecordPrinter:
     def loop(
         self, interrupts: Interrupts, show: Show, counted: Callable[[int], None]
     ) -> None:
-        """Print records until it is enough."""
+        """Prints records until a condition in `wanted` is met, or a signal arrives."""
         wanted, consumer = self.wanted, self.consumer
         if wanted.ends is not None and not self.ends and not wanted.group:
             return
@@ -218,7 +219,7 @@ class RecordPrinter:
         wanted = self.wanted
         positions = self.consumer.positions
         if moved:
-            self.since = now        # not earlier: the reader of the output may be slow
+            self.since = now        # after the output, whose reader may be slow
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
         if self.finished and self.finished >= positions.keys():
@@ -335,7 +336,7 @@ def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> N
 
 
 def check_partitions(topic: Any, wanted: list[int]) -> None:
-    """ClientError for a partition that a topic does not have."""
+    """Raises ClientError for a partition that a topic does not have."""
     missing = sorted(set(wanted) - {part.partition_index for part in topic.partitions})
     if missing and not topic.error_code:
         last = len(topic.partitions) - 1

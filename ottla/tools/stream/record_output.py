@@ -1,7 +1,7 @@
-"""Standard output for records, buffered here, to keep track of what has been written.
+"""Standard output for records, with its own buffer, to keep track of what has been written.
 
-A full pipe does not block the program: signals are handled meanwhile. On a terminal, control
-bytes are shown as \\x1b.
+A full pipe does not block the program, which still handles signals. On a terminal, control bytes
+are shown as \\x1b.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 def visible(data: bytes) -> bytes:
-    """Bytes without control characters."""
+    """Replaces control characters by visible text."""
     return CONTROL.sub(lambda found: b"".join(b"\\x%02x" % one for one in found[0]), data)
 
 
@@ -32,7 +32,7 @@ class RecordOutput:
     def __init__(self) -> None:
         sys.stdout.flush()
         self.check: Callable[[], None] = lambda: None
-        """Called during the wait for a full pipe; raises if the program is to end."""
+        """Called while the pipe is full; raises to end the program."""
         self.failed = False
         self._parts: list[bytes] = []
         self._size = 0
@@ -54,8 +54,8 @@ class RecordOutput:
         return self._size >= FULL
 
     def flush(self) -> None:
-        """Write everything. After a failure nothing more is written, since the end of the output is
-        unknown."""
+        """Writes everything. After a failure, nothing more is written, since it is unknown how much
+        the failed call has written."""
         if not self._parts or self.failed:
             return
         unwritten = memoryview(b"".join(self._parts))
@@ -83,7 +83,7 @@ class RecordOutput:
         return os.write(self._descriptor, data[:PIECE])
 
     def check_reader(self) -> None:
-        """Raises BrokenPipeError if the reader of the pipe has gone, even without output."""
+        """Raises BrokenPipeError if the reader of the pipe has exited, even without new output."""
         if self._descriptor < 0 or self._is_file:
             return
         if polled(self._descriptor, 0, 0) & select.POLLERR:

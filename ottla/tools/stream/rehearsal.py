@@ -16,7 +16,8 @@ SIZE = "max.message.bytes"
 
 
 class RehearsalWriter:
-    """Refuses what a broker would refuse: unknown topics and partitions, records too large."""
+    """Refuses records that a broker would refuse: for unknown topics or partitions, or too large.
+    """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self.sent = 0

@@ -1,6 +1,6 @@
-"""Transactions of a load: batches with sequences in transactions that are committed periodically.
+"""Transactions of a load: idempotent batches, in transactions that are committed periodically.
 
-With the requests of KIP-98, which brokers with either transaction.version serve.
+It uses the requests of KIP-98, which brokers support with every transaction.version.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 INIT, ADD, END, PRODUCE = 4, 3, 3, 11
-"""The newest versions of the protocol in which the client adds partitions before it writes to
-them."""
+"""The newest request versions with which the client itself adds partitions to a transaction, before
+it writes to them."""
 TIMEOUT_MS = 60_000
 
 
@@ -50,8 +50,8 @@ class Transactions:
         self.cluster.with_retries(ask)
 
     def sequence(self, place: Place, count: int) -> int:
-        """The sequence of the next batch, with `count` records, of a partition, which becomes part
-        of the transaction."""
+        """The base sequence of a partition's next batch of `count` records. Adds the partition to
+        the transaction."""
         if not self.places:
             self.begun = time.monotonic()
         if place not in self.places:

@@ -1,6 +1,6 @@
-"""Records sent with confluent-kafka, in the order in which they are given.
+"""Sends records with confluent-kafka, in the given order.
 
-Failures do not get lost: `close` raises the first one after everything else has been sent.
+No failure is lost: `close` sends everything else, then raises the first failure.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 CLOSE_SECONDS = 60
 SERVE_EVERY = 1000
-"""After how many records acknowledgements are processed; 100,000 may be in flight."""
+"""Acknowledgements are processed after each this many records; 100,000 may be in flight."""
 
 
 class NotWritten(ClientError):
-    """The broker has refused a record: it is certain that it was not written."""
+    """The broker has refused a record, so the record was certainly not written."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class SingleDelivery:
     at: int
 
     def offset(self) -> int:
-        """The interface of librdkafka's messages."""
+        """The record's offset, as a method like in librdkafka's messages."""
         return self.at
 
 
@@ -61,7 +61,7 @@ Delivered = Callable[[Any, Any], None]
 
 
 class Writer:
-    """Sends records. The cluster stays open as long as the writer."""
+    """Sends records. The cluster must stay open as long as the writer."""
 
     def __init__(
         self, cluster: ClusterClient, properties: Mapping[str, str]
@@ -79,7 +79,7 @@ class Writer:
         settings: dict[str, Any] = {**DEFAULTS, **given}
         if not DELIVERY & given.keys():
             settings["delivery.timeout.ms"] = DELIVERY_MS
-        # As in Java's producers: a lost answer does not lead to a second record.
+        # As in Java's producers: idempotence prevents a duplicate after a lost answer.
         if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
             settings["enable.idempotence"] = "true"
         self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
@@ -123,8 +123,8 @@ class Writer:
             self._producer.poll(0)
 
     def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
-        """A record that librdkafka cannot send as it is, in its place among the others; its
-        offset."""
+        """Sends a record that librdkafka cannot send unchanged, after all earlier records are
+        acknowledged. Returns its offset."""
         self.flush()
         if self._apart is None:
             self._apart = SingleSender(self._cluster)
@@ -154,7 +154,7 @@ class Writer:
         self._producer.poll(0)
 
     def left(self, seconds: float) -> int:
-        """How many records are not acknowledged yet after so long."""
+        """Waits up to `seconds`. Returns how many records are still not acknowledged."""
         left: int = self._producer.flush(seconds)
         return left
 
@@ -172,5 +172,5 @@ class Writer:
             raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:
-        """Send what is queued and end."""
+        """Sends all queued records. Raises ClientError as `flush` does."""
         self.flush()

@@ -1,7 +1,7 @@
-"""One ZooKeeper server on this machine, in a directory of its own; on loopback by default.
+"""Runs one ZooKeeper server on this machine, in its own directory, by default on loopback.
 
-Maven downloads its jars once for each user into `~/.cache/ottla`; OTTLA_ZOOKEEPER_JARS names a
-directory that has them already.
+Maven downloads ZooKeeper's jars once for each user into `~/.cache/ottla`. To use jars that exist
+already, set OTTLA_ZOOKEEPER_JARS to their directory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TICK_MS = 500
 SESSION_MS_MAX = 60_000
-"""The longest zookeeper.session.timeout.ms that is granted; 20 ticks, the default, are 10 s."""
+"""The longest zookeeper.session.timeout.ms that the server grants. ZooKeeper's default, 20 ticks,
+would be 10 s."""
 
 
 class ZooKeeperFailed(Exception):
@@ -36,7 +37,7 @@ class ZooKeeperFailed(Exception):
 
 
 def java() -> str:
-    """The Java to run it with. Raises ZooKeeperFailed."""
+    """The path of the Java to run ZooKeeper with. Raises ZooKeeperFailed."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=f"{home}/bin") if home else None
     path = path or shutil.which("java")
@@ -55,7 +56,7 @@ def java() -> str:
 
 
 def jars() -> Path:
-    """The directory of the jars, which are downloaded if they are missing."""
+    """The directory of the jars. Downloads missing jars. Raises ZooKeeperFailed."""
     given = os.environ.get("OTTLA_ZOOKEEPER_JARS")
     if given:
         if not list(Path(given).glob("zookeeper-*.jar")):
@@ -82,7 +83,7 @@ def jars() -> Path:
 
 
 def run_maven(command: list[str]) -> None:
-    """Run it, and print each file that it has downloaded. Raises ZooKeeperFailed."""
+    """Runs Maven, and prints each file that it downloads. Raises ZooKeeperFailed."""
     printed = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -106,8 +107,8 @@ def free_port() -> int:
 
 
 class LocalZooKeeper:
-    """The server; started again it has its port and its data. `settings` are further lines of its
-    configuration."""
+    """A ZooKeeper server, which keeps its port and data when it is started again. `settings` are
+    further lines of its configuration file."""
 
     def __init__(
         self, directory: Path, port: int = 0, host: str = "127.0.0.1", settings: str = ""
@@ -126,7 +127,7 @@ class LocalZooKeeper:
 
     @property
     def settings_file(self) -> Path:
-        """Its configuration file, the last word of its command."""
+        """The configuration file, which is the last argument of the server's command."""
         return (self.directory / "zoo.cfg").absolute()
 
     @property
@@ -143,8 +144,8 @@ class LocalZooKeeper:
         return ""
 
     def start(self) -> None:
-        """Start it and wait until it answers. Raises ZooKeeperFailed, also if another one is
-        running in the directory: ZooKeeper locks nothing itself, and two would write one log."""
+        """Starts the server and waits until it answers. Raises ZooKeeperFailed, also if another
+        server uses the directory. ZooKeeper itself has no lock: both would write to one log."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / LOCK).open("ab") as lock:
             try:
@@ -188,7 +189,7 @@ class LocalZooKeeper:
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Whether it serves sessions, which happens later than its answer to `ruok`."""
+        """Whether the server accepts sessions. It answers `ruok` earlier, so this sends `srvr`."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"srvr")
@@ -197,11 +198,11 @@ class LocalZooKeeper:
             return False
 
     def tail(self) -> str:
-        """The last lines that it printed."""
+        """The last lines that the server printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
 
     def stop(self) -> None:
-        """Stop it cleanly; a server that hangs is killed, which its log survives."""
+        """Stops the server cleanly. A server that hangs is killed; this does not damage its log."""
         if self.process is None:
             return
         if not self.answers():

@@ -20,8 +20,26 @@ from ottla.replication.controller.topics import (
     create_partitions,
     create_topics,
 )
-from ottla.replication.metadata import BrokerImage, BrokerRegistered, Endpoint, MetadataImage
-from ottla.replication.placement import InvalidReplicationFactor, Rotation, spread
+from ottla.replication.metadata import (
+    NO_LEADER,
+    BrokerImage,
+    BrokerLeaving,
+    BrokerRegistered,
+    ConfigSet,
+    Endpoint,
+    MetadataImage,
+    PartitionState,
+)
+from ottla.replication.placement import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    Rotation,
+    cordoned,
+    new_partition,
+    require_assignment,
+    spread,
+    turn_of,
+)
 from tests.replication.images import numbered_ids
 
 Racks = Mapping[int, str | None]
@@ -172,3 +190,94 @@ def test_topics_and_their_later_partitions_go_over_the_racks() -> None:
         assert {racks[node] for node in state.replicas} == {"a", "b", "c"}
     assert set(Counter(state.leader for state in partitions).values()) == {2}
     assert set(Counter(n for state in partitions for n in state.replicas).values()) == {6}
+
+
+CORDON = "cordoned.log.dirs"
+
+
+@pytest.mark.parametrize(("directories", "text", "closed"), [
+    (("d1", "d2"), "*", True),
+    ((), "*", True),
+    (("d1", "d2"), "/a,/b", True),
+    (("d1", "d2"), " /a , /b,", True),
+    (("d1", "d2"), "/a,/b,/removed", True),
+    (("d1", "d2"), "/a", False),
+    (("d1", "d2"), "/a,,/a", False),
+    (("d1", "d2"), "", False),
+    ((), "/a", False),
+])
+def test_a_broker_is_closed_once_all_its_log_directories_are_cordoned(
+    directories: tuple[str, ...], text: str, closed: bool
+) -> None:
+    broker = BrokerImage(1, 1, (), None, "i", directories)
+    image = MetadataImage.empty("c").apply([
+        BrokerRegistered(broker), BrokerRegistered(broker._replace(node_id=2)),
+        ConfigSet("broker", "1", CORDON, text),
+    ])
+    assert cordoned(image) == ({1} if closed else set())
+
+
+def test_a_closed_broker_gets_no_new_partition() -> None:
+    image = registered({1: None, 2: None, 3: None}).apply([ConfigSet("broker", "2", CORDON, "*")])
+    assert {node for each in spread(image, 6, 2, 0) for node in each.replicas} == {1, 3}
+    assert spread(image, 2, 1, 0) != spread(image, 2, 1, 1), "leaders go round the others"
+    with pytest.raises(InvalidReplicationFactor, match=r"only 2 .* directory that is not cordoned"):
+        spread(image, 1, 3, 0)
+    none = image.apply([ConfigSet("broker", node, CORDON, "*") for node in ("1", "3")])
+    with pytest.raises(InvalidReplicationFactor, match="all their log directories cordoned"):
+        spread(none, 1, 1, 0)
+    with pytest.raises(InvalidReplicationFactor, match=r"only 0 broker\(s\) are registered\."):
+        spread(MetadataImage.empty(), 1, 1, 0)
+
+
+def test_all_partitions_of_a_single_broker_have_one_state() -> None:
+    """Ten thousand equal ones are written and read as fast as one."""
+    first, *others = spread(registered({5: None}), 3, 1, 7)
+    assert first == PartitionState(5, 0, (5,), (5,))
+    assert len(others) == 2 and all(each is first for each in others)
+
+
+@pytest.mark.parametrize(("replicas", "leader", "isr"), [
+    ((1, 2, 3), 1, (1, 3)),
+    ((2, 3), 3, (3,)),
+    ((2,), 2, (2,)),
+    ((9, 2), 2, (2,)),
+    ((9, 3, 1), 3, (3, 1)),
+    ((9,), NO_LEADER, ()),
+])
+def test_a_new_partition_is_led_by_a_broker_that_stays(
+    replicas: tuple[int, ...], leader: int, isr: tuple[int, ...]
+) -> None:
+    """Broker 2 is shutting down, and 9 is away."""
+    image = registered({1: None, 2: None, 3: None}).apply([BrokerLeaving(2)])
+    assert new_partition(replicas, image) == PartitionState(leader, 0, replicas, isr)
+
+
+@pytest.mark.parametrize(("replicas", "factor", "reason"), [
+    ((), None, "empty replica list"),
+    ((1, 9), None, "broker 9, but no such broker"),
+    ((1, 3), None, "broker 3, but all its log directories are cordoned"),
+    ((2, 1, 2), None, "the broker 2 more than once"),
+    ((1,), 2, r"with 1 replica\(s\).*2 replica"),
+    ((1, 2), 1, r"with 2 replica\(s\).*1 replica"),
+])
+def test_an_assignment_that_is_not_possible_is_refused(
+    replicas: tuple[int, ...], factor: int | None, reason: str
+) -> None:
+    with pytest.raises(InvalidReplicaAssignment, match=reason):
+        require_assignment(replicas, {1, 2, 3}, factor, {3})
+
+
+def test_a_possible_assignment_is_accepted() -> None:
+    require_assignment((2, 1), {1, 2, 3}, None, {3})
+    require_assignment((2, 1), {1, 2, 3}, 2, {3})
+    require_assignment((3,), {1, 2, 3}, 1)
+
+
+def test_new_partitions_continue_where_their_broker_leads() -> None:
+    image = registered({1: "a", 2: "a", 3: "b"})
+    brokers = image.brokers
+    assert [turn_of(brokers, node) for node in (1, 3, 2)] == [0, 1, 2]
+    assert turn_of(brokers, 17) == 17
+    for node in brokers:
+        assert spread(image, 1, 2, turn_of(brokers, node))[0].leader == node

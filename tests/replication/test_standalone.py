@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,31 @@ from ottla.log.storage.storage import Storage
 from ottla.replication import standalone
 from ottla.replication.metadata import (
     ConfigSet,
+    Decision,
+    EpochsRaised,
     MetadataImage,
     MetadataRecord,
     PartitionState,
     TopicCreated,
     TopicDeleted,
 )
+from ottla.replication.principals import (
+    AccessRule,
+    DelegationToken,
+    QuotaSet,
+    RuleSet,
+    ScramCredential,
+    ScramSet,
+    TokenSet,
+)
 from ottla.replication.records import UnreadableMetadata
-from ottla.replication.standalone import KEPT_FOR_EVER, StandaloneStore, read_stopped
+from ottla.replication.standalone import (
+    KEPT_FOR_EVER,
+    StandaloneStore,
+    raise_leader_epochs,
+    read_stopped,
+)
+from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.replication.histories import histories
@@ -49,6 +67,7 @@ class Keeper:
     def crash(self) -> MetadataImage:
         """Release the directory without the actions of a clean stop."""
         for directory in self.storage.directories:
+            assert directory.lock is not None
             directory.lock.close()
         return self.image
 
@@ -146,3 +165,86 @@ def test_a_record_of_a_later_version_stops_the_start(tmp_path: Path) -> None:
     keeper.stop()
     with pytest.raises(UnreadableMetadata, match="ToBeInvented"):
         Keeper(tmp_path)
+
+
+def test_a_snapshot_is_due_once_the_log_has_several_times_what_the_image_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 10)
+    someone = (("user", "u"),)
+    rule = AccessRule(2, 3, "t", "User:a", "*", 3, 3)
+    token = DelegationToken("i", "User:a", "User:a", (), 1, 2, 3)
+    image = MetadataImage.empty("c").apply([
+        *(topic(number) for number in range(3)),
+        *(ConfigSet("topic", f"t{number}", "retention.ms", "5") for number in range(2)),
+        ScramSet("u", 1, ScramCredential(4096, b"", b"", b"")),
+        QuotaSet(someone, "producer_byte_rate", 5.0),
+        RuleSet(rule, True),
+        TokenSet("i", token),
+    ])
+    needed = 2 * 3 + 2 + 1 + 1 + 1 + 1          # two records a topic: it may be raised as well
+    store = Keeper(tmp_path).store
+    store.behind_snapshot = 4 * needed
+    assert store.snapshot(10, image) is None
+    records = store.snapshot(11, image)
+    assert records is not None
+    assert replace(MetadataImage.empty("c").apply(records), offset=image.offset) == image
+
+
+def test_records_count_towards_the_next_snapshot_after_a_start_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.append(topic(1), topic(2))
+    keeper.append(TopicDeleted("t1"))
+    assert keeper.store.behind_snapshot == 3
+    keeper.crash()
+    keeper = Keeper(tmp_path)
+    assert keeper.store.behind_snapshot == 3
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", -100)
+    keeper.append(topic(3))
+    assert keeper.store.behind_snapshot == 0
+    monkeypatch.undo()
+    keeper.append(topic(4))
+    keeper.crash()
+    assert Keeper(tmp_path).store.behind_snapshot == 1
+
+
+def test_a_write_that_was_given_up_lets_nothing_follow_it(tmp_path: Path) -> None:
+    """Nobody knows whether its records are on disk."""
+    keeper = Keeper(tmp_path)
+    write = keeper.store.begin([topic(1)], keeper.image.apply([topic(1)]))
+    write.give_up(RuntimeError("no thread"))
+    with pytest.raises(StorageFailed, match="no thread"):
+        keeper.append(topic(2))
+
+
+def test_leader_epochs_are_raised_if_there_is_a_topic() -> None:
+    empty = MetadataImage.empty("c")
+    assert raise_leader_epochs(empty) == Decision((), None)
+    assert raise_leader_epochs(empty.apply([topic(1)])) == Decision([EpochsRaised()], None)
+
+
+@pytest.mark.parametrize("change", ["shorter", "longer", "a gap", "empty", "damaged"])
+def test_a_log_that_is_not_as_the_stop_has_left_it_is_not_read(
+    tmp_path: Path, change: str
+) -> None:
+    keeper = Keeper(tmp_path)
+    for number in range(3):
+        keeper.append(topic(number))
+    keeper.stop()
+    [segment] = (tmp_path / "__ottla_metadata-0").glob("*.log")
+    data = segment.read_bytes()
+    batches = [data[at : at + len(data) // 3] for at in range(0, len(data), len(data) // 3)]
+    assert len(batches) == 3
+    segment.write_bytes({
+        "shorter": batches[0] + batches[1],
+        "longer": data + batches[2][:7] + b"\x03" + batches[2][8:],
+        "a gap": batches[0] + batches[2],
+        "empty": b"",
+        "damaged": data[:-1] + b"?",
+    }[change])
+    directory = LogDirectory(Disk(), str(tmp_path))
+    with pytest.raises(UnreadableMetadata):
+        read_stopped(directory)
+    directory.close()

@@ -3,9 +3,10 @@
 
 A client's request is sent in an Envelope with the client's principal and address; the controller
 authorizes that principal, decides and answers, and the response is passed on unchanged. If the
-controller changes meanwhile, the request is sent to the next one, until it times out: then each
-item of it is answered with REQUEST_TIMED_OUT. As in Apache Kafka it is sent again if its outcome is
-unknown, so a topic created by the first attempt may be reported as one that exists.
+controller changes meanwhile, the request is sent to the next one. Once the request times out, each
+of its items is answered with REQUEST_TIMED_OUT. As in Apache Kafka, a request whose outcome is
+unknown is sent again, so a topic that the first attempt created may be reported as already
+existing.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ log = logging.getLogger("ottla.forwarding")
 REQUEST_SECONDS = 30.0
 """Kafka's request.timeout.ms."""
 ATTEMPT_SECONDS = 10.0
-"""The timeout for one controller: a client's request may take long."""
+"""How long a broker's own request waits for one controller. A client's request may take longer."""
 PATIENCE_SECONDS_MIN = 1.0
-"""The shortest useful wait: an election would not end before a client with a shorter timeout gives
-up."""
+"""The shortest wait for a controller, also for a client with a shorter timeout: an election takes
+about as long."""
 PAUSE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 """How often a waiting request checks whether the broker that serves it is still the controller."""
@@ -51,9 +52,9 @@ KINDS_WITH_CODES: dict[type, bool] = {}
 class Forwarding:
     """Requests to the current controller.
 
-    `controller_id` returns the controller's node id as far as it is known, otherwise -1;
-    `deciding` returns whether this broker is the controller; `caught_up` returns once the image
-    here has what the controller has decided.
+    `controller_id` returns the controller's node id as far as it is known, otherwise -1; `deciding`
+    returns whether this broker is the controller; `caught_up` returns once this broker's image
+    contains what the controller has decided.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class Forwarding:
             return await undecided_answer(context, body, error.kept())
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """The response that was decided here, or the next controller's if this broker turned out
-        not to be the controller any longer. Many clients do not retry NOT_CONTROLLER, since Apache
-        Kafka's brokers never send it to them."""
+        """Return `response`, which was decided here. If it says that this broker is no longer the
+        controller, return the next controller's response instead. Many clients do not retry
+        NOT_CONTROLLER, since Apache Kafka's brokers never send it to them."""
         body = context.body
         if body is None or self.deciding():
             return response
@@ -112,7 +113,7 @@ class Forwarding:
                 deadline, patient = min(deadline, began + patience(context, body)), True
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
-            # The controller refused this broker, not its client: as in Apache Kafka.
+            # The controller refused this broker, not its client. The codes are Apache Kafka's.
             code = ErrorCode(answer.error_code)
             raise ProtocolError(
                 f"the controller refused a request forwarded by this broker: {code.name}",
@@ -121,7 +122,7 @@ class Forwarding:
         await self.caught_up()
         data: bytes = answer.response_data
         body = data[response_header_size(context.api_key, context.version, data):]
-        # The controller counts what clients create and delete; the client's broker throttles it
+        # The controller counts what clients create and delete; this broker throttles its client
         # (KIP-599).
         context.throttle(throttle_time_of(body, context.api_key, context.version))
         return EncodedMessage(body)
@@ -129,8 +130,9 @@ class Forwarding:
     async def ask(
         self, request: Message, version: int, timeout_seconds: float = REQUEST_SECONDS
     ) -> Any:
-        """The controller's response to a request of this broker, which is not the controller.
-        Raises RequestTimedOut. The request must be idempotent, as it may be sent twice."""
+        """Send this broker's own request to the controller, which is another broker, and return the
+        response. Raises RequestTimedOut. The request must be idempotent, as it may be sent several
+        times."""
         deadline = self.loop.time() + timeout_seconds
         while True:
             answer = await self._attempt(request, version, deadline, CONTROL)
@@ -161,10 +163,10 @@ class Forwarding:
         return answer
 
     async def while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
-        """The answer of a controller, while it is the controller: if its machine has failed
+        """Wait for a controller's answer only while it is the controller: if its machine has failed
         silently, the request would otherwise wait until it times out. Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
-        # Once it is cancelled nobody retrieves its error, and it may fail instead of being
+        # No caller awaits this task after `cancel`, but it may still fail instead of being
         # cancelled.
         asking.add_done_callback(retrieve_error)
         try:
@@ -185,7 +187,7 @@ class Forwarding:
 
 
 def patience(context: RequestContext, body: bytes) -> float:
-    """The seconds that a client waits for a controller, by its request's own timeout."""
+    """How many seconds a client's request waits for a controller, according to its own timeout."""
     request = APIS[context.api_key].request.decode(body, context.version)
     timeout_ms = getattr(request, "timeout_ms", None)
     if not isinstance(timeout_ms, int):

@@ -22,8 +22,8 @@ log = logging.getLogger("ottla.peers")
 
 cdef enum:
     SIZE = 1 << 16                  # of a new buffer; it grows with what arrives
-    SIZE_FULL = 1 << 20             # of one that is always full; larger for a larger batch
-    SIZE_MAX = 1 << 30              # no batch is as large
+    SIZE_FULL = 1 << 20             # a full buffer doubles up to this; a larger batch needs more
+    SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # then the other connections are served
     REQUESTS_MAX = 2                # one that waits, and one with changes that ends the wait
 
@@ -64,8 +64,8 @@ cdef class FetchLink(PeerLink):
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
-            # While a request waits for records and nothing has changed, its reply continues the
-            # exchange.
+            # While a request waits for records and nothing has changed, no request is due: its
+            # reply makes the next one due.
             if self.error is None and not self.writing and self.is_due():
                 self.wait_for_due()
         except OSError as error:
@@ -115,7 +115,7 @@ cdef class FetchLink(PeerLink):
             self.heard_at = self.poller.clock.monotonic()
             self.hand_on()
             if got < room and self.fetcher.plan.outstanding == 0:
-                return 0                        # the next request first
+                return 0                        # send the next request first
         return 0
 
     cdef int make_room(self, Py_ssize_t wanted) except -1:
@@ -168,7 +168,7 @@ cdef class FetchLink(PeerLink):
         return 0
 
     def close(self, error):
-        """End the link; the fetcher starts again with the next one."""
+        """End the link; the fetcher starts again with the next link."""
         if self.error is not None:
             return
         self.error = error

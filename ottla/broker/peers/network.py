@@ -10,17 +10,17 @@ from typing import Protocol
 from ottla.broker.network.transport import Transport
 
 NOTHING_AFTER_CLOSE = struct.pack("ii", 1, 0)
-"""For SO_LINGER: when the socket is closed the system drops what it has not sent. Otherwise it
-would keep trying for minutes if the network is broken: a request that was given up and sent again
-on another connection could arrive long after it was served, such as a marker during the producer's
-next transaction."""
+"""For SO_LINGER: when the socket is closed, the kernel drops the bytes that it has not sent.
+Otherwise it would try to send them for minutes while the network is broken. A request that was
+meanwhile sent again on another connection could then arrive a second time, much later: for instance
+a transaction marker during the producer's next transaction."""
 
 
 class Network(Protocol):
     """Makes connections; the simulator has its own implementation."""
 
     async def connect(self, host: str, port: int, listener: str) -> Transport:
-        """Connect to the listener with this name of another broker. Raises OSError."""
+        """Connect to another broker's listener of this name. Raises OSError."""
 
 
 class TcpNetwork:

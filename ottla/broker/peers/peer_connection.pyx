@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """One connection to another broker: it sends requests and receives replies in the same order.
 
-`Peers` knows addresses and retries. When the connection ends, requests without a reply fail with an
-unknown outcome.
+Addresses and retries are the task of `Peers`. When the connection ends, requests without a reply
+fail; their outcome is unknown.
 """
 
 from libc.stdint cimport uint8_t
@@ -56,7 +56,7 @@ cdef class PeerConnection(PeerLink):
         return f"connection to {self.name}"
 
     def ask(self, Message request not None, int version):
-        """Send a request; returns a future of the response, which fails with PeerUnavailable.
+        """Send a request; returns a future of the response, which may fail with PeerUnavailable.
 
         Raises PeerUnavailable if the connection has ended or too many requests are waiting.
         """
@@ -95,7 +95,7 @@ cdef class PeerConnection(PeerLink):
         return 0
 
     cdef int receive(self) except -1:
-        """Receive bytes, and complete the futures of the replies that are whole."""
+        """Receive bytes, and complete the futures of the replies that have arrived completely."""
         cdef Py_ssize_t got = self.inbox.receive(self.transport)
         if got == 0:
             raise ConnectionResetError("the other broker has closed the connection")

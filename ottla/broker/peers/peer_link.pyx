@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""The common part of connections to other brokers: calls when the socket is ready, sending what it
-accepts, and one way to end.
+"""The common part of connections to other brokers: it handles the socket's events, sends what the
+socket accepts, and releases the socket at the end.
 """
 
 from libc.stdint cimport uint8_t
@@ -16,7 +16,7 @@ log = logging.getLogger("ottla.peers")
 
 
 cdef class PeerLink(Pollable):
-    """An open connection to another broker. The subclasses have the requests and the replies."""
+    """An open connection to another broker. The subclasses define the requests and the replies."""
 
     cdef int open(self, loop, Transport transport) except -1:
         self.loop, self.poller, self.transport = loop, loop.poller, transport
@@ -44,13 +44,13 @@ cdef class PeerLink(Pollable):
         return 0
 
     cdef int fail(self, error) except -1:
-        """End the connection after an error, and report that."""
+        """End the connection after an error, and report the error."""
         raise NotImplementedError
 
     # -- shared by all ---------------------------------------------------------------------------
 
     cdef int ready(self) except -1:
-        """The socket is readable, closed or writable."""
+        """Handle a socket that is readable, closed or writable."""
         try:
             if self.writing:
                 self.flush()
@@ -72,8 +72,8 @@ cdef class PeerLink(Pollable):
             self.ready()
 
     cdef Py_ssize_t push(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Send what the socket accepts; returns how much that is. The rest follows once it has
-        room: `flush` is called then."""
+        """Send what the socket accepts; returns the number of bytes. Once the socket has room
+        again, `flush` is called and has to push the rest."""
         cdef Py_ssize_t moved, sent = 0
         while sent < size:
             moved = self.transport.send(data + sent, size - sent, False)
@@ -87,7 +87,8 @@ cdef class PeerLink(Pollable):
         return sent
 
     cdef int detach(self, bint close) except -1:
-        """Release the socket; `close` it too, unless it was handed over already."""
+        """Stop watching the socket, and close it if `close` is true. Does nothing if it is released
+        already."""
         if self.transport is not None:
             self.poller.watch(self.transport.fd, self, 0)
             if close:

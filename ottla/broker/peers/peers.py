@@ -1,9 +1,9 @@
-"""The other brokers of the cluster: requests to them, and the connections for these.
+"""Sends requests to the other brokers of the cluster, and keeps the connections for them.
 
-A node has one connection for each lane, so that a slow request delays only others of its kind. A
-connection is made when it is first needed, or kept open on request (`keep`). It begins with an
-ApiVersions request that names the cluster and the node (KIP-1242): if another broker answers at
-the address, the connection is not used.
+There is one connection for each node and lane (a kind of requests), so that a slow request delays
+only requests of its kind. A connection is made when it is first needed, or kept open on request
+(`keep`). It begins with an ApiVersions request that names the cluster and the node (KIP-1242): if
+another broker answers at the address, the connection is not used.
 """
 
 from __future__ import annotations
@@ -69,12 +69,13 @@ class Peers:
         self.client_id = client_id_of(node_id)
         self.lines: dict[tuple[int, str], Line] = {}
         self.on_refused = on_refused
-        """Called with a node whose kept connection broke and which refused two new ones: its
-        process has ended."""
+        """Called with the id of a node that refused two connections after its kept connection
+        broke: its process has ended."""
         self.kept: dict[int, asyncio.Task[None]] = {}
         self.noted: dict[int, tuple[str, float]] = {}
         self.left: set[int] = set()
-        """Nodes that are gone in the newest image, which may not be visible yet."""
+        """Nodes that the newest image no longer has; `image` may still return the previous
+        image."""
         self.closed = False
 
     # Requests
@@ -113,8 +114,8 @@ class Peers:
             ) from None
 
     async def metadata_offset(self, node_id: int, timeout_seconds: float) -> int:
-        """How many metadata records another broker has applied: the epoch of its features. Raises
-        PeerUnavailable."""
+        """How many metadata records another broker has applied: the epoch of the features in its
+        ApiVersions response. Raises PeerUnavailable."""
         answer: ApiVersionsResponse = await self.ask(
             node_id, self._hello(node_id), HELLO_VERSION, timeout_seconds, STATUS)
         return answer.finalized_features_epoch
@@ -294,7 +295,7 @@ class Peers:
                 return
             except PeerUnavailable as error:
                 if isinstance(error.__cause__, TimeoutError):
-                    break                           # a silent machine: its session will end
+                    break                           # the machine is silent: its session will end
                 refused += isinstance(error.__cause__, ConnectionRefusedError)
             if refused == 2:
                 self.on_refused(node_id)

@@ -74,10 +74,10 @@ class ReplicaFetchers:
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
         self.cut: dict[Partition, None] = {}
-        """Truncated partitions whose checkpoint is not written yet, of all leaders."""
+        """Truncated partitions, of all leaders, whose checkpoint is not written yet."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
-        """Partitions whose leaders have moved the log start, which is not in a checkpoint yet."""
+        """Partitions whose log start has followed the leader's, and is not in a checkpoint yet."""
         self.held_back: dict[Partition, None] = {}
         """Partitions that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
@@ -90,7 +90,7 @@ class ReplicaFetchers:
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
-        """Fetch under this broker's registered epoch."""
+        """Fetch with the broker epoch of this broker's current registration."""
         broker = new.brokers.get(self.node_id)
         self.broker_epoch = -1 if broker is None else broker.epoch
         for source in self.sources.values():
@@ -100,7 +100,7 @@ class ReplicaFetchers:
         """These partitions have a new leader, epoch or role, or are gone: fetch them
         accordingly."""
         if self.closed:
-            return                          # what was fetched has been released already
+            return                          # `close` has released all partitions already
         touched: dict[int, Source] = {}
         for partition in partitions:
             before = self.source_of.get(partition)
@@ -123,7 +123,8 @@ class ReplicaFetchers:
             self._go_on(source)
 
     def look_at_space(self) -> None:
-        """Some log directory is full or has space again: fetch accordingly."""
+        """A log directory is full or has space again: stop or resume fetching the partitions in
+        it."""
         fetched = [each for each in self.source_of if self._waits_for_space(each)]
         may_go_on = [each for each in self.held_back if not self._waits_for_space(each)]
         self.changed([*fetched, *may_go_on])
@@ -162,7 +163,8 @@ class ReplicaFetchers:
             self.keeping = self.loop.create_task(self._keep_starts())
 
     def repaired(self, partition: Partition) -> None:
-        """The end of a log was put aside: fetch it again, once a checkpoint has its new end."""
+        """The damaged end of a log was put aside: fetch those records again, once a checkpoint has
+        the new end of the log."""
         reached("a repaired log waits for its checkpoint")
         self.cut[partition] = None
         self.changed([partition])
@@ -240,7 +242,7 @@ class ReplicaFetchers:
             log.warning("fetching from broker %d has ended: %s", source.node_id, error)
             if self.closed or self.sources.get(source.node_id) is not source:
                 return
-            # The delay grows while each connection breaks at once.
+            # The delay grows while each new connection breaks before it has fetched anything.
             fetched = source.fetcher.bytes_fetched
             source.failures = source.failures + 1 if fetched == source.fetched else 1
             source.fetched = fetched
@@ -271,9 +273,10 @@ class ReplicaFetchers:
 
     async def _checkpoint(self) -> None:
         """Write the checkpoints of logs that were truncated below their recovery point or high
-        watermark on disk; appends follow only then, since a restart would trust new records there,
-        or show them to consumers. One write serves all logs that were truncated meanwhile. A full
-        log directory only holds up its own logs."""
+        watermark on disk; the logs are appended to only afterwards. Otherwise a restart would trust
+        new records below the old recovery point, and show those below the old high watermark to
+        consumers. One write serves all logs that were truncated meanwhile. A full log directory
+        only holds up its own logs."""
         try:
             while self.cut:
                 storage = self.checkpoints.storage
@@ -311,7 +314,7 @@ class ReplicaFetchers:
                         self.start_moved(partition)
                     elif self._is_fetched(partition):
                         self.moved[partition] = None
-                if self.moved:              # a leader's round of retention moves many
+                if self.moved:              # one round of retention at a leader moves many
                     await asyncio.sleep(CUT_AGAIN_SECONDS if unsafe else KEEP_AGAIN_SECONDS)
         finally:
             self.keeping = None

@@ -34,7 +34,7 @@ RENEWED_AFTER = 0.85
 
 
 class NotLoggedIn(ConnectionError):
-    """The other broker does not accept this one's login, or is not trusted itself."""
+    """The other broker refuses this broker's login, or this broker does not trust the other one."""
 
 
 class SecuredNetwork:

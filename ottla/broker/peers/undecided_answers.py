@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class UndecidedMetadata:
-    """A metadata log for the API's handler that fails each decision."""
+    """A metadata log that fails each decision, for the API's handler."""
 
     def __init__(self, image: MetadataImage, error: ProtocolError) -> None:
         self.image = self.decided = image
@@ -54,7 +54,7 @@ class DecidingRole(Alone):
 
 async def undecided_answer(context: RequestContext, body: bytes, error: ProtocolError) -> Message:
     """Have the API's own handler make the response, with an error in place of the decision.
-    Requests that are not allowed or not valid are refused as always."""
+    Requests that are not allowed or not valid are refused as usual."""
     from ottla.broker.dispatch import serve_inside
     from ottla.broker.request_context import RequestContext
 

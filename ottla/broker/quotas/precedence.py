@@ -12,7 +12,7 @@ from ottla.replication.principals import CLIENT_ID, USER, Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]
-"""The user and the client id that share a quota; empty if they do not matter."""
+"""The user and the client id whose requests share a quota; each is empty if it does not matter."""
 
 
 def quota_of(

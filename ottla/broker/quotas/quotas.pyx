@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """The limits on what clients may use: bytes produced and fetched, request time, mutations.
 
-The `ClientQuotas` of a client are looked up once, until the quotas in the metadata change. As in
-Kafka a client that has exceeded a quota is answered at once, with a throttle time, and its
-connection is not read during that time (KIP-219).
+The `ClientQuotas` of a client are cached until the quotas in the metadata change. As in Kafka a
+client that has exceeded a quota is answered at once, with a throttle time, and its connection is
+not read during that time (KIP-219).
 """
 
 from libc.math cimport round
@@ -108,7 +108,8 @@ cdef class Quotas:
         """
         cdef ClientQuotas limits = self.of(client)
         cdef double wait = 0
-        seconds = min(max(seconds, 0), self.sample_seconds)     # quotas may have changed
+        # If quotas were changed during the request, `seconds` is wrong.
+        seconds = min(max(seconds, 0), self.sample_seconds)
         if key == PRODUCE and limits.produced is not None:
             wait = limits.produced.record(<double>size, now)
         elif key == FETCH and limits.fetched is not None:
@@ -133,7 +134,8 @@ cdef class Quotas:
         return max(1, <int64_t>min(rate.bound * (self.samples - 1) * self.sample_seconds, 1e15))
 
     def throttled(self):
-        """The quotas in use: key, user and client id, limit, throttles and their seconds."""
+        """The quotas in use: key, user, client id, limit, number of throttles, and the sum of their
+        seconds."""
         return [
             (key, *scope, window.bound, window.throttles, window.throttled)
             for (key, scope), window in self.kept.items() if isinstance(window, Rate)
@@ -156,7 +158,7 @@ cdef class Mutations:
         self.bucket, self.clock, self.strict = bucket, clock, strict
 
     def begin(self):
-        """Start a decision, perhaps again: return what the previous try took."""
+        """Start a decision, or repeat it: give back the tokens that the previous attempt took."""
         self.bucket.take(-self.taken, self.clock.monotonic())
         self.taken = self.throttle_ms = 0
 

@@ -1,5 +1,5 @@
-"""The throttle_time_ms field of every response: the only place that sets it (KIP-219). The
-controller also sets it for a client of another broker, which then sets it again.
+"""Sets the throttle_time_ms field of every response (KIP-219); no other code sets it. The
+controller sets it in the response to a forwarded request, and the client's broker sets it again.
 
 Handlers leave the field 0. It is set in the encoded reply, since replies may be shared between
 clients and are mostly encoded before the throttle time is known. In nearly all responses it is the
@@ -50,7 +50,7 @@ cdef int set_throttle_time(
 
 
 def throttle_time_of(bytes body, int key, int version):
-    """The field of a reply of another broker; 0 if the version has none."""
+    """The throttle time in another broker's reply; 0 if the version has no such field."""
     cdef int place = place_of(key, version)
     if place >= 0:
         return int.from_bytes(body[place:place + 4], "big")

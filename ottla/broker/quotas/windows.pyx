@@ -1,9 +1,10 @@
 """The sliding windows and token buckets of Kafka's quotas.
 
 A rate is the sum of samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
-divided by the time that they cover, which is taken as nearly the whole window from the beginning.
-So a client may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13,
-KIP-219). Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
+divided by the time that they cover. That time counts as at least nearly the whole window, also when
+counting has only begun. So a client may send ten seconds' worth of its quota at once, and is
+throttled afterwards (KIP-13, KIP-219). Controller mutations use a token bucket, which does not
+penalize a burst twice (KIP-599).
 """
 
 from libc.stdlib cimport calloc, free
@@ -28,7 +29,8 @@ cdef class Rate:
         cdef Sample *sample
         self.used_at = now
         if self.used > 0:
-            # While what was counted, expired or not, is within the limit, nothing has to be summed.
+            # While all counted values, expired ones included, are within the limit, no sum is
+            # needed.
             sample = &self.samples[self.current]
             self.total += value
             if (now - sample.start < self.seconds
@@ -50,9 +52,10 @@ cdef class Rate:
         return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """The result of `record` without counting; 0 if nothing else was counted.
+        """The result that `record` would have, without counting `value`; 0 if nothing else was
+        counted.
 
-        A value larger than a whole window's worth has to pass at some time.
+        Otherwise a value larger than a whole window's worth could never pass.
         """
         if self.total + value <= self.bound * self.covered_min:
             return 0
@@ -121,7 +124,7 @@ cdef class TokenBucket:
         return max(-self.tokens / self.bound, 0)
 
     cpdef int take(self, double tokens, double now) except -1:
-        """Take tokens, also more than exist."""
+        """Take tokens, even more than exist."""
         self.wait(now)
         self.tokens -= tokens
         return 0

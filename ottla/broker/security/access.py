@@ -153,11 +153,12 @@ class Access:
         return self.image.names.get(topic_id)
 
     def topic_item(self, operation: int, item: Any) -> bool:
-        """Whether an operation is allowed on a topic that a request gives by name or id."""
+        """As `topic_of`, for an item of a request that has a name, an id or both."""
         return self.topic_of(operation, getattr(item, "name", ""), getattr(item, "topic_id", b""))
 
     def topic_of(self, operation: int, name: str | None, topic_id: bytes) -> bool:
-        """As `named_topic`, for a name or, if that is empty, an id."""
+        """Whether an operation is allowed on a topic, given by its name or, if that is empty, its
+        id. True for an unknown id, which handlers report."""
         name = name or self.name_of(topic_id)
         return name is None or self.topic(operation, name)
 
@@ -177,7 +178,7 @@ class Access:
     async def divide(
         self, items: list[Item], allowed: Callable[[Item], bool]
     ) -> tuple[list[Item], list[Item]]:
-        """The same in slices: a request may have tens of thousands of items."""
+        """As `split`, but in slices: a request may have tens of thousands of items."""
         if self.authorizer is None:
             return items, []
         kept: list[Item] = []

@@ -10,9 +10,9 @@ cdef class Client:
     cdef readonly str client_id             # from the request's header; None if null
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
-    cdef object rules                       # the decisions from which these two come
+    cdef object rules                       # the decisions on which the next two are based
     cdef set writable, readable             # kept by the handlers, see `allowed`
-    cdef public bint samples_writes, samples_reads  # the next request of the kind is to be noted
+    cdef public bint samples_writes, samples_reads  # the next such request is to be sampled
     cdef int sample_number
     cdef readonly dict written, read        # topic name or id -> number of the newest sample
     cdef object quotas                      # kept here by broker/quotas: the client's quotas

@@ -61,8 +61,9 @@ def client_id_of(node_id: int) -> str:
 
 
 def asks_as_a_broker(context: RequestContext) -> bool:
-    """Whether the sender is another broker in its own name: it has CLUSTER_ACTION, on the
-    inter-broker listener. A client with that right may forward requests in any name anyway."""
+    """Whether the sender is another broker that acts on its own behalf: it uses the inter-broker
+    listener, has CLUSTER_ACTION, and the request was not forwarded. A client with that right may
+    forward requests on behalf of any user anyway."""
     inside = context.broker.role.listener == context.client.listener
     return inside and not context.forwarded and context.access.quiet.cluster(
         Operation.CLUSTER_ACTION)

@@ -95,7 +95,7 @@ class Denials:
             pass
 
     def begin_anew(self) -> None:
-        """Log how often each refusal came again, and list all of them again from now on."""
+        """Log how often each refusal was repeated, and begin a new window."""
         self.end_of_window = None
         for denial, times in self.times.items():
             if times:

@@ -1,7 +1,7 @@
 """The security of one listener: its protocol, and what TLS and SASL need if it uses them.
 
-This is the only place that chooses them: a broker without TLS or SASL does not import their
-modules.
+This module alone chooses what a listener needs. It imports the modules of TLS and SASL only for
+listeners that use them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ListenerSecurity:
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
         self.login: PeerLogin | None = None
-        """The login of this broker at the others, if this is the inter-broker listener."""
+        """This broker's login to the others, if this is the inter-broker listener."""
         self.tls: TlsSettings | None = None
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)
@@ -71,7 +71,7 @@ class ListenerSecurity:
         return None if self.tls is None else self.tls.certificate
 
     def check_identity(self, former: ListenerSecurity) -> None:
-        """Raise SettingsError if clients that know the former certificate would not know the new
+        """Raise SettingsError if clients that accepted the former certificate might refuse the new
         one (ssl.allow.dn.changes, ssl.allow.san.changes)."""
         if self.tls is None or former.tls is None:
             return
@@ -81,7 +81,7 @@ class ListenerSecurity:
             raise self._of_this(error) from error
 
     def changes(self, former: ListenerSecurity) -> list[str]:
-        """What is different in `former`, in words."""
+        """What has changed since `former`, in words."""
         changes = []
         if self.tls is not None and former.tls is not None and self.tls.digest != former.tls.digest:
             changes.append(f"the certificate {self.tls.certificate}")
@@ -130,7 +130,8 @@ def listeners_security(
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
-        # From the texts like the rest: a change that is being validated is not in `config` yet.
+        # Like the rest this is read from `texts`: a change that is being validated is not in
+        # `config` yet.
         settings[config.inter_broker_listener()].serve_peers(
             texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)
         )

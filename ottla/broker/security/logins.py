@@ -22,8 +22,8 @@ class Logins:
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.counts: Counter[str] = Counter()
-        """By Kafka's name of the metric; "reauthentication" is the next one on the same connection
-        (KIP-368)."""
+        """By the name of Kafka's metric. A "reauthentication" is a later login on the same
+        connection (KIP-368)."""
         self.known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._logged = self._not_logged = 0
 

@@ -32,8 +32,8 @@ class PeerLogin:
 def peer_login(
     listener: str, mechanism: str, modules: Mapping[str, LoginModule | None]
 ) -> PeerLogin:
-    """The login to a listener of the other brokers; `modules` are the login modules of the
-    mechanisms that it offers. Raises SettingsError."""
+    """The login to the other brokers' inter-broker listener; `modules` are the login modules of the
+    mechanisms that this listener offers. Raises SettingsError."""
     name = "sasl.mechanism.inter.broker.protocol"
     if mechanism not in MECHANISMS:
         raise SettingsError(

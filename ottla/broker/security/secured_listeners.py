@@ -53,7 +53,7 @@ class SecuredListeners:
                 log.info("listener %s has the certificate %s", name, each.certificate)
 
     def warn(self) -> None:
-        """Log a warning for each certificate that has expired, or does soon."""
+        """Log a warning for each certificate that has expired or will expire soon."""
         now = datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
         for name, each in self.current.items():
             for certificate in each.chain:

@@ -107,9 +107,8 @@ class Session:
             self.state = State.VERSIONS
 
     async def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
-        """Start a mechanism; after SaslHandshake 0 the tokens are bare."""
-        # With the present settings even on an old connection: a user of PLAIN may have been
-        # removed.
+        """Start a mechanism; after version 0 of SaslHandshake the tokens are bare."""
+        # Even an old connection uses the current settings: a user of PLAIN may have been removed.
         self.security = self.connection.listener.security
         offered = list(self.security.mechanisms)
         if self.state is State.COMPLETE and not self._may_begin_again():

@@ -1,6 +1,8 @@
-"""Secrets of delegation tokens: each is derived from its id and the cluster's secret key alone.
+"""Secrets of delegation tokens: each is derived only from the token's id and the cluster's secret
+key.
 
-A client logs in with SCRAM: the token's id is its name, the HMAC in base64 its password.
+A client logs in by SCRAM, with the token's id as the user name and the HMAC in base64 as the
+password.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class TokenSecrets:
         self.derived: dict[tuple[str, str], ScramCredential] = {}
 
     def hmac(self, token_id: str) -> bytes:
-        """The secret of a token, which only its creator gets."""
+        """The secret of a token: its HMAC."""
         return hmac.digest(self.key, token_id.encode(), "sha512")
 
     def find(self, token_ids: Iterable[str], given: bytes) -> str | None:

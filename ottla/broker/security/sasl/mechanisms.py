@@ -1,6 +1,6 @@
 """The SASL mechanisms that a listener offers, made from its properties.
 
-Imported for listeners that authenticate their clients by SASL only (`security/listener_security`).
+Imported only for listeners that authenticate their clients by SASL (`security/listener_security`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's own validator of OAUTHBEARER tokens, under both of its names; ours does the same."""
+"""Kafka's own validator of OAUTHBEARER tokens, under both of its names; Ottla's does the same."""
 
 UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured"
     ".OAuthBearerUnsecuredValidatorCallbackHandler"
 )
-"""Kafka's validator of unsecured tokens, which must be set explicitly here."""
+"""Kafka's validator of unsecured tokens, which Ottla uses only if it is set explicitly."""
 
 NewExchange = Callable[["BrokerContext"], Exchange]
 
@@ -49,7 +49,7 @@ class Mechanism:
 
 
 def require_one(listener: str, names: Sequence[str]) -> None:
-    """Raises SettingsError for an empty list, with which nobody could log in to the listener."""
+    """Raise SettingsError for an empty list: no client could log in to the listener."""
     if not names:
         raise SettingsError(
             "sasl.enabled.mechanisms",

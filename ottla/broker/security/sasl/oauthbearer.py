@@ -4,7 +4,8 @@
     server   (empty)                                or {"status":"invalid_token"}
     client                                          ^A, and the exchange has failed
 
-The keys that sign come from a JSON Web Key Set, in a file or at a URL, which a thread reads.
+The keys that verify the signatures come from a JSON Web Key Set in a file or at a URL, which a
+thread reads.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def claimed_subject(token: bytes, claim: str) -> str | None:
 
 
 class OauthExchange(Exchange):
-    """One token from the client; two messages if it is not accepted."""
+    """The client sends one token, and a second message if the token is refused."""
 
     def __init__(self, rules: TokenRules | UnsecuredRules) -> None:
         self.rules = rules
@@ -56,7 +57,7 @@ class OauthExchange(Exchange):
         if self.refusal:
             raise AuthenticationFailed(self.refusal)
         match = FIRST.fullmatch(token) if len(token) <= TOKEN_SIZE_MAX else None
-        # The name is reserved: a second one would be an extension (KIP-342).
+        # `auth` must occur once: a second one would be an extension with a reserved name (KIP-342).
         given = [] if match is None else AUTH.findall(match[2])
         bearer = BEARER.fullmatch(given[0]) if len(given) == 1 else None
         if match is None or bearer is None:

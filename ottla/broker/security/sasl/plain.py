@@ -44,7 +44,7 @@ class PlainExchange(Exchange):
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        # The comparison takes as long for a user who does not exist (CVE-2021-38153).
+        # The comparison takes the same time for a user who does not exist (CVE-2021-38153).
         expected = self.users.get(user)
         same = hmac.compare_digest(password.encode(), expected or b"\0")
         if expected is None or not same:

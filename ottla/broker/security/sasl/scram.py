@@ -6,8 +6,8 @@
     server   v=<signature>
 
 The server stores keys that are derived from the password, so its part is two HMACs and a hash; the
-client does the expensive derivation. For a user who does not exist the conversation is the same,
-with a salt that stays the same, and fails at its end.
+client does the expensive derivation. With a user who does not exist, the exchange looks the same,
+with a constant salt, and fails only at its end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Lookup = Callable[[str, bool], Awaitable[KnownUser | None]]
 
 
 class ScramExchange(Exchange):
-    """Two tokens from the client, each of which is answered."""
+    """The client sends two tokens, and each is answered."""
 
     def __init__(self, mechanism: str, lookup: Lookup) -> None:
         self.mechanism, self.lookup = mechanism, lookup

@@ -1,7 +1,7 @@
 """Unsigned OAUTHBEARER tokens (RFC 7515, appendix A.5), for tests only.
 
-A listener accepts them only if its `sasl.server.callback.handler.class` is Kafka's validator for
-them. The options are those in the JAAS text, with Kafka's names.
+A listener accepts them only if its `sasl.server.callback.handler.class` is Kafka's validator of
+unsecured tokens. The validator's options are in the JAAS text, with Kafka's names.
 """
 
 from __future__ import annotations

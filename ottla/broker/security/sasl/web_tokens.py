@@ -28,7 +28,8 @@ themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 EXPIRY_MS_MAX = 1 << 53
-"""The latest end of a session, for tokens that claim a later one: the field has 64 bits."""
+"""The latest end of a session. A token's later expiry is reduced to it, as the field has 64
+bits."""
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
 """The exceptions that a token's JSON may cause, in some release of PyJWT or Python."""
 AGAIN_SECONDS = 30.0
@@ -166,6 +167,6 @@ def subject_of(claim: object) -> str:
     try:
         claim.encode()
     except UnicodeEncodeError as error:
-        # JSON may contain escaped halves of a character, which no answer and no record can hold.
+        # JSON may contain escaped lone surrogates, which no response and no record can hold.
         raise AuthenticationFailed("a token whose subject is not text") from error
     return claim.strip()

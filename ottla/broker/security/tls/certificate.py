@@ -46,7 +46,7 @@ class Certificate:
             raise ValueError("a certificate that lacks a field") from error
 
     def warning(self, now: datetime) -> str | None:
-        """A warning about the expiry, if there is a reason for one."""
+        """A warning if the certificate has expired or will expire soon; otherwise None."""
         left = self.ends - now
         if left > SOON:
             return None

@@ -46,7 +46,7 @@ class TlsSettings:
         trust = _trust(settings)
         key_setting, key = _key(settings)
         self.digest = hashlib.sha256(f"{key}\0{trust}".encode()).digest()
-        """Of the key, the chain and the trusted certificates."""
+        """The digest of the key, the chain and the trusted certificates."""
         password = settings.ssl_key_password
         self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -73,7 +73,7 @@ class TlsSettings:
 
     @property
     def certificate(self) -> Certificate:
-        """The listener's own."""
+        """The listener's own certificate."""
         return self.chain[0]
 
     def check_identity(self, former: Certificate) -> None:
@@ -95,13 +95,13 @@ class TlsSettings:
             )
 
     def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
-        """The context of the server's side of a connection."""
+        """The TLS object for the server's side of a connection."""
         return self.server.wrap_bio(incoming, outgoing, server_side=True)
 
     def connect(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, host: str
     ) -> ssl.SSLObject:
-        """The context of the client's side of a connection to `host`."""
+        """The TLS object for the client's side of a connection to `host`."""
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
 
     def check_own_certificate(self, listener: str) -> None:
@@ -151,7 +151,8 @@ def context_of_client(settings: ListenerSettings) -> ssl.SSLContext:
 
 
 def chain_of_client(settings: ListenerSettings) -> list[Certificate]:
-    """The certificates that such a client presents, its own first. Raises SettingsError."""
+    """The certificates that a client with these settings presents, its own first. Raises
+    SettingsError."""
     if settings.ssl_keystore_location is None and settings.ssl_keystore_key is None:
         return []
     return _chain(*_key(settings))
@@ -187,12 +188,13 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
                 "ssl.cipher.suites", "no suite belongs to a protocol in ssl.enabled.protocols"
             )
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
-    # A client could make the broker repeat the expensive half of a handshake again and again.
+    # With renegotiation a client could make the broker repeat the expensive half of a handshake
+    # again and again.
     context.options |= ssl.OP_NO_RENEGOTIATION
 
 
 def _key(settings: ListenerSettings) -> tuple[str, str]:
-    """The name of the setting of the key, and key and chain as PEM."""
+    """The name of the setting that has the key, and the key with its chain as PEM."""
     inline = settings.ssl_keystore_key
     if inline is not None:
         if settings.ssl_keystore_certificate_chain is None:
@@ -221,7 +223,7 @@ def _chain(setting: str, key: str) -> list[Certificate]:
 
 
 def _trust(settings: ListenerSettings) -> tuple[str, str] | None:
-    """The name of the setting of the trusted certificates, and these as PEM."""
+    """The name of the setting that has the trusted certificates, and the certificates as PEM."""
     inline = settings.ssl_truststore_certificates
     if inline is not None:
         setting = "ssl.truststore.certificates"

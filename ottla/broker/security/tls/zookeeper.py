@@ -1,7 +1,7 @@
 """TLS to ZooKeeper, by the `zookeeper.ssl.…` properties of Kafka's ZooKeeper mode.
 
-They mean what a listener's `ssl.…` settings mean. The broker's certificate is its identity there: a
-ZooKeeper with `ssl.clientAuth=need` admits no client without one.
+They have the same meaning as a listener's `ssl.…` settings. The broker identifies itself with its
+certificate: a ZooKeeper with `ssl.clientAuth=need` admits no client without one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
         for name, text in texts.items()
         if name.startswith(f"{PREFIX}ssl.")
     }
-    # ZooKeeper's clients have one password, of the store or of the key in it.
+    # ZooKeeper's clients have one password for both the store and the key in it.
     if "ssl.keystore.password" in own:
         own["ssl.key.password"] = own["ssl.keystore.password"]
     settings = ListenerSettings(own)
@@ -49,8 +49,8 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 class Contexts:
-    """Makes a context for each connection from the present files: a certificate is replaced before
-    it expires, and the next connection may be made long after that.
+    """Makes a new context for each connection from the current files, since certificates are
+    replaced from time to time and connections are rare.
     """
 
     def __init__(self, texts: Mapping[str, str], first: ssl.SSLContext) -> None:

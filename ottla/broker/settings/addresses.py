@@ -1,4 +1,4 @@
-"""Listeners as `NAME://host:port`, the security protocols of their names; ZooKeeper's addresses."""
+"""Parses the addresses and security protocols of listeners, and ZooKeeper's addresses."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Address(NamedTuple):
 
 
 def canonical_host(host: str) -> str:
-    """The normal form of a client's address, for comparisons: rules and limits may have Java's form
-    of IPv6, `0:0:0:0:0:0:0:1`, and a socket for both families reports IPv4 as `::ffff:192.0.2.1`.
+    """The normal form of a client's address, for comparisons: ACLs and limits may be written in
+    Java's form of IPv6, `0:0:0:0:0:0:0:1`, and a socket for both families reports IPv4 as
+    `::ffff:192.0.2.1`.
     """
     if ":" not in host:
         return host
@@ -137,7 +138,8 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
 
 
 def check_ports(listeners: Iterable[Address]) -> None:
-    """Raise SettingsError if two listeners use one port, unless one has IPv4 and one IPv6."""
+    """Raise SettingsError if two listeners use one port, unless one has an IPv4 and one an IPv6
+    host."""
     ports: dict[tuple[int, bool], str] = {}
     for address in listeners:
         key = (address.port, ":" in address.host)

@@ -1,7 +1,8 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
-Defaults of topic settings (`log.retention.ms` and the like) are declared next to the topics', in
-broker/settings/topic.py; a class as the default means its attribute of the same name.
+The defaults of topic settings (`log.retention.ms` and the like) are declared with the topic
+settings, in broker/settings/topic.py. If the default here is a class, the default is that of the
+class's field of the same name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ CLEANER_MEMORY_MIN = 1 << 20
 
 
 class BrokerSettings(ListenerSettings):
-    """The settings of a broker; those of ListenerSettings apply to listeners without their own."""
+    """The settings of a broker; those of ListenerSettings apply to listeners that do not set
+    them."""
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")

@@ -45,11 +45,11 @@ def rules_for(
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `known` are the brokers whose settings may be changed: a client has to ask the one that it
-    means, and the controller serves what other brokers forward. What depends on a broker's own file
-    is checked for this one only: those that forward have checked it.
-    `check_listeners` raises SettingsError if a listener cannot use the given properties;
-    `log_directories` are this broker's.
+    `known` are the brokers whose settings may be changed here: a client has to ask the broker that
+    it means, and the controller serves what the other brokers forward. Checks that need a broker's
+    own file are only made by that broker, before it forwards the request. `check_listeners` raises
+    SettingsError if a listener cannot use the given properties; `log_directories` are this
+    broker's.
     """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
@@ -70,7 +70,7 @@ def rules_for(
         "topic": ConfigRules(_topic_list, _check_topic),
         "broker": ConfigRules(lambda name: _list(_broker_setting(name)), check_broker),
         "group": ConfigRules(lambda name: _known_list("group", name), check_group),
-        # As in Kafka, nothing can be appended to their lists.
+        # As in Kafka, nothing can be appended to the lists of these settings.
         "client-metrics": ConfigRules(lambda name: None, _check_client_metrics),
     }
 
@@ -89,7 +89,7 @@ def _known_list(scope: str, name: str) -> str | None:
 
 
 def _list(setting: Setting | None) -> str | None:
-    """The default of a list setting as text; None for settings that are no lists."""
+    """The default of a list setting as text; None for other settings."""
     if setting is None or setting.kind != "list":
         return None
     return setting.text(setting.default) or ""
@@ -116,7 +116,8 @@ def _check_broker(
     for key in sorted(changed):
         bare = bare_name(key)
         if bare not in known:
-            # Plugins have settings unknown to us; a few of Kafka's can only be set dynamically.
+            # Plugins have settings unknown to Ottla. A few of Kafka's can only be set at run time,
+            # and are not in its table.
             if bare in DYNAMIC and key in configs:
                 _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
             continue
@@ -166,7 +167,7 @@ def _check_topic_default(name: str, text: str) -> None:
 def without_effect(names: Iterable[str]) -> str | None:
     """The message about settings of a broker that can be changed but have no effect here.
 
-    As in Kafka they are accepted, which scripts rely on: they set threads and security.
+    As in Kafka they are accepted, since scripts set threads and security at run time.
     """
     idle = [
         name for name in names

@@ -80,7 +80,8 @@ class Reloaded:
 
 
 class BrokerConfig(BrokerSettings):
-    """The settings of a broker. `static` is what was set, `warnings` are to be logged."""
+    """The settings of a broker. `static` has the properties that were set, `warnings` the texts to
+    be logged."""
 
     @property
     def redirects_consumers(self) -> bool:
@@ -152,7 +153,7 @@ class BrokerConfig(BrokerSettings):
         return config
 
     def _check_ids(self) -> None:
-        """Broker and node are one: the two settings have one value, as in Kafka."""
+        """Give node.id and broker.id the same value, as in Kafka. Raises SettingsError."""
         if self.broker_id < 0:
             if self.zookeeper_connect and "node.id" not in self.static:
                 raise SettingsError("node.id", "has to be set together with zookeeper.connect")
@@ -209,7 +210,7 @@ class BrokerConfig(BrokerSettings):
             self.warnings.append(f"{setting.name}={text}: a repeated entry counts once")
 
     def _served_protocols(self) -> dict[str, str]:
-        """The security protocol of each listener for clients, if it is defined."""
+        """The security protocol of each listener for clients; "" if it is not defined."""
         protocols = parse_protocols(self.listener_security_protocol_map)
         for_controllers = {name.upper() for name in self.controller_listener_names}
         return {
@@ -342,7 +343,7 @@ class BrokerConfig(BrokerSettings):
     def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
         """Apply the changes in `texts` that are possible on a running broker; report the others.
 
-        Settings made at run time still win. Raises SettingsError without any change.
+        Settings made at run time still win. Raises SettingsError, and then changes nothing.
         """
         fresh = BrokerConfig(texts)
         reloaded = Reloaded()
@@ -422,7 +423,7 @@ def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
 
 @lru_cache
 def _addresses(host: str, names: bool) -> tuple[str, ...]:
-    """The addresses of a host, cached since limits are compared on the loop."""
+    """The addresses of a host; cached, since a look-up would block the loop."""
     flags = 0 if names else socket.AI_NUMERICHOST
     try:
         infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)
@@ -451,8 +452,8 @@ def why_unknown(names: Iterable[str]) -> list[str]:
 
 
 def shown(name: str) -> str:
-    """A setting's name for the log. A line that probably belongs to a key in PEM, in a file without
-    backslashes at the ends of its lines, is not shown."""
+    """A setting's name for the log. A long name without dots is not shown: it is probably a line of
+    a PEM key, in a file whose lines lack the backslash at their end."""
     if len(name) < KEY_LINE_SIZE_MIN or "." in name:
         return name
     return f"a line of {len(name)} characters (of a key, without a backslash at its end?)"

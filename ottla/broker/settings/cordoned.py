@@ -12,7 +12,8 @@ ALL = "*"
 
 
 def check_cordoned(names: Collection[str], directories: Collection[str]) -> None:
-    """Raise SettingsError unless these are some of a broker's log directories, or all of them."""
+    """Raise SettingsError unless the names are log directories of the broker, or just `*` for all
+    of them."""
     if ALL in names:
         if len(names) > 1:
             raise SettingsError(CORDONED, f"when it is {ALL}, it must not contain other values")

@@ -1,7 +1,7 @@
 """How settings are declared, read and checked, with Kafka's names, types, defaults and limits.
 
-A class of settings has an attribute for each, named as Kafka names it with underscores, and typed
-as Kafka types it:
+A class of settings has an attribute for each setting, with Kafka's name (underscores instead of
+dots) and Kafka's type:
 
     class BrokerConfig(Settings):
         log_segment_bytes: int = setting("log.segment.bytes", default=1 << 30, at_least=1 << 20)
@@ -54,9 +54,9 @@ class SettingsError(ValueError):
 
 
 class Setting:
-    """One setting: its name, type and limits; `also` are allowed values outside them.
+    """One setting: its name, type and limits; `also` are allowed values outside the limits.
 
-    If the default is a dataclass, its attribute of the same name is the default.
+    If the default is a NamedTuple class, the default of its field of the same name is used.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ def setting(
     help: str,
 ) -> Any:
     """Declare a setting of a Settings class; the attribute's annotation is its type. A broker's
-    setting that is `dynamic` changes at run time: its reader asks the config each time."""
+    `dynamic` setting may change at run time, so its readers read it from the config each time."""
     return Setting(
         name, default, at_least=at_least, at_most=at_most, also=also, one_of=one_of,
         any_case=any_case, synonyms=synonyms, dynamic=dynamic, help=help,

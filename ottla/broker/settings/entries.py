@@ -1,7 +1,8 @@
 """The value of each setting and its sources, in Kafka's order, for DescribeConfigs.
 
-A topic's setting has its own value, else that of the broker's properties of the same meaning: set
-for this broker, for all brokers, in server.properties; and finally Kafka's default.
+The value of a topic's setting is the topic's own, or that of a broker's property with the same
+meaning, or Kafka's default. The broker's property may be set for this broker, for all brokers, or
+in server.properties; the first of these wins.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ NODE_IDS = frozenset({"node.id", "broker.id"})
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A value that applies if those before it are missing; it has its own name and unit."""
+    """A value that applies if the values before it are missing; it has its own name and unit."""
 
     name: str
     value: str | None
@@ -94,7 +95,7 @@ def broker_layers(broker: BrokerContext, image: MetadataImage) -> Layers:
 def topic_entries(
     broker: BrokerContext, image: MetadataImage, own: Mapping[str, str]
 ) -> Iterator[Entry]:
-    """All settings of a topic with `own` as its own settings."""
+    """All settings of a topic; `own` are those that the topic sets itself."""
     layers = broker_layers(broker, image)
     for name, setting in TopicConfig.declared.items():
         names = synonyms_of(name)
@@ -141,8 +142,8 @@ def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
 
 
 def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entry]:
-    """All settings of this broker: Kafka's, Ottla's own, and others that were set. Settings of its
-    listeners have the broker's as synonyms."""
+    """All settings of this broker: Kafka's, Ottla's own, and others that were set. A listener's
+    settings have the broker's settings as synonyms."""
     *layers, (_, static) = broker_layers(broker, image)
     if NODE_IDS & static.keys():
         static = {**static, **dict.fromkeys(NODE_IDS, str(broker.node_id))}
@@ -161,7 +162,7 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
             for other in same
             if other in layer
         ]
-        if bare != name:                    # wins over the broker's value, whatever its source
+        if bare != name:                    # a listener's value wins, whatever its source
             read_only, same = not is_dynamic(name), (bare,)
             synonyms += [Synonym(bare, layer[bare], s) for s, layer in layers if bare in layer]
         for other in same:
@@ -173,8 +174,8 @@ def broker_entries(broker: BrokerContext, image: MetadataImage) -> Iterator[Entr
 
 @cache
 def _meanings() -> dict[str, tuple[str, ...]]:
-    """For each name, the properties of the same meaning in order of precedence, beginning with it:
-    log.retention.ms, .minutes, .hours."""
+    """For each property: itself, and the properties of the same meaning that apply if it is not
+    set, such as log.retention.ms, .minutes, .hours."""
     chains: dict[str, tuple[str, ...]] = {}
     for topic_setting in TopicConfig.declared:
         names = tuple(synonym for synonym, _ in synonyms_of(topic_setting))
@@ -231,7 +232,7 @@ def logger_entries() -> Iterator[Entry]:
 
 
 def _as_parsed(setting: Setting | None, text: str | None) -> str | None:
-    """A value as the broker understood it; its synonyms have it as it was written."""
+    """A value as the broker has parsed it; the synonyms show the value as it was written."""
     if setting is None or setting.sensitive or text is None:
         return text
     try:
@@ -247,7 +248,8 @@ def _entry(
     read_only: bool,
     own_unit: bool = False,
 ) -> Entry:
-    """The setting with its effective value; in its own unit if its synonyms have others."""
+    """The entry of a setting with its effective value. With `own_unit`, only a synonym of the same
+    name supplies the value, since other synonyms may have another unit."""
     # An undeclared setting may be a password: as in Kafka its value is not shown.
     sensitive = setting is None or setting.sensitive
     shown = tuple(

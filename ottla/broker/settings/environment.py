@@ -13,7 +13,7 @@ NO_PROPERTIES = frozenset({
     "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_DEBUG",
     "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS", "KAFKA_OPTS",
 })
-"""Variables of the images and of Kafka's scripts that are no properties."""
+"""Variables of the images and of Kafka's scripts that are not properties."""
 NO_PROPERTY_PARTS = ("HEAP_OPTS", "LOG4J", "JMX_", "JVM_PERFORMANCE", "GC_LOG_OPTS")
 
 

@@ -71,9 +71,9 @@ def _unenforced(static: dict[str, str]) -> Iterator[str]:
 
 
 def _hides_from_others(config: BrokerConfig) -> str | None:
-    """The address that other brokers of a cluster would use for this one, if it is a loopback
-    address. If ZooKeeper is on this machine, the other brokers may be as well, and nothing is
-    wrong."""
+    """The loopback address that other brokers of a cluster would use for this one; None if they
+    would use another address. None also if ZooKeeper is on this machine: the other brokers may be
+    as well, and can use that address."""
     if not config.zookeeper_connect:
         return None
     servers = config.zookeeper_connect.partition("/")[0].split(",")
@@ -104,7 +104,7 @@ def _other_brokers(static: dict[str, str]) -> str | None:
 
 
 def framed(texts: list[str]) -> str:
-    """The hazards between two lines of stars, each wrapped."""
+    """The hazards, wrapped, between two lines of stars."""
     import textwrap
 
     lines = ["", "*" * WIDTH]

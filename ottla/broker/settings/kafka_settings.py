@@ -1,8 +1,8 @@
 """Kafka's own table of settings: all public ones of 4.4.0, and those of 3.9.2 that 4.x removed.
 
-`kafka_settings.tsv` was read from its ConfigDefs by compat_tests/settings/KafkaSettings.java. It is
-read only for names that are not declared here: for properties that Ottla does not use, for
-DescribeConfigs and for the documentation.
+compat_tests/settings/KafkaSettings.java made `kafka_settings.tsv` from Kafka's ConfigDefs. The
+table is read only when it is needed: for properties that Ottla does not declare, for
+DescribeConfigs, for changes of settings, and for the documentation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings that may be set per listener, with `listener.name.<name>.` before Kafka's name.
 
-A listener's own setting wins over the broker's, whether they come from the file or from an
-administrator.
+A listener's own setting wins over the broker's, whether the two come from the file or were set at
+run time.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ them."""
 
 
 class ListenerLimits(Settings):
-    """How many clients one listener accepts, beside the broker's limits (KIP-402, KIP-612); set
-    with the listener's prefix only."""
+    """How many clients one listener accepts, in addition to the broker's limits (KIP-402, KIP-612);
+    these settings need the listener's prefix."""
 
     max_connections: int = setting(
         "max.connections", UNLIMITED, at_least=1, help="Maximum connections of this listener.")

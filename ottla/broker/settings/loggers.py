@@ -1,7 +1,7 @@
 """The levels of this process's loggers, under Kafka's names (KIP-412).
 
-Changes last until the process ends, as in Kafka. Python has no TRACE: here it is a level of its own
-below DEBUG; FATAL is CRITICAL.
+Changes last until the process ends, as in Kafka. Python has no TRACE: here TRACE is a separate
+level below DEBUG. FATAL is Python's CRITICAL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def levels() -> Iterator[tuple[str, str]]:
 
 
 def _name_of(level: int) -> str:
-    """The lowest level that is logged; a level above FATAL logs nothing."""
+    """Kafka's name of the lowest level that is logged; OFF for a level above FATAL."""
     return next((name for name, number in LEVELS.items() if level <= number), "OFF")
 
 

@@ -14,7 +14,8 @@ LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def parse_properties(data: bytes) -> dict[str, str]:
     r"""Names and values; the last value of a name counts. Raises ValueError for a broken \u escape.
 
-    Java reads Latin-1 here; files in UTF-8, which people write, are read as UTF-8.
+    Java reads Latin-1. Here a file that is valid UTF-8 is read as UTF-8, since most files are
+    written in it.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -33,7 +34,8 @@ def numbered_entries(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and empty ones; a backslash at the end continues in the next line."""
+    """The logical lines, each with the number of its first line. Comments and empty lines are
+    skipped; a backslash at the end of a line continues the entry in the next line."""
     begun = ""
     continued = False
     first = 0

@@ -5,7 +5,7 @@
     ssl.key.password=${file:/etc/ottla/secrets.properties:key.password}
 
 The class may be omitted for providers named env, file and directory. A reference that cannot be
-resolved is refused; Kafka starts with the text itself as the value.
+resolved is an error; Kafka would start with the text itself as the value.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def resolve(
 
 
 def _replaced(text: str, one: Callable[[re.Match[str]], str]) -> str:
-    # Every "${" before the last "}" begins a reference, so that none is read twice.
+    # Only the text up to the last "}" is searched: every "${" in it begins a match, so the search
+    # takes linear time.
     head, brace, rest = text.rpartition("}")
     return REFERENCE.sub(one, head + brace) + rest
 

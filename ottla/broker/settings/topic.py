@@ -1,8 +1,8 @@
 """The settings of a topic, with Kafka's names, and the LogConfig of a partition made from them.
 
 Settings that a topic does not set itself come from the broker: each setting names the broker's
-properties of the same meaning, of which the first one that is set counts. `*60000` after a name
-means that the broker's value has another unit.
+properties of the same meaning, and the first one that is set counts. `*60000` after a name is the
+factor that converts the broker's value to milliseconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ottla.wire.errors import InvalidConfig
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 ARRAY_MAX = INT_MAX - 8
-"""The longest array of a JVM, which Kafka allows for a record."""
+"""The longest array of a JVM; Kafka allows a record to be that large."""
 REPLICA = re.compile("[0-9]{1,10}:[0-9]{1,10}")
-"""partition:broker"""
+"""A throttled replica, as partition:broker."""
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 REMOVED = (
@@ -55,7 +55,7 @@ REFUSED = {
     "errors.deadletterqueue.group.enable": "this broker has no dead letter queues of share groups",
     "remote.storage.enable": "this broker has no tiered storage",
 }
-"""Switches of missing features: true is refused, with the reason."""
+"""Switches of features that Ottla lacks, with the reason that is given if one is set to true."""
 
 
 class TopicConfig(Settings):
@@ -187,7 +187,8 @@ class TopicConfig(Settings):
 
 @cache
 def synonyms_of(topic_setting: str) -> tuple[tuple[str, int], ...]:
-    """The broker's properties for a topic's setting, each with the factor into the topic's unit."""
+    """The broker's properties for a topic's setting, each with the factor that converts it to the
+    topic's unit."""
     pairs = (name.partition("*") for name in TopicConfig.declared[topic_setting].synonyms)
     return tuple((name, int(factor or 1)) for name, _, factor in pairs)
 
@@ -195,7 +196,7 @@ def synonyms_of(topic_setting: str) -> tuple[tuple[str, int], ...]:
 def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str | None:
     """The value of the broker's properties for a topic's setting, in the topic's unit.
 
-    Properties in an earlier layer hide all those of the same meaning in later ones.
+    A property in an earlier layer hides all properties of the same meaning in later layers.
     """
     for layer in layers:
         for name, factor in synonyms_of(topic_setting):
@@ -212,7 +213,7 @@ def convert_unit(text: str, factor: int) -> str:
 
 
 def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The topic settings that follow from the broker's properties, for those that are set."""
+    """The topic settings that the broker's properties define, as far as these are set."""
     layers = [layer for layer in layers if layer]
     values = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
     return {name: text for name, text in values.items() if text is not None}
@@ -223,7 +224,8 @@ def log_config(
     broker: Mapping[str, str],
     producer_id_expiration_ms: int = days(1),
 ) -> LogConfig:
-    """The LogConfig of a topic: its own settings override those in `defaults`."""
+    """The LogConfig of a topic: the settings in `topic` override those in `broker` (made by
+    `defaults`)."""
     settings = TopicConfig({**broker, **topic})
     values: dict[str, Any] = vars(settings)
     config = {name: values[name] for name in LogConfig._fields if name in values}

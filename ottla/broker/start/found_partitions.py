@@ -39,11 +39,12 @@ class FoundPartitions:
         self.missing: list[str] = []
         """Partitions of a cluster whose logs were in no log directory."""
         self.vanished: dict[Partition, list[LogDirectory]] = {}
-        """Those of them that had records on the medium."""
+        """The missing partitions that had records on the medium, with the directories that had
+        them."""
 
     def note_missing(self) -> None:
-        """Find the partitions with a replica here that no log directory has: before they are
-        created empty."""
+        """Find the partitions with a replica on this broker that are in no log directory. Has to be
+        called before they are created empty."""
         partitions = set().union(*(each.partitions for each in self.storage.directories))
         for key, topic_id, _ in self.replicas.wanted(self.metadata.image):
             if key not in partitions:
@@ -96,12 +97,12 @@ class FoundPartitions:
     # What a member of a cluster registers with
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
-        """What the controller has to know; with `adopts`, including what all logs have. Raises
-        StorageRefused."""
+        """What this broker reports when it registers; with `adopts`, this includes the highest
+        producer id and leader epoch in its logs. Raises StorageRefused."""
         from ottla.broker.cluster.last_run import FoundLogs
 
         held = await self._held(workers) if adopts else None
-        image = self.metadata.image             # the replicas have followed it
+        image = self.metadata.image             # the replicas have applied it
         homes, directories = self.storage.homes, self.storage.directories
         node_id, begun = self.config.node_id, {*self.missing}
         wanted = {f"{key[0]}-{key[1]}": key for key, _, _ in self.replicas.wanted(image)}
@@ -119,7 +120,8 @@ class FoundPartitions:
         )
 
     async def _held(self, workers: Workers) -> Held:
-        """What the logs have, for a broker that adopts a backup. Raises StorageRefused."""
+        """The highest producer id and leader epoch in the logs, for the adoption of a backup.
+        Raises StorageRefused."""
         from ottla.broker.cluster.held_by_logs import held_by_logs
 
         for directory in self.storage.directories:
@@ -140,9 +142,9 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """Partitions with several replicas whose logs here end before damage or are gone, and
-        whether the missing records were durable once. A partition's only copy counts up to its
-        damage."""
+        """The partitions with several replicas whose logs here were cut off at damage or are gone,
+        and whether the missing records were durable once. If a partition has only one replica, its
+        log up to the damage stays in use."""
         former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
@@ -152,8 +154,8 @@ class FoundPartitions:
         return former
 
     def forget_cuts(self) -> None:
-        """The cluster has been told what this and earlier starts have cut off or not found. A
-        missing only copy is reported again at the next start."""
+        """Forget what this and earlier starts have cut off or not found, since the cluster knows of
+        it now. A missing log that was the only copy is reported again at the next start."""
         for key, homes in self.vanished.items():
             for home in homes if key not in self.replicas.offline else ():
                 home.recovery_points.pop(key, None)

@@ -24,8 +24,8 @@ MIN_OPEN_SEGMENTS = 10
 def open_storage(
     config: BrokerConfig, disk: Disk, clock: Clock, hooks: Hooks, cluster_id: str | None = None
 ) -> Storage:
-    """Open the directories that the settings name; `cluster_id` is that of a broker's cluster.
-    Raises StorageRefused."""
+    """Open the directories that the settings name. `cluster_id` is the id of the broker's cluster,
+    None for a standalone broker. Raises StorageRefused."""
     return Storage.open(
         disk,
         clock,

@@ -44,7 +44,7 @@ class ClientInstance:
     values: dict[tuple[str, Labels], Point] = field(default_factory=dict)
 
     def may_ask(self, now_ms: float) -> bool:
-        """Whether GetTelemetrySubscriptions may be served now, and then note it: False if it is too
+        """Note a GetTelemetrySubscriptions request and return True, or return False if it comes too
         early."""
         if (
             now_ms - max(self.asked_at, self.pushed_at) < self.wanted.interval_ms
@@ -55,14 +55,15 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: float) -> bool:
-        """Whether PushTelemetry is not too early; the first after each subscription never is."""
+        """Note a push and return True, or return False if it comes too early. The first push after
+        each GetTelemetrySubscriptions is never too early."""
         if not self.asked and now_ms - self.pushed_at < self.wanted.interval_ms:
             return False
         self.asked, self.pushed_at = False, now_ms
         return True
 
     def is_gone(self, now_ms: float) -> bool:
-        """Whether it has been silent for so long that its values are outdated."""
+        """Whether the client has been silent for so long that its values are outdated."""
         silent_ms_max = max(SILENT_MS_MIN, SILENT_INTERVALS_MAX * self.wanted.interval_ms)
         return now_ms - self.seen_at > silent_ms_max
 

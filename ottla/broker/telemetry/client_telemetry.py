@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class ClientTelemetry:
-    """The clients that offer their metrics (KIP-714). Most brokers have none, and never import what
-    decodes them."""
+    """The clients that offer their metrics (KIP-714). Most brokers have no such clients, and never
+    import the modules that decode metrics."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

@@ -36,7 +36,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one client has to push; `subscription_id` changes with it."""
+    """What one client has to push, and how often; if that changes, `subscription_id` changes."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -46,7 +46,7 @@ class Wanted:
 def subscriptions_of(image: MetadataImage) -> list[Subscription]:
     """All subscriptions of the cluster. A subscription with an invalid `match` matches no client.
 
-    It was set by a release or a broker that accepts more patterns.
+    Such a `match` was set by a release or a broker that accepts more patterns.
     """
     matching = []
     for (kind, name), settings in sorted(image.configs.items()):

@@ -134,7 +134,8 @@ class Flusher:
             self.want(partition)            # an acknowledgement waits by now
 
     def _refused(self, partition: Partition) -> None:
-        """The topic was deleted, or its directory failed, or the flush has to be tried again."""
+        """Handle a failed flush: give up if the topic was deleted or its directory has failed;
+        otherwise try again later."""
         if partition.log.offline is not None:
             partition.give_up()
         else:

@@ -3,8 +3,8 @@
 Reference counts free nearly everything here; a collection only has to find cycles. But a full
 collection walks all objects, on the loop: 60 ms with 10,000 groups and as many offsets. So objects
 that have survived three collections are excluded from further ones (`gc.freeze`). Reference counts
-still free them. Only cycles that become garbage later stay: all objects are walked once their
-number has grown more than the broker's state explains.
+still free them. Only excluded cycles that become garbage stay in memory. So a collection walks all
+objects once their number has grown by more than the broker's state explains.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import gc
 import sys
 
 THRESHOLDS = (700, 10, 1)
-"""New objects before a collection, and collections of each generation before the next one's: the
-oldest generation, too, is walked after some 15,000 new objects that are still in use."""
+"""How many new objects cause a collection, and how many collections of a generation cause one of
+the next older generation. Even the oldest generation is walked after some 15,000 new objects that
+are still in use."""
 OLDEST = 2
 GROWTH = 2
 GROWTH_BLOCKS_MIN = 4_000_000
@@ -31,9 +32,12 @@ class Garbage:
         """The number of allocated blocks above which a collection walks all objects."""
 
     def begin(self) -> None:
-        """Collect in small pieces from now on; what exists lives as long as the process."""
+        """Collect in small pieces from now on. All objects that exist now live as long as the
+        process."""
         gc.freeze()
-        gc.collect()                # of nothing: the next one waits for a fourth of what this walks
+        # This walks nothing. CPython delays a full collection until there are new objects for a
+        # fourth of those that the previous one has walked.
+        gc.collect()
         self._measure()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collecting)

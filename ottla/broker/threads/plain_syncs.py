@@ -1,4 +1,4 @@
-"""Flush tasks that need nothing but a few syncs, which a thread without Python does."""
+"""Runs flush tasks that need nothing but a few syncs, in a thread without Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlainSyncs:
         loop.add_reader(self.thread.fd, self._ended)
 
     def begin(self, tasks: list[FlushTask], done: Callable[[], None]) -> bool:
-        """Begin, and call `done` on the loop at the end: each task has its own failure by then.
+        """Begin to sync. At the end, set the failure of each task and call `done` on the loop.
 
         Returns False and begins nothing if more than a few syncs are needed.
         """
@@ -33,7 +33,7 @@ class PlainSyncs:
         return True
 
     def _ended(self) -> None:
-        # Released: an open file of a deleted topic would keep its space on the disk.
+        # Release the tasks: an open file of a deleted topic would keep its space on the disk.
         tasks, done = self.tasks, self.done
         self.tasks, self.done = [], _nothing
         failures = self.thread.end()
@@ -53,7 +53,7 @@ def _nothing() -> None:
 
 
 def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
-    """The files of these tasks, if nothing but syncing each of them is to be done."""
+    """The files of these tasks; None if the tasks need more than a sync of a few files."""
     files: list[File] = []
     for task in tasks:
         if task.directories or task.epochs is not None or not task.files:

@@ -19,15 +19,15 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 SLICE_SECONDS = 0.002
-"""How long one piece of work may hold the loop. A request that arrives meanwhile waits this long;
+"""How long one piece of work may block the loop. A request that arrives meanwhile waits this long;
 with ten such pieces of work at a time it would wait 20 ms."""
 
 InThread = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs a function that blocks in the kernel in a thread, beside the loop."""
+"""Runs a function in a thread beside the loop, for calls that block in the kernel."""
 
 
 class Slices:
-    """Measures how long a piece of work has held the loop."""
+    """Measures how long a piece of work has blocked the loop."""
 
     __slots__ = ("began", "seconds")
 
@@ -48,8 +48,8 @@ class Slices:
     async def each(self, items: Iterable[Item]) -> AsyncIterator[Item]:
         """The items, with a pause whenever the slice is used up.
 
-        Anything may happen between two of them, so `items` must not be a dictionary that others
-        change.
+        Other code may run between two items, so `items` must not be a dictionary that such code
+        changes.
         """
         for item in items:
             if self.over:
@@ -58,7 +58,7 @@ class Slices:
 
 
 def in_parts(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
-    """The items in order, at most so many at a time."""
+    """The items in order, at most `most` at a time."""
     return (items[at : at + most] for at in range(0, len(items), most))
 
 
@@ -85,7 +85,8 @@ async def in_slices(steps: Iterable[None]) -> None:
 def begun(
     work: Coroutine[None, None, None], loop: asyncio.AbstractEventLoop
 ) -> asyncio.Task[None] | None:
-    """Begin work whose only waits are pauses; after the first pause a task does the rest.
+    """Begin work whose only waits are pauses; at the first pause a task takes over the rest.
+    Returns None if the work ends before.
 
     Most work of this kind ends in its first slice, which saves a turn of the loop.
     """

@@ -1,8 +1,8 @@
-"""Threads that recover logs at the start, before clients are served: a number for each log
-directory.
+"""Threads that recover logs at the start, before clients are served. Each log directory has its own
+threads.
 
-Reading and checksums run without the interpreter lock, so two threads keep two cores busy, or a
-disk that reads data outside the cache. As in Kafka, a log is recovered by one thread.
+Reading and checksums run without the interpreter lock, so two threads keep two cores busy, or the
+disk if the data are not in the page cache. As in Kafka, a log is recovered by one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.log.storage.storage import Storage
 
 
 def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
-    """Recover those of these logs that need it; returns their number. Blocks.
+    """Recover the logs in `wanted` that need it; returns the number of these logs. Blocks.
 
     Disk errors are reported when the log is opened. With one thread and one directory this does
     nothing: logs are then recovered one by one when they are opened.

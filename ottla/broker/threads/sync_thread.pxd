@@ -9,7 +9,7 @@ cdef extern from "<pthread.h>" nogil:
         pass
 
 cdef enum:
-    SYNCED_FILES_MAX = 20               # more are synced by their file system (`log.flush`)
+    SYNCED_FILES_MAX = 20               # for more files, `log.files.flush` syncs the file system
 
 
 cdef struct Work:                       # shared with the thread, under `lock`

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Waits for the medium without the interpreter lock.
+"""Syncs files in a thread that waits for the medium without the interpreter lock.
 
-A flush of a few files is by far the most frequent one. A Python thread would take the interpreter
-lock from the loop four times for it, which costs more than the flush itself.
+Most flushes have only a few files. For such a flush, a Python thread would take the interpreter
+lock from the loop four times, which costs more than the flush itself.
 """
 
 import os
@@ -104,7 +104,7 @@ cdef class SyncThread:
             pthread_mutex_unlock(&self.work.lock)
 
     def end(self):
-        """The failures, an OSError by file. Waits if the sync has not ended."""
+        """Wait for the end of the sync; returns the failures, an OSError by file."""
         cdef Py_ssize_t i
         cdef int code
         os.read(self.fd, 1)

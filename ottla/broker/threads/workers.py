@@ -44,9 +44,9 @@ class Workers:
         return self.loop.run_in_executor(self.threads, work)
 
     def renew(self, rebuild: Rebuild) -> asyncio.Future[None]:
-        """Have a segment's indexes rebuilt, or a log read again, one after the other: reading a
-        segment may take a second. The future is done once the rebuild has ended, successfully or
-        not; the rebuild's `error` tells."""
+        """Rebuild a segment's indexes, or read a log again, in a thread that runs one rebuild after
+        the other: reading a segment may take a second. The future is done once the rebuild has
+        ended; a rebuild that has failed has an `error`."""
         over: asyncio.Future[None] = self.loop.create_future()
         waiting = self.renewing.get(rebuild)
         if waiting is not None:
@@ -68,7 +68,7 @@ class Workers:
 
     async def after_rebuilds(self, ask: Callable[..., Result]) -> Result:
         """The result of `ask(patient=True)`, a method of a log; if an index has to be rebuilt
-        first, it is called again afterwards. Raises OSError, ProtocolError."""
+        first, `ask` is called again afterwards. Raises OSError, ProtocolError."""
         before: Rebuild | None = None
         while True:
             try:

@@ -1,7 +1,7 @@
 """Checkpoints of a broker that serves: gathered in slices on the loop, written by a thread.
 
 One writer runs at a time, so that no older state replaces a newer one. A log start is written
-before a client gets it in an answer: requests that arrive meanwhile share the next write.
+before a response to a client contains it; requests that arrive during a write share the next one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Checkpoints:
         await self._write(task, self.storage.checkpoint_steps(task, high_watermarks))
 
     async def write_of(self, directory: LogDirectory) -> None:
-        """The same for one directory, even if others fail."""
+        """Write the files of one directory, even if other directories fail."""
         task = CheckpointTask(self.storage.disk)
         await self._write(task, directory_steps(self.storage, task, directory))
 
@@ -66,7 +66,8 @@ class Checkpoints:
             self.storage.end_checkpoint(task)
 
     async def log_starts(self, moved: Collection[PartitionKey]) -> set[PartitionKey]:
-        """Write the log starts of these partitions; returns those that are not on the medium."""
+        """Write the log starts of these partitions; returns the partitions whose log start was not
+        written."""
         if not moved:
             return set()
         self.moved.update(moved)

@@ -1,7 +1,7 @@
 """Runs compaction: the log that needs it most, then the next, a little at a time.
 
-A step of a pass holds the loop for SLICE_SECONDS at most, and the next one comes after at least as
-long a pause: produces and fetches go on between them.
+A step of a pass blocks the loop for SLICE_SECONDS at most. A pause of at least the same length
+follows, in which produces and fetches are served.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.cleaner")
 
 SLICE_SECONDS = 0.0001
-"""Half a small request: the wait for a slice hardly affects the latency of others."""
+"""Half the time of a small request, so a slice hardly affects the latency of requests that wait for
+it."""
 
 
 class LogCleaner:

@@ -52,7 +52,8 @@ class Moving:
             self.refused = "a log directory could not be opened at the start"
 
     def put(self, key: Partition, target: LogDirectory) -> ErrorCode:
-        """Queue the move of an open partition to `target`; a move to elsewhere is cancelled."""
+        """Queue the move of an open partition to `target`; a queued move to another directory is
+        cancelled."""
         storage = self.storage
         move = storage.moves.get(key)
         if move is not None:
@@ -102,7 +103,7 @@ class Moving:
         await self._copy(move)
         while True:
             move.prepare()
-            await self.checkpoints.write_of(move.target)    # its source may be full
+            await self.checkpoints.write_of(move.target)    # not of all: the source may be full
             await self._copy(move)
             if move.prepared():
                 break
@@ -111,7 +112,7 @@ class Moving:
             log.info("%s was moved from %s to %s", move.name, move.source.path, move.target.path)
             await self._in_thread(move.finish())
         except BaseException:
-            # If this one could not be finished, no other move may start.
+            # If this move is committed but could not be finished, no other move may start.
             if move.committed:
                 self.refused = UNFINISHED
             raise
@@ -130,7 +131,8 @@ class Moving:
                 move.check()                    # a truncation has made files shorter
                 raise
             move.note(copy)
-            # A step takes at most a second, so that a new rate applies soon. At 0 it waits.
+            # A step takes at most a second, so that a new rate applies soon. With a rate of 0 the
+            # move waits.
             due = copy.batch_bytes / rate if rate else RATE_SECONDS
             await self.pause(max(0.0, due - (self.loop.time() - began)))
             move.check()

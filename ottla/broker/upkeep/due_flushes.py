@@ -25,7 +25,8 @@ class DueFlushes:
         self.in_thread = in_thread
 
     async def flush_recovered(self) -> None:
-        """After a crash, recovered records are served at once and made durable in the background.
+        """Flush the records that were recovered after a crash; they have been served since the
+        start.
         """
         for partition in self.replicas:
             if partition.log.recovery_point < partition.log.log_end_offset:
@@ -33,7 +34,8 @@ class DueFlushes:
                 await asyncio.sleep(0)
 
     async def flush_overdue(self) -> None:
-        """Flush as flush.ms requires. A topic without it costs one check of one of its partitions.
+        """Flush as flush.ms requires. A topic without this setting costs only a check of one
+        partition.
         """
         now_ms = self.clock.monotonic_ms()
         slices = Slices()
@@ -52,9 +54,9 @@ class DueFlushes:
     async def flush_sealed(self) -> None:
         """Flush logs that sealed a segment, as Kafka does when it rolls.
 
-        No client waits for it, so it runs in `in_thread`. Without it a log that is written only
-        with acks=1 would never become durable: it could not be compacted, and would be read
-        completely after a crash.
+        No client waits for this flush, so it runs in `in_thread`. Without it, a log that is written
+        only with acks=1 would never become durable: it could not be compacted, and a start after a
+        crash would read all of it.
         """
         while self.replicas.with_sealed:
             partition, _ = self.replicas.with_sealed.popitem()

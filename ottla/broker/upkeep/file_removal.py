@@ -1,4 +1,4 @@
-"""Removes the files and directories whose delay after their deletion is over."""
+"""Removes deleted files and directories once their delay is over."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class FileRemoval:
 
     async def remove_deleted(self) -> None:
         """Delete files that are due. A failed removal is tried again later."""
-        async with self.removing:       # otherwise each move removes the files whose names it needs
+        # Two runs at once would both remove the directories in `deletions.in_place`, whose names
+        # may be used again in between.
+        async with self.removing:
             await self._remove_deleted()
 
     async def make_room(self) -> None:

@@ -106,7 +106,7 @@ class Housekeeping:
 
     async def _clean(self) -> None:
         while True:
-            # At 0 it would never release the loop.
+            # With a back-off of 0 this would never release the loop.
             await asyncio.sleep(max(0.1, self.config.log_cleaner_backoff_ms / 1000))
             await self._try(self.work.cleaner.clean_due)
 
@@ -117,8 +117,8 @@ class Housekeeping:
             log.exception("the scrub has failed; it begins again at the next start")
 
     async def _watch_space(self) -> None:
-        """Measure the space regularly. Report a full directory at once, even if it was full before
-        this began, since peers and clients were already served."""
+        """Measure the space regularly. Report a full directory at once, even if it became full
+        before this task began: peers and clients are served earlier."""
         while True:
             try:
                 async with asyncio.timeout(SPACE_SECONDS):

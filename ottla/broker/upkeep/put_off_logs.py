@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def reopen_logs(
     replicas: Replicas, metadata: Metadata, coordinators: Coordinators
 ) -> None:
-    """Open the logs that can be opened by now, and load what they coordinate."""
+    """Open the logs that can be opened by now, and load the groups and transactions in them."""
     image = metadata.image
     if replicas.put_off and replicas.open_again(image):
         reached("partitions were opened again after a lack of room")

@@ -1,8 +1,8 @@
-"""Runs the background scrub, and checks what could not be read: reads in a thread, checks the bytes
-on the loop.
+"""Runs the background scrub, and checks segments after a failed read. A thread reads the bytes, and
+the loop checks them.
 
-A slice is a megabyte, which takes the loop a fraction of a millisecond; between two of them it
-waits as `ottla.log.scrub.bytes.per.second` requires.
+A slice is a megabyte, which takes the loop a fraction of a millisecond; between two slices the
+scrub waits as `ottla.log.scrub.bytes.per.second` requires.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.scrub")
 
 EVERYWHERE = -1
-"""In place of an offset: any segment of the log."""
+"""Instead of an offset: all segments of the log."""
 START_SECONDS = 30.0
 """The scrub starts this long after the broker."""
 CHECK_BYTES_PER_SECOND = 100 << 20
@@ -54,8 +54,9 @@ class Scrubber:
         await self._run(self._scrub(self.config.ottla_log_scrub_bytes_per_second).steps())
 
     async def check(self, partition: Partition, offset: int) -> bool:
-        """Check the segment with an offset now, or all for EVERYWHERE, unless the partition has
-        moved or its log has failed. Returns whether this check has made it fail."""
+        """Check the segment with this offset now, or all segments for EVERYWHERE. Does nothing if
+        the partition has moved or its log has failed. Returns whether the log has failed during
+        this check."""
         key = partition.topic, partition.index
         partition_log = self.storage.get(*key)
         if partition_log is not partition.log or partition_log.offline is not None:
@@ -88,7 +89,7 @@ class Scrubber:
         )
 
     async def _run(self, steps: Steps) -> None:
-        """Take the steps to their end."""
+        """Run the steps to their end."""
         step = next(steps, None)
         while step is not None:
             failure = None
@@ -129,16 +130,16 @@ class DoubtedSegments:
             self.want(partition, offset)
 
     def doubt_file(self, path: str, error: Exception) -> None:
-        """The same after a part of a segment's file could not be sent."""
+        """As `doubt`, after a part of a segment's file could not be sent."""
         directory, _, name = path.rpartition("/")
         key = partition_of(directory.rpartition("/")[2])
         partition = None if key is None else self.scrubber.replicas.partition(*key)
         if partition is not None and partition.log.directory == directory:
-            self.doubt(partition, error, offset_in(name))   # otherwise it was moved or deleted
+            self.doubt(partition, error, offset_in(name))   # else the log was moved or deleted
 
     def want(self, partition: Partition, offset: int) -> None:
-        """Check the segment with an offset, or all for EVERYWHERE, unless that was done a short
-        time ago."""
+        """Check the segment with this offset, or all segments for EVERYWHERE, unless that was done
+        a short time ago."""
         if (last := self.checked.get(partition)) is not None:
             checked, at = last
             if checked == offset and self.loop.time() - at < CHECK_AGAIN_SECONDS:
@@ -163,7 +164,7 @@ class DoubtedSegments:
                 }
                 self.checked[partition] = offset, now
                 if await self.scrubber.check(partition, offset):
-                    del self.checked[partition]     # once the log is repaired, it may change again
+                    del self.checked[partition]     # a repaired log may be damaged again
         except (OSError, ProtocolError) as error:
             log.error("a segment could not be checked: %s", error)
         finally:

@@ -84,7 +84,7 @@ class SpaceWatch:
         return True
 
     async def note_full(self) -> None:
-        """A directory has become full: report it once, and let other replicas lead."""
+        """Report each directory that has become full once, and let other replicas lead."""
         for directory in self.storage.directories:
             self._note_full(directory)
 

@@ -49,8 +49,8 @@ VERSIONS_FROM = 2
 """First WriteTxnMarkers that names the version of a transaction (KAFKA-19446)."""
 
 COMMIT_SECONDS = 2.0
-"""How long a marker waits for its replicas; then the answer is a timeout, and the coordinator sends
-the marker again. All later markers for this broker wait until the answer."""
+"""How long a marker waits for its replicas. After this time the answer is a timeout, and the
+coordinator sends the marker again. All its later markers for this broker wait for the answer."""
 
 if TYPE_CHECKING:
     Begun = tuple[
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    """Write the markers of transactions into partitions led here; answered when committed.
+    """Write transaction markers into partitions led here; answers once they are committed.
 
-    Sent by brokers: CLUSTER_ACTION, or ALTER of the cluster (KIP-664).
+    Requires CLUSTER_ACTION, which brokers have, or ALTER on the cluster (KIP-664).
     """
     access, made = context.access, WriteTxnMarkersResponse.Marker
     if not access.quiet.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):
@@ -91,8 +91,8 @@ async def write_txn_markers(
                 async for index in slices.each(indexes)
             ]
             begun.append((answered, topic.name, indexes, writes))
-    # All are written before any is awaited. Otherwise a marker that its replicas do not take would
-    # delay the others, until their coordinator may have sent them again.
+    # Write all markers before awaiting any of them. Otherwise a marker whose replicas do not answer
+    # would delay the other markers, and their coordinator might send those again.
     waiting = [each for *_, writes in begun for each in writes if not each.done()]
     loop = context.broker.coordinators.transactions.loop
     patience = loop.call_later(COMMIT_SECONDS, _time_out, waiting)
@@ -150,7 +150,7 @@ def _begin_write(
             future.set_result(ErrorCode.NONE if error is None else error.code)
 
     if marker.producer_id == NO_PRODUCER_ID:
-        future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)   # as in Kafka: it needs a producer
+        future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)   # as in Kafka: a marker needs a producer
         return future
     try:
         transactions.write_marker(partition, marker, written)
@@ -170,7 +170,8 @@ async def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """Report state, producer and partitions of transactional ids.
 
-    DESCRIBE of each transactional id; of its topics those that the client may describe.
+    Requires DESCRIBE on each transactional id. The answer has only the topics that the client may
+    describe.
     """
     access = context.access
     asked, refused = await access.divide(
@@ -260,7 +261,10 @@ def _passes(value: TransactionValue, request: ListTransactionsRequest, now_ms: i
 async def describe_producers(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """Report the producers of partitions, and where open transactions begin. READ of each topic."""
+    """Report the producers of partitions, and the offsets at which open transactions begin.
+
+    Requires READ on each topic.
+    """
     made, access = DescribeProducersResponse.Topic, context.access
     asked, refused = await access.divide(
         request.topics, lambda topic: access.topic(Operation.READ, topic.name)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 IDS_FROM = 6
 """First version that names topics by their ids."""
 EPOCHS_FROM = 5
-"""First version that adds the group's partition to the transaction by itself (KIP-890)."""
+"""First version that adds the group's partition to the transaction implicitly (KIP-890)."""
 _PRODUCE_VERSION = (0, 0, 0, 0, GENERIC_ERRORS_FROM, IMPLICIT_FROM)
-"""The Produce version whose clients know the same errors as clients of this version."""
+"""For each version of TxnOffsetCommit, the Produce version whose clients know the same errors."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT, access=by_item)
@@ -43,7 +43,7 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     """Record offsets in a transaction; each partition that does not exist gets an error.
 
-    WRITE of the transactional id, READ of the group and of each topic.
+    Requires WRITE on the transactional id, READ on the group and on each topic.
     """
     made, access = TxnOffsetCommitResponse.Topic, context.access
     refusal = _refusal(request, access)
@@ -65,7 +65,7 @@ async def txn_offset_commit(
             answered = made(name=topic.name, partitions=[])
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not topic.partitions and known is not None:
-            continue                                    # Kafka leaves these out
+            continue                                    # left out, as in Kafka
         response.topics.append(answered)
         async for each in slices.each(topic.partitions):
             answer = made.Partition(partition_index=each.partition_index)
@@ -95,7 +95,7 @@ async def txn_offset_commit(
 
 
 def _refusal(request: TxnOffsetCommitRequest, access: Access) -> int:
-    """The code with which the whole request is refused; 0 if it is not."""
+    """The error code for the whole request; 0 if the client may send it."""
     if not access.transaction(Operation.WRITE, request.transactional_id):
         return TRANSACTION_REFUSED
     return 0 if access.group(Operation.READ, request.group_id) else GROUP_REFUSED
@@ -121,7 +121,7 @@ async def _commit(
         codes: list[ErrorCode] = []
         index = groups.runtime.partition_of(request.group_id)
         for part in in_parts(offsets, OFFSETS_AT_ONCE):
-            # Checked for each part: the transaction may end between two of them.
+            # Check before each part: the transaction may end between two parts.
             await _check(request, producer, index, context)
             codes += await answer_of(
                 groups, request.group_id,
@@ -135,7 +135,8 @@ async def _commit(
 def _commit_part(
     commit: Commit, broker: BrokerContext, shard: Shard, result: Result
 ) -> list[ErrorCode]:
-    """A topic that was deleted, or made again, since the request arrived has no such partition."""
+    """Commit offsets. A partition gets UNKNOWN_TOPIC_OR_PARTITION if its topic was deleted, or
+    created again, since the request arrived."""
     topics, current = broker.image.topics, []
     for each in commit.offsets:
         known = topics.get(each.topic)
@@ -151,7 +152,8 @@ def _commit_part(
 async def _check(
     request: TxnOffsetCommitRequest, producer: Producer, index: int, context: RequestContext
 ) -> None:
-    """Check or add the group's partition of the transaction, as for a batch (KIP-890)."""
+    """Have the coordinator check that the group's partition is in the transaction, or add it, as
+    for a batch (KIP-890)."""
     transactions = context.broker.coordinators.transactions
     partition = (OFFSETS_TOPIC, index)
     version = _PRODUCE_VERSION[min(context.version, EPOCHS_FROM)]
@@ -180,8 +182,8 @@ async def _refused_here(
     version: int,
     context: RequestContext,
 ) -> None:
-    """Raise a final refusal of this broker's coordinator, once it is confirmed. Nothing is awaited
-    if there is no such refusal."""
+    """Raise the final error of this broker's own coordinator, once it is confirmed. Without an
+    error there is nothing to wait for."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:
@@ -197,8 +199,8 @@ async def _checked_elsewhere(
     version: int,
     context: RequestContext,
 ) -> bool:
-    """The same with a coordinator on another broker; returns False if it is this broker. The append
-    has to follow without an await."""
+    """Have a coordinator on another broker check; returns False if this broker is the coordinator.
+    The append has to follow without an await."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

@@ -40,10 +40,10 @@ FENCED_FROM = 2
 BATCHED_FROM = 4
 """First AddPartitionsToTxn that brokers send, with several transactional ids."""
 EPOCHS_FROM = 5
-"""First version of these requests from clients with an epoch for each transaction (KIP-890)."""
+"""First version of these requests whose clients use a new epoch for each transaction (KIP-890)."""
 
 VERIFIED_AT_ONCE = 500
-"""How many partitions one turn of the loop verifies, in half a millisecond."""
+"""How many partitions one turn of the loop verifies, which takes half a millisecond."""
 
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -94,9 +94,11 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to a new or open transaction; brokers may only verify that they are in it.
+    """Add partitions to a new or open transaction. Brokers can also ask only to verify that the
+    partitions are in the transaction.
 
-    WRITE of the transactional id and of every topic, or none is added; CLUSTER_ACTION for brokers.
+    Clients need WRITE on the transactional id and on every topic, or no partition is added. Brokers
+    need CLUSTER_ACTION.
     """
     made = AddPartitionsToTxnResponse
     if context.version < BATCHED_FROM:
@@ -140,7 +142,7 @@ async def add_partitions_to_txn(
 def _refusals(
     request: AddPartitionsToTxnRequest, access: Access
 ) -> list[AddPartitionsToTxnResponse.TopicResult] | None:
-    """The refusal of a client's request, for every topic; None if it is allowed."""
+    """An error for every topic if the client's request is refused, None if it is allowed."""
     topics = request.v3_and_below_topics
     if not access.transaction(AclOperation.WRITE, request.v3_and_below_transactional_id):
         codes = [TRANSACTION_REFUSED] * len(topics)
@@ -197,7 +199,7 @@ async def _add(
     verify_only: bool,
     context: RequestContext,
 ) -> dict[TopicIndex, ErrorCode]:
-    """A code for each partition: all are added or, if one does not exist, none."""
+    """Add or verify partitions; returns a code for each. If one does not exist, none is added."""
     topics, slices = context.broker.image.topics, Slices()
     unknown = [
         (name, index)
@@ -205,7 +207,7 @@ async def _add(
         if name not in topics or not 0 <= index < len(topics[name].partitions)
     ]
     codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    # Producers do not write to internal topics; AddOffsetsToTxn is for offsets.
+    # Producers do not write to internal topics; for offsets there is AddOffsetsToTxn.
     names = set(map(itemgetter(0), partitions)) if context.version < BATCHED_FROM else ()
     internal = [each for each in partitions if is_internal(each[0])] if any(
         map(is_internal, names)) else []
@@ -233,7 +235,7 @@ async def _add(
 async def _verify(
     transactional_id: str, producer: Producer, partitions: list[TopicIndex], context: RequestContext
 ) -> dict[TopicIndex, ErrorCode]:
-    """A code for each partition."""
+    """Verify that partitions are in the transaction; returns a code for each."""
     codes, slices = dict.fromkeys(partitions, ErrorCode.NONE), Slices()
     coordinator = context.broker.coordinators.transactions
     try:
@@ -247,7 +249,7 @@ async def _verify(
 
 
 def may_add_offsets(request: AddOffsetsToTxnRequest, access: Access) -> None:
-    """WRITE of the transactional id, READ of the group."""
+    """Require WRITE on the transactional id and READ on the group."""
     access.need_transaction(AclOperation.WRITE, request.transactional_id)
     access.need_group(AclOperation.READ, request.group_id)
 
@@ -278,7 +280,7 @@ async def add_offsets_to_txn(
 
 @handles(ApiKey.END_TXN, access=on_transaction(AclOperation.WRITE))
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    """Commit or abort; answered when readers of committed records can see it."""
+    """Commit or abort a transaction; answers once read_committed consumers see the end."""
     end = End(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),

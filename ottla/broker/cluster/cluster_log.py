@@ -1,9 +1,9 @@
-"""The metadata of a cluster's member: it reads them from ZooKeeper, and writes them while it is the
-controller.
+"""The metadata of a cluster's member: every member reads the metadata log in ZooKeeper, and the
+controller also writes it.
 
-Every broker reads the log, entry after entry. Only the controller writes, one entry at a time, and
-treats what it has written as read. If it does not learn whether a write was done, it resigns;
-callers that wait for the write are answered when the log shows its outcome.
+Every broker reads the log, entry after entry. The controller writes one entry at a time, and does
+not read its own entries. If it does not learn whether a write was done, it resigns. Callers that
+wait for the write are answered when the log shows its outcome.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Write:
 class ClusterLog(Metadata):
     """A member's metadata. `new_id` makes ids for writes. `failed` is called with the reason when
     reading has ended for good. If ZooKeeper turns out to be restored from a backup, `gone_back` is
-    called before, with the last entry that was read."""
+    called first, with the last entry that this broker has read."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ClusterLog(Metadata):
         self.order = asyncio.Lock()
         """Held while an entry is written or read, so that no entry is applied twice."""
         self.pending: dict[str, tuple[int, OutcomeUnknown]] = {}
-        """Writes of unknown outcome: batch to the number that the entry would have."""
+        """Writes of unknown outcome by batch id, each with the number that its entry would have."""
         self.reader: asyncio.Task[None] | None = None
         self.news = False
         self.unsure = False
@@ -91,7 +91,7 @@ class ClusterLog(Metadata):
         self.term = term
 
     def end_term(self) -> None:
-        """This broker is no longer the controller; decisions not begun yet are refused."""
+        """This broker is no longer the controller: refuse the decisions that have not begun yet."""
         self.term, self.is_controller = None, False
         asked, self.asked = self.asked, []
         for _, future in asked:
@@ -112,7 +112,8 @@ class ClusterLog(Metadata):
         return Write(self.decided.entry + 1, batch, encode_entry(header, encoded.records))
 
     async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
-        """Write the entry. Raises NotController if it certainly was not written."""
+        """Write the entry. Raises NotController if it certainly was not written, and OutcomeUnknown
+        if this broker does not know."""
         async with self.order:
             term = self.term
             if term is None or self.decided.entry + 1 != write.number:
@@ -139,7 +140,8 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # An earlier term's write with this number never arrived, which no read would show.
+            # A write of an earlier term with this number was lost. Reading would not show that,
+            # since this broker does not read its own entries.
             self._give_up(write.number)
             return self.decided
 
@@ -157,7 +159,7 @@ class ClusterLog(Metadata):
         except CoordinationError:
             pass                                # the member continues when it is connected again
         except UnreadableMetadata:
-            pass                                # the broker ends
+            pass                                # `failed` ends the broker
         finally:
             self.reader = None
 
@@ -214,8 +216,8 @@ class ClusterLog(Metadata):
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:
-        """The results of writes that turn out to be done; rival writes with the same number were
-        not."""
+        """The results of pending writes that were done, as these entries show. Other pending writes
+        with the same numbers were not done."""
         done: Results = []
         for entry in entries:
             waiting = self.pending.pop(entry.header.batch, None)

@@ -1,8 +1,8 @@
-"""A broker's session with its cluster: it begins before the log directories are opened, since
-ZooKeeper knows to which cluster they must belong, and ends after everything else.
+"""A broker's session with its cluster. It begins before the log directories are opened, since
+ZooKeeper has the id of the cluster that they must belong to. It ends after everything else.
 
-The broker keeps serving when the session with ZooKeeper ends: it continues under its epochs, and
-reads the log as soon as it can.
+The broker keeps serving clients when the session with ZooKeeper ends: it keeps its epochs, and
+reads the metadata log again as soon as it can.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def _joined(
     image = await store.load(cluster_id)
     if reason := why_unsupported(image, SUPPORTED_FEATURES):
         raise StorageRefused(reason)
-    # A broker that is not in the metadata has no logs of theirs: its first start was killed.
+    # A broker that was never in the metadata has no logs to report: its first start was killed.
     accepts = known is not None and marks.mark is None and (
         image.last_known(config.node_id) is not None
     )
@@ -102,7 +102,7 @@ def _warn_of_min_isr(config: BrokerConfig, image: MetadataImage) -> None:
 
 
 def own_min_isr(config: BrokerConfig) -> int:
-    """min.insync.replicas of this broker's file."""
+    """The value of min.insync.replicas in this broker's file."""
     return config.topic_log_config(MetadataImage.empty(), "").min_insync_replicas
 
 
@@ -118,8 +118,8 @@ class ClusterSession:
         self.coordination, self.marks, self.failed = store.coordination, marks, failed
         self.features = SUPPORTED_FEATURES
         self.adopts = adopts
-        """Whether this broker reports what its logs have: the mark was removed in order to accept a
-        restored ZooKeeper, or the cluster waits for the report."""
+        """Whether this broker reports the highest ids and epochs in its logs: an operator has
+        removed the mark to accept a restored ZooKeeper, or the cluster waits for the report."""
         self.changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.stopping = self.broken = False
@@ -173,7 +173,7 @@ class ClusterSession:
         await self.marks.remember(self.metadata.decided.entry)
 
     async def stop(self) -> None:
-        """End the session, unless a member has."""
+        """End the session, unless `Member.stop` does."""
         if not self.stopping:
             self.stopping = True
             await self.settle()
@@ -198,7 +198,7 @@ def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | N
         try:
             known = checkpoints.decode_properties(disk.read_bytes(f"{path}/{META}"))
         except (OSError, UnicodeDecodeError):
-            continue                                # opening it will report what is wrong
+            continue                                # opening the directory reports what is wrong
         check_mode(path, known, clustered=True)
         if known.get("cluster.id"):
             return path, known["cluster.id"]

@@ -1,5 +1,5 @@
-"""Makes a server one of several: its session with ZooKeeper, and its connections to
-the other brokers."""
+"""Makes a broker a member of a cluster: its session with ZooKeeper, and its connections to the
+other brokers."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ class Clustered:
 
     @property
     def unclean_elections(self) -> int:
-        """Leaders elected here that were not in sync."""
+        """The unclean elections that this broker has noticed as the controller."""
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """Ask all nodes at once; -1 for a node that does not answer."""
+        """How far these nodes have read the metadata, asked at once; -1 without an answer."""
 
         async def ask(node_id: int) -> int:
             try:
@@ -135,7 +135,7 @@ class Clustered:
         return iter(image.brokers.values())
 
     def followers(self) -> Iterable[Follower]:
-        """The history of partitions, and the reports of failed directories."""
+        """The history of partitions and the reports of failed directories follow the metadata."""
         return self.history.follow, self.reports.follow
 
     async def leave(self) -> None:
@@ -150,43 +150,44 @@ class Clustered:
         self.reports.close()
 
     async def stop(self) -> None:
-        """Close the connections and end the session, until which no other broker can register with
-        this id."""
+        """Close the connections and end the session. Until the session ends, no other broker can
+        register with this id."""
         self.peers.close()
         await self.member.stop()
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: its record of this run no longer vouches for its contents."""
+        """A log directory has failed: remove its record of this run, which may be wrong now."""
         self.member.runs.forget(path)
 
     async def failure_reported(self) -> None:
-        """Return once the others know which log directories have failed, or cannot be told.
-        """
+        """Return once the controller knows which log directories have failed. Return at once if
+        this broker is not registered."""
         if self.session.broker_epoch >= 0:
             await self.reports.settled()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The wanted factor, unreduced. Missing brokers will come: a topic that was created without
-        them would keep too few replicas and be lost with one machine (KIP-115)."""
+        """The wanted factor, even if fewer brokers are live, since the missing ones will return. A
+        topic created with fewer replicas would keep them, and could be lost with one machine
+        (KIP-115)."""
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The counted number: the image knows of failed log directories."""
+        """The counted number, since the image includes failed log directories."""
         return counted
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
-        """As often as either of them needs it."""
+        """The shorter of the two checkpoint intervals."""
         return min(
             config.log_flush_offset_checkpoint_interval_ms,
             config.replica_high_watermark_checkpoint_interval_ms,
         )
 
     def supported_features(self) -> Mapping[int, Levels] | None:
-        """The levels that brokers have registered."""
+        """The levels that each registered broker supports."""
         return self.member.controller.features
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
-        """One that asks the coordinators."""
+        """A verifier that asks coordinators on other brokers."""
         from ottla.broker.coordination.transaction_verifier import TransactionVerifier
 
         return TransactionVerifier(
@@ -194,13 +195,13 @@ class Clustered:
         )
 
     def marker_sender(self) -> MarkerSender | None:
-        """One that asks the leaders."""
+        """A sender that asks other leaders to write markers."""
         from ottla.broker.coordination.marker_sender import MarkerSender
 
         return MarkerSender(self.session.metadata, self.peers)
 
     def fetch_requests(self) -> dict[int, int]:
-        """The requests that were sent to each leader."""
+        """The number of fetch requests sent to each leader."""
         return {node_id: source.fetcher.plan.requests
                 for node_id, source in self.fetchers.sources.items()}
 
@@ -254,7 +255,7 @@ class PeerSide:
             config.node_id, config.replica_lag_time_max_ms, metadata, flusher, self.forwarding,
             self.fetchers, lambda: session.broker_epoch, history.asks_for_removal, loop,
         )
-        # Before the replicas: fetches for newly followed partitions carry the newest epoch.
+        # Subscribe before the replicas do: fetches for new partitions then carry the newest epoch.
         metadata.subscribe(self.fetchers.follow)
         metadata.subscribe(self.peers.follow)
 
@@ -267,14 +268,14 @@ class PeerSide:
         )
 
     def role(self, replicas: Replicas, doubted: DoubtedSegments, disk: Disk) -> Clustered:
-        """The role of a member with these partitions, for which it asks the controller from now on.
-        """
+        """Make the role of a member with these partitions. From now on, requests about them go to
+        the controller."""
         config, session, loop = self.config, self.session, self.loop
         reports = DirectoryReports(
             session.node_id, session.metadata, replicas, self.fetchers, self.forwarding,
             lambda: session.broker_epoch, loop,
         )
-        # These read the partitions that call them.
+        # These two use the partitions, and the partitions call them.
         replicas.offline_changed = reports.look
         self.isr_changes.start(replicas, doubted.want)
         ends = LogEnds(self.peers, replicas, session.node_id)

@@ -12,9 +12,9 @@ AGAIN_SECONDS = 5.0
 
 
 async def lasting(work: Callable[[], Awaitable[None]]) -> None:
-    """Does `work`, which returns when nothing is left to do, or is cancelled. After an unexpected
-    error the work begins again: otherwise leaders would not be elected, or lagging followers would
-    hold up writes, until the next term or start."""
+    """Run `work` until it returns or is cancelled. After an unexpected error, start it again:
+    otherwise no leaders would be elected, or lagging followers would hold up writes, until the next
+    term or start."""
     while True:
         try:
             return await work()

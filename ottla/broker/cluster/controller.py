@@ -79,11 +79,14 @@ def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
 
 
 class Controller:
-    """A member's candidacy and its term. `elections` are the elections for which replicas have to
-    be asked; `min_isr` is min.insync.replicas of this broker's file, the cluster's if this is its
-    first controller; `rebalance_seconds` is how often leadership returns to preferred replicas,
-    None for never; `brokers_changed` is called with the nodes to watch for failure: all brokers for
-    the controller, only the controller for the others."""
+    """A member's candidacy for the controller, and its term.
+
+    `elections` makes the elections for which replicas have to be asked. `min_isr` is the value of
+    min.insync.replicas in this broker's file; the first controller makes its value the cluster's.
+    `rebalance_seconds` is how often leadership returns to preferred replicas, None for never.
+    `brokers_changed` is called with the nodes to watch for failure: the controller watches all
+    brokers, the others watch only the controller.
+    """
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class Controller:
         self.upkeep: list[asyncio.Task[None]] = []
         """The controller's periodic tasks, which run during its term."""
         self.unclean_elections = 0
-        """How many this broker has noticed as the controller."""
+        """How many unclean elections this broker has noticed as the controller."""
         self.closed = False
         self.returned: set[int] = set()
         """Brokers that have registered, and are not known to be in sync yet."""
@@ -117,8 +120,8 @@ class Controller:
         self.told_adopting: BackupAdopting | None = None
         """The last state of an adoption that was logged."""
         self.deposing = 0
-        """The epoch of a controller that refuses connections and that this broker replaces; 0 for
-        none."""
+        """The epoch of a controller that refuses connections, and that this broker is to replace;
+        0 for none."""
         self.recent_ends = RecentEnds(coordination, metadata, loop)
         metadata.deposed = self.deposed
         metadata.subscribe(self._follow)
@@ -136,7 +139,7 @@ class Controller:
                 self.news = False
                 await self._look_once()
         except CoordinationError as error:
-            # A reconnect begins another look; this timer does if the connection never broke.
+            # A reconnect starts another look. If the connection did not break, this timer does.
             if self.coordination.state is SessionState.CONNECTED:
                 log.info("controller: %s", error)
                 self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)
@@ -189,8 +192,8 @@ class Controller:
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
                 pass
-            # Read before clients are served: a level above what a broker supports would end that
-            # broker.
+            # Read the registrations before clients are served: raising a feature to a level that a
+            # broker does not support would end that broker.
             await self._take_reports(await self._registered(), self.metadata.decide_first)
         except BaseException:
             if self.metadata.term is term:
@@ -211,7 +214,7 @@ class Controller:
         }
         if image.adopting is None and not any(held is not None for held in new.values()):
             return
-        # Brokers that are live in the backup do not lead, and do not count as live.
+        # Brokers that are live only in the backup must not lead, nor count as live.
         await decide(self._brokers_gone, not_there(image, there))
         while await decide(repair):
             pass
@@ -219,8 +222,8 @@ class Controller:
             await decide(report, node_id, held)
 
     async def _end_adoption(self) -> None:
-        """Continue epochs and ids above all logs, once all brokers have reported what their logs
-        have."""
+        """Raise leader epochs and producer ids above those in all logs, once all brokers have
+        reported their logs' highest ones."""
         adopting = self.metadata.decided.adopting
         if adopting is None:
             return
@@ -262,8 +265,8 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # A decision may wait for a write of unknown outcome, which only a later term reveals;
-            # no other broker can begin a term while this session is the controller.
+            # The look may wait for a write of unknown outcome, which only a later term reveals. End
+            # it: no other broker can begin a term while this session is the controller.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None
@@ -277,7 +280,7 @@ class Controller:
         there: Registered = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, NoNode):
-                continue                            # it has gone since: the watch was called
+                continue                            # it has gone since; another look follows
             if isinstance(answer, Exception):
                 raise answer
             data, stat = answer
@@ -301,10 +304,10 @@ class Controller:
         for node_id, (broker, found) in sorted(there.items()):
             known = self.metadata.decided.last_known(node_id)
             if known is not None and known.epoch == broker.epoch:
-                continue                            # it is there, or was declared gone before
+                continue                            # known, perhaps declared gone since
             if self.fencing:
-                # The end of the former process may be processed only in part: this process would
-                # lead the remaining partitions in the same leader epoch.
+                # The removal of the former process may be incomplete. Complete it first: otherwise
+                # the new process would lead the remaining partitions in the same leader epoch.
                 reached("a broker registers while its former process is declared gone")
                 await self._repair()
             trust = found.stop, found.lost, found.held is not None
@@ -339,8 +342,9 @@ class Controller:
 
     def refused(self, node_id: int) -> None:
         """A broker's connection broke and it refuses new ones: its process has ended, but its
-        session has not. It is declared gone, or deposed if it is the controller, at most once in a
-        session timeout. A broker that still runs registers again when it reads this."""
+        session has not. The controller declares the broker gone. If the broker is the controller,
+        this broker deposes it. Both happen at most once in a session timeout. A broker that still
+        runs registers again when it reads that it is gone."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return
@@ -352,12 +356,12 @@ class Controller:
         if self.metadata.is_controller:
             self.loop.create_task(self._fence(node_id, broker.incarnation))
         elif self.metadata.decided.controller_id == node_id:
-            # Another broker may be faster, and the next look may find that node in a later term.
+            # Keep the epoch: by the next look, that node may have been elected again.
             self.deposing = self.metadata.decided.controller_epoch
             self.look()
 
     async def _fence(self, node_id: int, incarnation: str) -> None:
-        """Declare a broker gone although it has a session."""
+        """Declare a broker gone although it still has a session."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or broker.incarnation != incarnation:
             return
@@ -370,21 +374,22 @@ class Controller:
             self.fencing -= 1
 
     def _follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """The metadata have changed. The controller decides what follows from that in its next
-        look; the others keep a connection to it, so that its failure is noticed."""
+        """The metadata have changed. The controller counts unclean elections, and looks again if an
+        adoption waits for no more brokers. Other brokers keep a connection to the controller, to
+        notice its failure."""
         if self.metadata.is_controller:
             self.unclean_elections += unclean_elections(old, new, topics)
             if new.adopting is not None and not new.adopting.awaited and (
                 old.adopting is not None and old.adopting.awaited
             ):
-                self.look()                         # the last awaited broker is given up
+                self.look()                         # no broker is awaited any more
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):
             self.brokers_changed([new.controller_id] if new.controller_id in new.brokers else [])
 
     def _begin_upkeep(self) -> None:
-        """Begin what the controller does from time to time."""
+        """Start the controller's periodic tasks."""
         self._end_upkeep()
         works: list[Callable[[], Awaitable[None]]] = [
             self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided),

@@ -3,7 +3,7 @@
 Metadata keeps listing them for `ottla.unavailable.broker.listed.ms`, as Apache Kafka does until
 their session ends. librdkafka drops a broker that is missing from the list, and never sends
 requests that wait for a dropped group coordinator (librdkafka 5456, 5511). A broker that restarts
-in time never leaves the list. DescribeQuorum shows since when each broker is away.
+in time never leaves the list. DescribeQuorum shows when each broker left.
 """
 
 from __future__ import annotations

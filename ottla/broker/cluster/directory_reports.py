@@ -11,8 +11,8 @@ damage is put aside, the replica is reported as working again, and it fetches th
 leader. A partition's only copy is not reported: it is served up to the damage. If the others leave
 the in-sync set while the report is on its way, the report is withdrawn.
 
-The difference between the image and the replicas has to be reported, so nothing is remembered here:
-a report that is lost, or that reached a controller which has ended, is sent again.
+Each report is the current difference between the image and the replicas; nothing is remembered
+here. So a report that was lost, or that reached a controller which then ended, is sent again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Key = tuple[str, int]
 
 
 class DirectoryReports:
-    """The reports of one broker; `broker_epoch` is this process's, -1 while it has none."""
+    """The reports of one broker; `broker_epoch` returns its epoch, -1 while it has none."""
 
     def __init__(
         self, node_id: int, metadata: Metadata, replicas: Replicas, fetchers: ReplicaFetchers,
@@ -57,7 +57,7 @@ class DirectoryReports:
         self.fetchers, self.forwarding = fetchers, forwarding
         self.broker_epoch, self.loop = broker_epoch, loop
         self.marked: set[Key] = set()
-        """Replicas of this broker that the image has as offline."""
+        """Replicas of this broker that are offline according to the image."""
         self.task: asyncio.Task[None] | None = None
         self.closed = False
 
@@ -73,14 +73,14 @@ class DirectoryReports:
         self.look()
 
     def look(self) -> None:
-        """A log directory has failed, a log could be opened after all, or is damaged."""
+        """A log directory has failed, a log is damaged, or a log could be opened after all."""
         replicas = self.replicas
         some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:
             self.task = self.loop.create_task(self._send())
 
     async def settled(self) -> None:
-        """Return once the image has what there is to report."""
+        """Return once the image shows everything that there was to report."""
         self.look()
         while self.task is not None:
             await asyncio.wait([self.task])
@@ -92,8 +92,8 @@ class DirectoryReports:
             self.task.cancel()
 
     def _repair(self, key: Key) -> None:
-        """Put the damage aside, if in the image another replica leads and this one is not in
-        sync."""
+        """Put the damage aside if, according to the image, another replica leads and this replica
+        is not in sync."""
         replicas, image = self.replicas, self.metadata.image
         partition, states = replicas.partition(*key), _states(image, key[0])
         unreadable = key in replicas.unreadable
@@ -114,8 +114,8 @@ class DirectoryReports:
         self.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
-        """Whether another replica, which is not about to leave, has everything committed of a
-        partition that accepts no writes here."""
+        """Whether another replica has all committed records of a partition that accepts no writes
+        here, and its broker is not about to leave."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
@@ -133,7 +133,7 @@ class DirectoryReports:
         return leader == NO_LEADER and self.node_id in isr and not self._replaceable(key)
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)                      # the image of this turn is in place
+        await asyncio.sleep(0)                      # until the image of this turn is in place
         try:
             while (request := self._next()) is not None:
                 try:
@@ -158,7 +158,7 @@ class DirectoryReports:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
-        """The next report, once what the image allows is repaired."""
+        """Repair what the image allows to repair, then return the next report, None for none."""
         replicas = self.replicas
         for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:
             self._repair(key)

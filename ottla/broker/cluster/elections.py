@@ -44,7 +44,7 @@ class LogEnds:
         self.peers, self.replicas, self.node_id = peers, replicas, node_id
 
     async def ask(self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]) -> Ends:
-        """The reports of the replicas of `wanted`, node ids by partition, within ASK_SECONDS."""
+        """Ask the replicas in `wanted` (node ids by partition); returns the reports in time."""
         by_node: dict[int, list[Key]] = {}
         for key, nodes in wanted.items():
             for node in nodes:
@@ -92,8 +92,8 @@ def _request(keys: list[Key]) -> ListOffsetsRequest:
 
 
 class Elections:
-    """The controller's part. `unclean` is unclean.leader.election.enable for topics without their
-    own."""
+    """The controller's elections. `unclean` is the value of unclean.leader.election.enable for
+    topics that do not set it."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class Elections:
         """When partitions that may have an unclean leader were first seen without one."""
 
     async def run(self) -> None:
-        """Elect leaders while this broker is the controller: after changes of the image, and as
-        long as elections are left."""
+        """Elect leaders while this broker is the controller: after each change of the image, and
+        while partitions still wait for an election."""
         seen: MetadataImage | None = None
         self.since.clear()
         with suppress(NotController):

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | group.version | 1 | consumer groups of KIP-848 |
 | metadata.version | 30 | the admin surface of Apache Kafka 4.3 |
-| | 33 | that of 4.4; Ottla's own records have one form, so a level can be lowered again |
+| | 33 | the admin surface of 4.4; Ottla's records are the same, so it can be lowered again |
 | transaction.version | 1 | the same as level 0, whose records both levels can read |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
 

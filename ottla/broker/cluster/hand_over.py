@@ -48,7 +48,7 @@ async def _may_stop(session: ClusterSession, forwarding: Forwarding) -> bool:
         try:
             done: bool = await metadata.decide(controlled_shutdown, node_id, epoch)
         except NotController:
-            return False                    # the next controller is asked
+            return False                    # ask the next controller
         return done
     try:
         answer = await forwarding.ask(

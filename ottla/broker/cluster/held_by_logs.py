@@ -26,8 +26,8 @@ HEADERS_CHUNK = 4096
 
 
 def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:
-    """The lowest producer id and leader epoch that are above all of these logs. The logs have been
-    recovered. Raises OSError."""
+    """The lowest producer id and leader epoch above those in all of these logs, which must have
+    been recovered. Raises OSError."""
     highest_id = highest_epoch = -1
     for partition in partitions:
         highest_epoch = max(highest_epoch, partition.log.latest_epoch)
@@ -40,14 +40,14 @@ def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:
 
 
 def producer_ids(disk: Disk, directory: str, transactions: bool) -> Iterator[int]:
-    """The producer ids of a log: those of its batches, of its snapshots, and in a partition of
-    `__transaction_state` of its records. Raises OSError."""
+    """The producer ids in a log's batches and snapshots, and in the records of a partition of
+    `__transaction_state`. Raises OSError."""
     if not disk.exists(directory):
         return
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if name.endswith(".snapshot"):
-            with suppress(ValueError):          # its batches are read, too
+            with suppress(ValueError):          # damaged: the log has its ids, too
                 yield from (state.producer_id for state in decode(disk.read_bytes(path)).values())
         elif name.endswith(".log"):
             yield from _of_segment(disk, path, transactions)

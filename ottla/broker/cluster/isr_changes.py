@@ -3,11 +3,11 @@ request to the controller.
 
 There is one request at a time, with all proposals so far. The image shows the outcome: a proposal
 ends when its partition has a newer partition epoch, or when the controller has certainly refused
-it. Until then it is sent again, unchanged. A lost answer does no harm, since joining replicas
-already count and leaving ones still do.
+it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both joining and
+leaving replicas count as in sync.
 
-A leader whose log has failed or is damaged removes no follower: they lag because they cannot read
-from it, and one of them is to become the leader.
+A leader whose log has failed or is damaged removes no follower: its followers lag because they
+cannot read from it, and one of them is to become the leader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTITIONS_MAX = 2000
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
-"""Errors after which the image has, or will get, a newer epoch, perhaps from an earlier attempt."""
+"""Errors after which the image has, or will get, a newer epoch, perhaps by an earlier attempt."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 
@@ -51,8 +51,8 @@ Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 class IsrChanges:
     """The ClusterSide of one broker's partitions (`replication/cluster_side`).
 
-    `broker_epoch` is this process's, -1 while it has none; `removal_asked` is called with a
-    partition and the followers whose removal the controller is asked for."""
+    `broker_epoch` returns this process's epoch, -1 while it has none. `removal_asked` is called
+    with a partition and the followers that this broker asks the controller to remove."""
 
     def __init__(
         self, node_id: int, lag_ms: int, metadata: Metadata, flusher: Flusher,
@@ -100,7 +100,7 @@ class IsrChanges:
             self._send_soon()
 
     def flush(self, partition: Partition) -> None:
-        """Acknowledgements or its next fetch wait for a partition's flush."""
+        """Flush a partition: acknowledgements, or a follower's next fetch, wait for it."""
         self.flusher.want(partition)
 
     def synced(self, partition: Partition) -> None:
@@ -112,12 +112,12 @@ class IsrChanges:
         self.fetchers.start_moved(partition)
 
     def keep_start(self, partition: Partition) -> None:
-        """A leader has moved a log start: this replica's has to be in a checkpoint before it is
-        reported to the leader."""
+        """A leader has moved a log start. This replica's log start has to be in a checkpoint before
+        this broker reports it to the leader."""
         self.fetchers.keep_start(partition)
 
     def doubted(self, partition: Partition, offset: int) -> None:
-        """A follower has asked for the records at an offset for seconds."""
+        """A follower has asked for the records at the same offset for seconds: check them."""
         self.check(partition, offset)
 
     # Requests to the controller
@@ -186,7 +186,7 @@ class IsrChanges:
         return rows
 
     async def _settle(self, rows: list[Row]) -> None:
-        """Repeat the request until each of these is answered, or the image has a newer epoch."""
+        """Repeat the request until each proposal is answered, or the image has a newer epoch."""
         while rows:
             try:
                 answer = await self._ask(self._request(rows))

@@ -1,11 +1,11 @@
-"""What a broker's log directories show of its last run, which decides how far its replicas are
+"""What a broker's log directories show of its last run. This decides how far its replicas are
 trusted.
 
 A log directory is known by its id, by the record of the last run in it, or, if it was missing in
-that run, by the records in others. Any other directory is a *stranger*: its contents are older than
-what the broker has had since, as on a disk that was not mounted at the last start.
+that run, by the records in other directories. Any other directory is a *stranger*: its contents are
+outdated, as on a disk that was not mounted at the last start.
 
-The logs of a directory that is missing now are neither lost nor older: they are reported as
+The logs of a directory that is missing now are neither lost nor outdated: they are reported as
 offline, and count again once it is back.
 """
 
@@ -25,12 +25,12 @@ log = logging.getLogger("ottla.member")
 
 @dataclass(frozen=True, slots=True)
 class FoundLogs:
-    """What a start has found. `directories` are the paths of the log directories by id, `away` the
-    ids of those that are remembered and could not be opened. `missing` are the partitions without a
-    log in any directory, `homes` the directories of the others. `offline` are the partitions that
-    are offline in the image, which are always doubtful. `damaged` are those whose logs end before
-    damage, with whether the damaged records were durable once. `held` is what the logs have, if the
-    broker adopts a backup."""
+    """What a start has found. `directories`: the paths of the log directories by id. `away`: the
+    ids of known directories that could not be opened. `missing`: the partitions without a log in
+    any directory. `homes`: the directory of each other partition. `damaged`: the partitions whose
+    logs end before damage, and whether the damaged records were once durable. `offline`: the
+    partitions that are offline in the image, which are always doubtful. `held`: the ids and epochs
+    above those in the logs, if the broker adopts a backup."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()
@@ -47,8 +47,8 @@ class FoundLogs:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """How the last run ended, which logs are lost, and which directories are missing now although
-    their contents are known not to be outdated."""
+    """How the last run ended, which logs are lost, and which directories are missing now but not
+    outdated."""
 
     stop: str = run_record.CLEAN
     lost: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()
     if len(absent) == len(renamed):
-        absent = set()                              # they are the former ids of these
+        absent = set()                              # these are the former ids of the renamed ones
     gone, away = absent - {*logs.away}, absent & {*logs.away}
     lost = tuple(logs.missing) if gone else ()
     if strangers:
@@ -88,10 +88,10 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         lost += tuple(name for name, path in logs.homes.items() if path in paths)
     if stop == run_record.LOST and (gone or strangers):
         stop = run_record.CLEAN                     # all logs that are not lost are in order
-    # Where the machine stopped, an end with holes is what a power cut leaves: doubtful.
+    # If the machine stopped, a power cut may have damaged the end: such logs are only doubtful.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)
-    lost = tuple(dict.fromkeys([*lost, *harmed]))       # a log whose directory has vanished is both
+    lost = tuple(dict.fromkeys([*lost, *harmed]))       # each log once: some are lost in two ways
     if not can_list(lost):
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH):

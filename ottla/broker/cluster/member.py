@@ -12,7 +12,7 @@ from ottla.broker.cluster.run_records import RunRecords
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The session, the candidacy for the controller, the registration, the records of this run."""
+    """The parts of a member: session, candidacy, registration, and records of this run."""
 
     session: ClusterSession
     controller: Controller

@@ -1,9 +1,9 @@
 """`ottla-metadata-checkpoint` in each log directory: an entry of the metadata log that this broker
 has read.
 
-At its start a broker refuses a ZooKeeper that does not have this entry. Without the file it accepts
-what ZooKeeper has and reports what its logs have (`held_by_logs`): an operator removes the file in
-order to accept a restored backup.
+At its start, a broker refuses a ZooKeeper that does not have this entry. To accept a restored
+backup, an operator removes the file. Without it, the broker accepts the metadata in ZooKeeper, and
+reports the highest producer id and leader epoch in its logs (`held_by_logs`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.replication.records import GARBAGE
 log = logging.getLogger("ottla.member")
 
 NO_TRANSACTION = -1
-"""In a mark: the entry was read, but ZooKeeper now has another one in its place."""
+"""In a mark: this broker has read the entry, but ZooKeeper does not have it any more."""
 MARK = "ottla-metadata-checkpoint"
 
 
@@ -64,8 +64,7 @@ class ReadMarks:
         """The last entry that this broker had certainly read."""
 
     async def check(self) -> None:
-        """Raise GoneBack if the marks that this broker has written show that ZooKeeper has gone
-        back in time."""
+        """Raise GoneBack if this broker's mark shows that ZooKeeper has gone back in time."""
         if self.mark is None:
             self.mark = furthest_mark(self.disk, self.directories)
         if self.mark is not None:

@@ -40,7 +40,7 @@ Follower = Callable[[MetadataImage, MetadataImage, Collection[str]], Iterable[No
 
 
 class NotController(ProtocolError):
-    """Decisions are made by another broker."""
+    """Another broker is the controller and makes the decisions."""
 
     code = ErrorCode.NOT_CONTROLLER
 
@@ -81,7 +81,7 @@ class Metadata:
     def snapshot(
         self, records: Sequence[MetadataRecord], image: MetadataImage
     ) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot that replaces these ones, if one is due."""
+        """The records of a snapshot of `image`, if it is time to write one."""
         return None
 
     def begin(
@@ -99,8 +99,8 @@ class Metadata:
         """Call `follower(old, new, topics)` once records are durable, before any result is
         returned.
 
-        `topics` are those that changed. A follower may return an iterator of steps; between them
-        the loop serves others, who see the old image until the last step is done.
+        `topics` are those that changed. A follower may return an iterator of steps. Between them
+        the loop serves other requests, which see the old image until the last step is done.
         """
         self.followers.append(follower)
 
@@ -110,14 +110,13 @@ class Metadata:
         """Make a decision: `function(image, *arguments)`; returns its result once it is durable.
 
         What the function raises is raised here and nothing changes. It may be a generator
-        (`replication.steps`): then others are served between its steps.
+        (`replication.steps`): then the loop serves other requests between its steps.
         """
         future: asyncio.Future[Result] = self.loop.create_future()
         self.asked.append((lambda image: function(image, *arguments), future))
         if self.writer is None:
             self.writer = self.loop.create_task(self._write())
-        # A client that disconnects does not cancel what was decided for it; nobody asks for an
-        # error then.
+        # The decision continues if its client disconnects. An error is then retrieved by nobody.
         future.add_done_callback(retrieve_error)
         return await asyncio.shield(future)
 
@@ -173,8 +172,7 @@ class Metadata:
                 except ProtocolError:
                     if len(results) == 1:
                         raise
-                    # On a full disk decisions that free space pass, even if others of the same
-                    # batch fail.
+                    # Decide one by one: on a full disk, decisions that free space still succeed.
                     for asked in group:
                         await self._write_group([asked])
                     return
@@ -187,7 +185,7 @@ class Metadata:
                     _fail(future, error)
                 return
         elif self.decided is not base:
-            # No write: the image that was read meanwhile must stay.
+            # There is nothing to write: decide again, on the image that was read meanwhile.
             await self._write_group(group)
             return
         self._show(image, topics_of(records), results)
@@ -203,7 +201,7 @@ class Metadata:
         )
 
     def _show(self, image: MetadataImage, topics: Collection[str], results: Results) -> None:
-        """Make an image visible that is durable, then return the results."""
+        """Make a durable image visible, then return the results."""
         self.decided = image
         self.unseen.append((image, topics, results))
         if self.shower is None:
@@ -241,7 +239,7 @@ class Metadata:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Close what is held open, once `settle` has returned."""
+        """Release all resources, once `settle` has returned."""
 
 
 class MetadataLog(Metadata):
@@ -256,7 +254,7 @@ class MetadataLog(Metadata):
     def snapshot(
         self, records: Sequence[MetadataRecord], image: MetadataImage
     ) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot that replaces these ones, if one is due."""
+        """The records of a snapshot of `image`, if it is time to write one."""
         return self.store.snapshot(len(records), image)
 
     def begin(
@@ -304,7 +302,7 @@ class MetadataLog(Metadata):
         await self.decide(register)
 
     def close(self) -> None:
-        """Wait for the write under way."""
+        """Wait for a write in progress, then close the store."""
         self.syncs.close()
         self.thread.shutdown(wait=True)
         self.store.close()

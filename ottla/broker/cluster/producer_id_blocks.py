@@ -1,7 +1,7 @@
 """Producer ids, requested from the controller in blocks and handed out one by one.
 
-In a cluster a broker has the next block before it needs it: producers can begin while there is no
-controller, as when ZooKeeper is away.
+In a cluster, a broker requests the next block before it needs it. So producers can begin while
+there is no controller, for instance while ZooKeeper is not reachable.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.producers")
 
 REFILL_SECONDS = 10.0
-"""Less than clients wait for their answer before they close the connection."""
+"""Shorter than clients wait for an answer before they close the connection."""
 AGAIN_SECONDS = 1.0
 """The pause after a failed request for the block ahead."""
 
 
 class NoProducerIds(ProtocolError):
-    """The controller assigns none at present. All clients retry this code, but not others, for a
+    """The controller assigns no ids at present. All clients retry this code, but not others, for a
     producer without a transactional id: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, Java
     clients look for their coordinator and fail; older ones fail after REQUEST_TIMED_OUT."""
 
@@ -36,13 +36,13 @@ class NoProducerIds(ProtocolError):
 
 
 class ProducerIds:
-    """The ids that this broker may assign; the rest is lost when it stops."""
+    """The ids that this broker may assign; ids that it has not assigned are lost when it stops."""
 
     def __init__(self, node_id: int, metadata: Metadata, role: Role) -> None:
         self.node_id, self.metadata, self.role = node_id, metadata, role
         self.block: Iterator[int] = iter(())
         self.ahead: range | None = None
-        """The next block."""
+        """The next block, requested ahead."""
         self.keeps_ahead = False
         self.refilling: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
@@ -88,7 +88,7 @@ class ProducerIds:
             self.keeping = None
 
     async def _refilled(self) -> None:
-        """Return when the request for a block is answered, which all waiting callers share."""
+        """Wait until a request for a block is answered; all waiting callers share one request."""
         if self.refilling is None:
             self.refilling = asyncio.create_task(self._refill())
             # If all waiting clients have disconnected, nobody retrieves its error.
@@ -108,7 +108,7 @@ class ProducerIds:
                 return await self.metadata.decide(take_producer_ids)
             except ProtocolError as error:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
-                    raise                                   # there are no more
+                    raise                                   # no ids are left
                 # The controller's disk refuses, or it is no longer the controller.
                 raise NoProducerIds(f"no producer ids were allocated: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest

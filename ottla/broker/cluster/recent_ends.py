@@ -1,14 +1,14 @@
 """Which brokers have gone so recently that others may have stopped with them.
 
-Where the power of two machines fails at one moment, their sessions with ZooKeeper end one after the
-other. The broker whose session ends last remains alone in in-sync sets without learning of it. Its
-record says which brokers were gone shortly before: so a replica that has lost the end of its log
-does not lead before the others were asked for the ends of their logs
+If two machines lose power at the same moment, their sessions with ZooKeeper end one after the
+other. The broker whose session ends last remains alone in in-sync sets without learning of it. So
+the record of its removal names the brokers that were gone shortly before: a replica that has lost
+the end of its log must not lead before those brokers were asked for the ends of their logs
 (`replication/controller/elections`).
 
-The time between two ends is never derived from when they are noticed. A broker has outlived another
-one's end if ZooKeeper still lists it in an answer that was requested long enough after that end.
-Every broker keeps account, since it may be the next controller.
+The times at which two ends are noticed do not show how far apart they were. A broker has outlived
+another one's end if ZooKeeper still lists it in an answer that was requested long enough after that
+end. Every broker keeps this list, since it may be the next controller.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.registration import IDS
 
 SESSION_LASTS = 1.5
-"""A part of the session timeout: ZooKeeper ends sessions at its next tick, of which a timeout has
-two."""
+"""How many session timeouts a dead broker's session lasts at most: ZooKeeper ends sessions at its
+next tick, and a timeout has at least two ticks."""
 LEARNED_WITHIN = 1.0
-"""A part of the session timeout, after which a broker that is alive has read that it is alone in
-sync, and has flushed what others had in memory with it."""
+"""How many session timeouts a live broker takes at most to read that it is alone in sync, and to
+flush records that were committed only in memory."""
 ASK_AGAIN_SECONDS = 1.0
 
 
 class RecentEnds:
-    """The brokers that were removed from the metadata, until all the others have outlived that."""
+    """The brokers removed from the metadata, each until all other brokers have outlived its end."""
 
     def __init__(
         self, coordination: Coordination, metadata: Metadata, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at: dict[int, float] = {}
-        """A broker that has registered again meanwhile is still listed: it may be gone once more
-        when the other one returns."""
+        """When each broker was removed. A broker that has registered again stays listed: it may be
+        gone again when the other one returns."""
         self.watch: asyncio.Task[None] | None = None
         metadata.subscribe(self._follow)
 
     def before(self, image: MetadataImage, gone: Collection[int]) -> tuple[int, ...]:
-        """The brokers that may have stopped together with the brokers that are gone now, according
-        to the image from which these will be removed. Brokers that are found to be gone at once
-        stay in in-sync sets together."""
-        # The followers of the image have not seen the newest decision yet.
+        """The brokers that may have stopped together with `gone`, the brokers that are about to be
+        removed from `image`. The brokers in `gone` are not included: they are removed in one
+        decision, and so stay in in-sync sets together."""
+        # `_follow` has not seen the newest decisions yet.
         decided = _removed(self.metadata.image, image)
         return tuple(sorted({*self.removed_at, *decided} - {*gone}))
 
@@ -83,8 +83,8 @@ class RecentEnds:
         self.watch = None
 
     async def _all_are_there(self) -> bool:
-        """Whether each broker in the metadata has a session. A broker without one is gone as well,
-        although the controller has not written it yet."""
+        """Whether each broker in the metadata has a session. A broker without a session is gone,
+        too, even if the controller has not removed it yet."""
         try:
             await self.coordination.sync()
             there = await self.coordination.children(IDS)

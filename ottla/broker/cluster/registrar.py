@@ -1,7 +1,7 @@
 """A broker's registrations in its cluster: the first one, and later ones.
 
-It registers again after its session with ZooKeeper has ended, and, in another broker epoch, after
-the cluster has declared it gone.
+A broker registers again after its session with ZooKeeper has ended. After the cluster has declared
+it gone, it registers again with a new broker epoch.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Registrar:
     async def register(
         self, endpoints: Iterable[tuple[str, str, int]], found: FoundLogs
     ) -> None:
-        """Register this broker, with what its start has found. Returns once the image has it, since
-        only then can it lead.
+        """Register this broker, with what its start has found. Returns once the image has this
+        broker, since only then can it lead.
 
         Raises StorageRefused if another broker has this id, or ZooKeeper does not answer.
         """
@@ -99,11 +99,11 @@ class Registrar:
             await self.session.remember()
 
     async def _register_once_free(self, registration: Registration) -> None:
-        """Register. If a former process of this node has a session with other log directories, wait
-        for its end: a replaced disk looks like another broker.
+        """Register. If a process with this node id and other log directories has a session, wait
+        for the session's end: it may be a former process of this broker, whose disk was replaced.
 
-        Raises DuplicateBroker if the session is still there when that of a dead process would have
-        ended.
+        Raises DuplicateBroker if the session does not end in the time in which the session of a
+        dead process ends.
         """
         timeout_ms = self.coordination.session_timeout_ms
         seconds = max(
@@ -127,11 +127,11 @@ class Registrar:
             await asyncio.sleep(REGISTER_AGAIN_SECONDS)
 
     async def _outlast_others(self) -> None:
-        """Wait until the sessions of brokers have ended whose machines lost power together with
-        this one.
+        """Wait for the end of the sessions of brokers whose machines lost power together with this
+        one.
 
-        Until then they count as alive, so this broker would leave in-sync sets in favour of
-        replicas that are no better. Most machines take longer than this to boot.
+        Until then those brokers count as alive, and this broker would be removed from in-sync sets
+        in favour of replicas that are no better. Most machines take longer than this to boot.
         """
         timeout = self.coordination.session_timeout_ms / 1000 * SESSION_LASTS
         seconds = timeout - self.disk.seconds_since_boot()
@@ -178,7 +178,7 @@ class Registrar:
             self._register_again()
 
     def _register_again(self, replace: bool = False) -> None:
-        # This may be noticed during a registration, since the broker keeps reading.
+        # A removal may be noticed during a registration, since the broker keeps reading.
         self.removed = self.removed or replace
         if self.registration is not None and self.registering is None and not self.closed:
             self.registering = self.loop.create_task(self._registered_again())

@@ -25,7 +25,7 @@ class RunRecords:
         self.away: tuple[str, ...] = ()
         """The ids of log directories that were missing when this run began."""
         self.directories: tuple[str, ...] = ()
-        """The paths of those that were there."""
+        """The paths of the log directories that were present when this run began."""
 
     def begin(self, away: tuple[str, ...], directories: Iterable[str]) -> None:
         """This broker is about to register with these directories."""
@@ -46,12 +46,12 @@ class RunRecords:
                 log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
 
     def end(self) -> None:
-        """All data of a directory are on disk, if its log directory says so."""
+        """The run has ended cleanly: say so in each directory that has a clean shutdown marker."""
         if self.epoch >= 0:
             self.write(self.epoch, clean=True)
 
     def forget(self, path: str) -> None:
-        """A log directory has failed: its contents may differ from what was written."""
+        """A log directory has failed: remove its record, since its contents may be wrong now."""
         self.failed.add(path)
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")

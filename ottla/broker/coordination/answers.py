@@ -25,7 +25,7 @@ async def answer_of(
     producer: Producer = NO_PRODUCER,
 ) -> Any:
     """Run an operation on the shard of a group or transactional id, and wait until its records are
-    committed. Raises the ProtocolError of a refusal."""
+    committed. Raises ProtocolError if it is refused."""
     return await begin_answer(coordinator, key, operation, producer)
 
 
@@ -35,7 +35,7 @@ def begin_answer(
     operation: Callable[[S, Result], Any],
     producer: Producer = NO_PRODUCER,
 ) -> asyncio.Future[Any]:
-    """As `answer`, but returns a future. Raises ProtocolError if there is no such shard."""
+    """As `answer_of`, but returns a future. Raises ProtocolError if there is no such shard."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return future
@@ -47,10 +47,11 @@ def answer_later(
     operation: Callable[[S, Result], Any],
     respond: Callable[[Any], Message],
 ) -> LateReply:
-    """The same for a handler that is no coroutine; `change` is the runtime's `change` or `gather`.
+    """As `answer_of`, for a handler that is no coroutine; `change` is the runtime's `change` or
+    `gather`.
 
-    `respond` makes the response from the operation's reply or from its ProtocolError. A task, its
-    steps and their turns of the loop would cost as much as the commit itself.
+    `respond` makes the response from the operation's reply or from its ProtocolError. A coroutine
+    would need a task, whose turns of the loop cost as much as the commit itself.
     """
     late = LateReply()
 
@@ -68,7 +69,7 @@ def answer_later(
 
 
 def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
-    """An answer that completes a future; it is ignored if the client has disconnected."""
+    """A callback that puts a reply into a future, unless the client has disconnected."""
 
     def deliver(reply: Any) -> None:
         if future.done():
@@ -82,9 +83,9 @@ def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
 
 
 def _for_clients(reply: Any) -> Any:
-    """A reply as clients of coordinators understand it. If the disk refuses a record they get a
-    code after which they look for the coordinator again, as in Apache Kafka; other codes end a
-    consumer."""
+    """The reply with an error that clients of coordinators understand. If the disk refuses a
+    record, clients get NOT_COORDINATOR and look for the coordinator again, as in Apache Kafka.
+    Other errors would end a consumer."""
     if isinstance(reply, ProtocolError) and reply.code is ErrorCode.KAFKA_STORAGE_ERROR:
         return NotCoordinator(reply.message)
     return reply

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorParts(NamedTuple):
-    """What reads, appends to and flushes the partitions of an internal topic."""
+    """The parts that read, append to and flush the partitions of an internal topic."""
 
     node_id: int
     clock: Clock

@@ -1,4 +1,4 @@
-"""The coordinators of this broker, created once there are groups or transactions, or a client asks.
+"""The coordinators of this broker, created when there are groups or transactions, or a client asks.
 
 Their modules are a fifth of the imports of a start, and many brokers never need them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.groups.transactions.records import TopicIndex
 
 COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_state"}
-"""Each coordinator with the internal topic of its state."""
+"""Each coordinator, with the internal topic that has its state."""
 
 
 class Coordinators:
@@ -71,7 +71,7 @@ class Coordinators:
         return [self.__dict__[name] for name in COORDINATED if name in self.__dict__]
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Take over and hand over partitions of internal topics according to the image."""
+        """Load or drop shards according to the leaders of internal topics in the image."""
         self.image = new
         for made in self._made():
             made.follow(old, new, topics)
@@ -82,13 +82,13 @@ class Coordinators:
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
-        """`TransactionCoordinator.check_batch`."""
+        """See `TransactionCoordinator.check_batch`."""
         self.transactions.check_batch(transactional_id, producer, partition, version)
 
     def add_batches(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
     ) -> asyncio.Future[ProtocolError | None]:
-        """`TransactionCoordinator.add_batches`."""
+        """See `TransactionCoordinator.add_batches`."""
         return self.transactions.add_batches(transactional_id, producer, partitions)
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:

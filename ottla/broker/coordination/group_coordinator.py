@@ -70,7 +70,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load what this broker leads now, drop what it does not, forget deleted topics."""
+        """Load the shards that this broker leads now, drop the others, forget deleted topics."""
         if new.topics is old.topics and (new.rules is old.rules or not self.has_rules):
             self.view.image = new
             return
@@ -105,6 +105,6 @@ class GroupCoordinator(LogCoordinator[Shard]):
 
 
 def settings_from(config: object) -> GroupSettings:
-    """The group settings that the broker sets under the same names; Kafka's defaults otherwise."""
+    """The group settings: the broker's where it has the same names, otherwise Kafka's defaults."""
     names = GroupSettings._fields
     return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

@@ -39,7 +39,7 @@ RELOAD_SECONDS = 5.0
 """The time between two attempts to load a shard whose log cannot be read."""
 
 LATE_SECONDS = 1.0
-"""A timer that fires later than this shows that the broker stood still: clients may be alive."""
+"""A timer that fires later than this shows that the process was paused: clients may be alive."""
 
 S = TypeVar("S", bound=AnyShard)
 Encode = Callable[[Any], tuple[bytes, bytes | None]]
@@ -67,8 +67,9 @@ class LogCoordinator(Generic[S]):
         self._epochs: dict[int, int] = {}
         """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
         self._topic_id = b""
-        """The topic whose shards these are. A recreated topic begins with the same epochs, and
-        deletion and creation may both lie between two images."""
+        """The id of the topic that the shards belong to. Leader epochs do not show that the topic
+        was created again: they begin at the same number, and its deletion and creation may both lie
+        between two images."""
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -81,7 +82,7 @@ class LogCoordinator(Generic[S]):
         raise AssertionError("a coordinator says how its shards are read")
 
     def follow_topic(self, new: MetadataImage) -> None:
-        """Load what this broker leads now, drop what it does not."""
+        """Load the shards that this broker leads now, drop the others."""
         topic = new.topics.get(self.topic)
         same = topic is not None and topic.topic_id == self._topic_id
         if topic is not None:
@@ -176,16 +177,16 @@ class LogCoordinator(Generic[S]):
             shard = self.begin_shard(index, leader_epoch)
             try:
                 partition = self._led_in(index, leader_epoch)
-                # One after the other: clients are served between any two of them.
+                # Load one shard after the other: clients are served in between.
                 async with self._reading:
-                    # A power failure may still lose what a crash left unflushed. Until it is
-                    # flushed nothing may be answered or written elsewhere because of it: a marker
-                    # of a lost commit would leave a transaction committed in one partition only.
+                    # A power failure may still lose records that a crash left unflushed. Flush them
+                    # before anything is answered or written elsewhere because of them: a marker for
+                    # a lost commit would leave a transaction committed in only one partition.
                     await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
                     shard.is_read = True
-                # With several replicas, the next leader may lack what is not committed: a client
-                # that was answered from it here would get a different answer there.
+                # The next leader may lack records that are not committed: a client that was
+                # answered from such records here would get a different answer there.
                 await self._committed(partition)
                 self._led_in(index, leader_epoch)
                 self.runtime.adopt(shard)
@@ -206,7 +207,7 @@ class LogCoordinator(Generic[S]):
             await asyncio.sleep(RELOAD_SECONDS)
 
     async def read_log(self, partition: Partition, shard: S) -> None:
-        """Replay a partition in a shard, in slices between which others are served. Raises
+        """Replay a partition in a shard, in slices between which other requests are served. Raises
         CorruptMessage if the bytes are not what was written; the segment is then checked."""
         plog, slices, workers = partition.log, Slices(), self.workers
         await workers.after_rebuilds(plog.prepare_append)
@@ -216,7 +217,7 @@ class LogCoordinator(Generic[S]):
                 data = await workers.after_rebuilds(partial(plog.read_bytes, offset, LOAD_BYTES))
                 if not data:
                     if not plog.segments[-1].size:
-                        break   # Kafka's compaction may remove the end of the segment before
+                        break   # Kafka's compaction may remove the end of the prior segment
                     raise CorruptMessage(
                         f"{partition!r} has nothing at offset {offset}, and should end at"
                         f" {plog.log_end_offset}: its file was truncated"
@@ -247,7 +248,7 @@ class LogCoordinator(Generic[S]):
         await future
 
     def wake(self, at_ms: int) -> None:
-        """Have the runtime's timers fire at a time in ticks."""
+        """Fire the runtime's timers at this time of the monotonic clock."""
         if self._timer is not None:
             self._timer.cancel()
         now = self.clock.monotonic()
@@ -275,7 +276,7 @@ class LogCoordinator(Generic[S]):
 def append_batch(
     flusher: Flusher, partition: Partition, batch: bytes, committed: Committed
 ) -> None:
-    """Append a coordinator's own batch with acks=all; `committed` is called once it is safe.
+    """Append a coordinator's own batch with acks=all; `committed` is called with the outcome.
 
     Raises ProtocolError if this broker may not append.
     """

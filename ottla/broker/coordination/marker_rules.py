@@ -13,10 +13,10 @@ from ottla.wire.marks import reached
 def later_marker(
     partition: Partition, producer: Producer, coordinator_epoch: int
 ) -> ProtocolError | None:
-    """The refusal of a batch if a later coordinator than this one has written a marker here.
+    """The error for a batch if a later coordinator than this one has written a marker here.
 
-    That marker has ended a transaction. The earlier coordinator may still take it for open, and a
-    late batch would begin another one.
+    That marker has ended a transaction. The earlier coordinator may still consider the transaction
+    open, and a late batch would begin another transaction.
     """
     state = partition.log.producers.get(producer.producer_id)
     if state is None or state.coordinator_epoch <= coordinator_epoch:
@@ -30,7 +30,7 @@ def later_marker(
 
 def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
     """Raise InvalidProducerEpoch if the marker's transaction has ended here and the producer's next
-    one is open, which has the epoch of that marker (KIP-890)."""
+    transaction is open: the next transaction has the epoch of that marker (KIP-890)."""
     state = partition.log.producers.get(marker.producer_id)
     if (
         marker.version >= EPOCH_PER_TRANSACTION

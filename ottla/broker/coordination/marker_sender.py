@@ -1,4 +1,4 @@
-"""Sends markers for partitions that other brokers lead: WriteTxnMarkers, one at a time to each.
+"""Sends markers to the leaders on other brokers, one WriteTxnMarkers at a time to each broker.
 
 Markers that are added while a request is in flight are sent with the next one.
 """
@@ -127,7 +127,7 @@ def _marker(
 def _codes(
     groups: dict[TransactionMarker, list[TopicIndex]], response: WriteTxnMarkersResponse
 ) -> Iterable[tuple[tuple[TransactionMarker, TopicIndex], int]]:
-    """The error codes; a partition that is missing in the response counts as not written."""
+    """The error codes; a partition that is missing in the response counts as not written to."""
     for marker, partitions in groups.items():
         for where in partitions:
             yield (marker, where), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)

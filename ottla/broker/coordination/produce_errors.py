@@ -1,13 +1,13 @@
-"""Coordinators' errors, as producers with each version of Produce understand them."""
+"""Translates coordinators' errors for producers with each version of Produce."""
 
 from __future__ import annotations
 
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 GENERIC_ERRORS_FROM = 11
-"""First Produce whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
+"""First Produce version whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
 IMPLICIT_FROM = 12
-"""First Produce that adds its partitions to the transaction by itself (KIP-890)."""
+"""First Produce version that adds its partitions to the transaction implicitly (KIP-890)."""
 _AWAY = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -60,7 +60,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.sender = role.marker_sender()
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load what this broker leads now, drop what it does not."""
+        """Load the shards that this broker leads now, drop the others."""
         if self.topic in topics:
             self.follow_topic(new)
 
@@ -79,7 +79,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def send_marker(
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """End a producer's transaction in a partition with any leader (`markers.WriteMarker`)."""
+        """Write a marker into a partition, wherever its leader is (`markers.WriteMarker`)."""
         topic, index = where
         known = self.metadata.image.topics.get(topic)
         if self.sender is not None and known is not None and index < len(known.partitions):
@@ -92,7 +92,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def write_marker(
         self, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """End a producer's transaction in a partition that is led here.
+        """Write a marker into a partition that this broker leads.
 
         Raises UnknownTopicOrPartition, NotLeaderOrFollower, InvalidProducerEpoch, ProtocolError.
         """
@@ -143,9 +143,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
         """Check that the partition is in the producer's open transaction (KIP-890), and has no
-        marker of a later coordinator, which would have ended it.
+        marker of a later coordinator: such a marker has ended the transaction.
 
-        `version` is that of the Produce request, which determines the error code of a refusal.
+        `version` is the version of the Produce request; the error code depends on it.
         """
         try:
             shard = self.runtime.shard(transactional_id)
@@ -153,7 +153,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         except ProtocolError as error:
             raise as_produce_error(error, version) from None
         replica = self.replicas.partition(*partition)
-        # Checked again for a batch that was permitted: a thread may have prepared it since.
+        # Check again: a marker may have arrived while a thread prepared a permitted batch.
         if replica is not None and (
             refusal := later_marker(replica, producer, shard.coordinator_epoch)
         ):
@@ -177,7 +177,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def add_batches(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicIndex]
     ) -> asyncio.Future[ProtocolError | None]:
-        """Add partitions to the producer's transaction with its first batches there (KIP-890).
+        """Add the partitions of a producer's first batches to its transaction (KIP-890).
 
         The future's result is None, or the error with which the batches are refused.
         """
@@ -201,6 +201,6 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
 
 
 def settings_from(config: object) -> TransactionSettings:
-    """The settings that the broker sets under the same names; Kafka's defaults otherwise."""
+    """The settings: the broker's where it has the same names, otherwise Kafka's defaults."""
     names = TransactionSettings._fields
     return TransactionSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

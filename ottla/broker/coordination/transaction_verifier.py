@@ -1,9 +1,9 @@
-"""Verifies transactional batches with coordinators, mostly on other brokers (KIP-890).
+"""Verifies transactional batches with coordinators, usually on other brokers (KIP-890).
 
-Between the request and the append the transaction may end, with a marker that arrives before the
-answer, or the partition may move to another leader and return. A batch that was allowed before
-would then open a transaction that is never ended. So a verdict is stored with the state that the
-partition had before the request, and is valid only while that state is unchanged.
+Between the request to the coordinator and the append, the transaction may end, with a marker that
+arrives before the answer. Or the partition may move to another leader and return. A batch that was
+allowed before that would open a transaction that never ends. So a verdict is stored with the state
+that the partition had before the request, and is valid only while that state is unchanged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Refusals = dict[TopicIndex, ProtocolError]
 
 
 class TransactionVerifier:
-    """Verifies batches with coordinators on other brokers."""
+    """Verifies batches with their coordinators."""
 
     def __init__(
         self, node_id: int, metadata: Metadata, coordinators: Coordinators, peers: Peers
@@ -75,8 +75,8 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts]:
-        """Ask on behalf of a Produce of this version; from 12 on the partitions are added."""
-        # Noted now: a later image may have another coordinator than the one that is asked.
+        """Ask a coordinator for a Produce of this version. From 12 on, it adds the partitions."""
+        # Taken now: in a later image, another broker may be the coordinator.
         guards = self.guards(transactional_id, producer, partitions)
         request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
         return self.peers.loop.create_task(self._ask(node_id, request, guards, version))
@@ -90,7 +90,7 @@ class TransactionVerifier:
                 REQUEST_SECONDS, LANE,
             )
         except PeerUnavailable as error:
-            # Every client retries this, also after the coordinator has moved.
+            # Every client retries this, even after the coordinator has moved.
             reached("a transaction could not be verified")
             refusal = ProtocolError(str(error), ErrorCode.NOT_ENOUGH_REPLICAS)
             return dict.fromkeys(guards, refusal)
@@ -126,8 +126,8 @@ class TransactionVerifier:
     def guards(
         self, transactional_id: str, producer: Producer, partitions: Sequence[Partition]
     ) -> Verdicts:
-        """The states of partitions before the request; a refusal for partitions that refuse the
-        batch whatever the coordinator answers."""
+        """The state of each partition before the request, or an error for a partition that refuses
+        the batch whatever the coordinator answers."""
         epoch = self._coordinator_epoch(transactional_id)
         return {each: _guard(each, transactional_id, producer, epoch) for each in partitions}
 

@@ -1,4 +1,4 @@
-"""Why does this group make no progress? Its present state, then what has happened."""
+"""Answers why a group makes no progress: its present state, then its recent events."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PARTITIONS_MAX = 10_000
 async def lag_rows(
     broker: BrokerContext, lags: Lags, shard: Shard, group_id: str
 ) -> list[dict[str, Any]]:
-    """A row for each partition of the topics that a group has committed or is assigned, at most
-    PARTITIONS_MAX.
+    """A row for each partition of the topics in a group's commits and assignments, at most
+    PARTITIONS_MAX rows.
 
     Figures are None for a partition without a replica on this broker, or without a commit.
     """
@@ -63,7 +63,7 @@ async def lag_rows(
 
 
 def _whole_topics(places: Iterable[TopicIndex], cluster: ClusterView) -> list[TopicIndex]:
-    """These partitions, and the others of their topics."""
+    """These partitions, and all other partitions of their topics."""
     chosen = sorted(places)[:PARTITIONS_MAX]
     known = map(cluster.topic, dict.fromkeys(name for name, _ in chosen))
     others = (
@@ -178,7 +178,7 @@ def _readable(group: Group) -> bool:
 def _held_back(
     broker: BrokerContext, row: dict[str, Any], name: str, fields: dict[str, Any]
 ) -> Finding | None:
-    """An open transaction that read_committed consumers wait for."""
+    """The finding that read_committed consumers wait for an open transaction, or None."""
     partition = broker.replicas.partition(row["topic"], row["partition"])
     if partition is None or not partition.led_here:
         return None

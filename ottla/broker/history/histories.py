@@ -1,5 +1,5 @@
-"""What this broker remembers to explain the state of partitions; the runtime of groups has
-theirs."""
+"""The events that this broker keeps to explain the state of partitions. The group runtime keeps
+the events of groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Histories:
-    """The memory of one broker."""
+    """The lag samples and the partitions' events of one broker."""
 
     def __init__(self, node_id: int, clock: Clock) -> None:
         self.samples = LagSamples()
@@ -22,7 +22,7 @@ class Histories:
 
     @cached_property
     def partitions(self) -> PartitionHistory:
-        """What happened to partitions. A standalone broker imports this at the first request."""
+        """The events of partitions. A standalone broker imports the module at the first request."""
         from ottla.broker.history.partition_history import PartitionHistory
 
         return PartitionHistory(self._node_id, self._clock)

@@ -1,4 +1,4 @@
-"""Whether a group's lag grows: samples of it, taken at each request."""
+"""Samples of groups' lag, taken at each request: they show whether the lag grows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUPS_MAX = 1000
 SAMPLES_MAX = 13
 SPACING_MS = 5_000
 YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
-"""The age that a sample must have for a comparison."""
+"""The least and the greatest age of a sample for a comparison."""
 
 
 class Sample(NamedTuple):
@@ -38,7 +38,7 @@ class LagSamples:
         return len(self._groups)
 
     def compare(self, group_id: str, now: Sample) -> Change | None:
-        """Keep a sample; returns the change since the oldest comparable one, None without one."""
+        """Keep a sample; returns the change since the oldest sample, None if that is too young."""
         samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
         self._groups[group_id] = samples
         while samples and now.tick_ms - samples[0].tick_ms > OLDEST_MS:

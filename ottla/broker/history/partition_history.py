@@ -1,6 +1,6 @@
-"""The events of the partitions with a replica here: who left the in-sync set and why, who leads.
+"""The events of the partitions with a replica here: changes of in-sync sets and of leaders.
 
-Everything is read from the difference of two metadata images, once for each partition that changed.
+Events are found by comparing two metadata images, once for each partition that changed.
 The leader adds what only it knows: how far a follower was behind when its removal was requested.
 """
 
@@ -22,7 +22,7 @@ EACH_MAX = 30
 BYTES_MAX = 8 << 20
 LEAVING_MAX = 10_000
 LOOKED_AT = 500
-"""Partitions in one step."""
+"""How many unchanged partitions one step passes over."""
 NONE = PartitionExtra()
 
 Key = tuple[bytes, int]
@@ -35,7 +35,7 @@ class Behind(NamedTuple):
     records: int
     """-1 if it has sent no fetch in this leader epoch."""
     ms: int
-    """Since it was last caught up, -1 if it never was in this leader epoch."""
+    """The time since it was last caught up, -1 if it never was in this leader epoch."""
 
 
 class PartitionHistory:
@@ -48,12 +48,12 @@ class PartitionHistory:
         """The removals that this broker has asked the controller for."""
 
     def asks_for_removal(self, partition: Partition, nodes: Collection[int]) -> None:
-        """This broker leads a partition, and asks for the removal of followers that lag."""
+        """This broker leads a partition, and asks the controller to remove lagging followers."""
         ends = {node: end for node, _, end, _, _ in partition.follower_states()}
         log_end = partition.log.log_end_offset
         now_ms = self.clock.monotonic_ms()
         if len(self.leaving) >= LEAVING_MAX:
-            self.leaving.clear()            # of deleted topics, or of refused requests
+            self.leaving.clear()            # they belong to deleted topics or refused requests
         self.leaving[partition.topic_id, partition.index] = {
             node: Behind(
                 -1 if ends.get(node, -1) < 0 else max(0, log_end - ends[node]),
@@ -127,7 +127,7 @@ class PartitionHistory:
         return None if left is None else self.clock.monotonic_ms() - left.tick_ms
 
     def left(self, key: Key, node: int) -> Event | None:
-        """When a replica last left the in-sync set, if that is known."""
+        """The event with which a replica left the in-sync set; None if it is back or not known."""
         for each in reversed(self.rings.of(key)):
             if each.fields.get("broker") == node and each.kind in ("left_isr", "joined_isr"):
                 return each if each.kind == "left_isr" else None

@@ -20,7 +20,7 @@ def sentence(of: Event) -> str:
 
 
 def nodes(of: Any) -> str:
-    """1, 2 and 3."""
+    """Node ids in words, such as `1, 2 and 3`."""
     return listed([str(node) for node in of]) or "nobody"
 
 

@@ -1,4 +1,4 @@
-"""Why a replica is out of sync, and why another one leads: read from the metadata."""
+"""Why a replica is out of sync, and why another replica leads, according to the metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONE = PartitionExtra()
 def out_of_sync_reason(
     image: MetadataImage, was: PartitionState, now: PartitionState, node: int
 ) -> tuple[str, str]:
-    """Why a replica left the in-sync set: for programs and in words."""
+    """Why a replica left the in-sync set: a code for programs, and words."""
     extra, before = now.extra or NONE, was.extra or NONE
     if node not in now.replicas:
         return "reassigned", "a reassignment took its replica away"
@@ -37,7 +37,7 @@ def out_of_sync_reason(
 def new_leader_reason(
     old: MetadataImage, new: MetadataImage, was: PartitionState, now: PartitionState
 ) -> tuple[str, str]:
-    """Why the leader changed: for programs and in words."""
+    """Why the leader changed: a code for programs, and words."""
     kind, text = _former_leader(new, was, now)
     if now.leader == NO_LEADER:
         return kind, f"{text}, and no other replica may lead" if text else "no replica may lead"
@@ -57,7 +57,7 @@ def new_leader_reason(
 def _former_leader(
     image: MetadataImage, was: PartitionState, now: PartitionState
 ) -> tuple[str, str]:
-    """Why the former leader no longer leads; empty if it still could."""
+    """Why the former leader no longer leads; empty strings if it still could."""
     node = was.leader
     if node == NO_LEADER:
         return "", ""

@@ -1,4 +1,4 @@
-"""Why is a replica out of sync, why is there no leader? The present state, then what has happened.
+"""Answers why a replica is out of sync or a leader is missing: present state, then recent events.
 
 Each broker answers about the partitions with a replica on it. The leader knows how far its
 followers are behind; every broker that has a replica explains a partition without a leader.
@@ -125,7 +125,7 @@ def _log(broker: BrokerContext, partition: Partition) -> Iterator[Finding]:
 
 
 def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
-    """There is no leader: which replicas could lead, and why they do not."""
+    """Why a partition has no leader: which replicas could lead, and why they do not."""
     extra = state.extra or NONE
     able = [*state.isr, *(node for node in extra.elr if node not in state.isr)]
     why = "; ".join(

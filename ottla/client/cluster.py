@@ -155,7 +155,8 @@ class ClusterClient:
     def metadata(
         self, topics: Iterable[str] | None = None, create: bool = False, **fields: Any
     ) -> Any:
-        """Metadata of the named topics, all for None; with `create` the broker may create them."""
+        """Metadata of the named topics, or of all for None. With `create`, the broker may create
+        missing topics."""
         wanted = None
         if topics is not None:
             wanted = [MetadataRequest.Topic(name=name) for name in topics]
@@ -202,7 +203,7 @@ class ClusterClient:
             ) from failed
 
     def controller(self, *, itself: bool = False) -> Connection:
-        """The broker to which changes of the cluster are sent.
+        """A connection to the controller, for changes of the cluster.
 
         If the controller cannot be reached, returns any broker, which forwards the changes to the
         next controller. With `itself`, for data that only the controller has, raises NotConnected.

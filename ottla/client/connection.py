@@ -105,7 +105,8 @@ class Connection:
             self.close()
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides support; asks the broker once."""
+        """The newest version of an API that both sides support. Requests the broker's versions
+        once."""
         if not self.frames.served:
             self.negotiate()
         return self.frames.version_of(key, at_most)

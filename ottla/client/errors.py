@@ -27,7 +27,7 @@ class TimedOut(ClientError, TimeoutError):
 
 
 class NotSupported(ClientError):
-    """The broker does not support an API, or no version of it that this client supports."""
+    """The broker does not support an API, or supports only versions that this client does not."""
 
 
 class Refused(ClientError, ProtocolError):
@@ -38,7 +38,7 @@ class Refused(ClientError, ProtocolError):
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
         text = message or known.name.replace("_", " ").lower()
         if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and what.startswith("topic '"):
-            text = text if what in text else f"{what} not found"    # brokers do not name it
+            text = text if what in text else f"{what} not found"    # the message lacks it
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number = code
         self.said = message

@@ -41,7 +41,7 @@ class Frames:
         self.client_id = client_id
         self.correlation_id = 0
         self.served: dict[int, tuple[int, int]] = {}
-        """Lowest and highest version of each API of the broker; empty until it has answered."""
+        """The broker's lowest and highest version of each API; empty before it has sent them."""
 
     def encode(self, request: Any, version: int) -> tuple[bytes, Sent]:
         """The whole frame of a request, including its length."""

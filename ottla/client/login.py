@@ -1,4 +1,4 @@
-"""SASL over a socket: SaslHandshake 1 and SaslAuthenticate 1, before the first request."""
+"""Logs in with SASL before the first request, by SaslHandshake 1 and SaslAuthenticate 1."""
 
 from __future__ import annotations
 

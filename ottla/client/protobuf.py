@@ -23,7 +23,7 @@ class BadProto(ClientError):
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """Compiles a .proto text to the bytes of a FileDescriptorSet, which includes google/protobuf.
+    """Compiles a .proto text to a FileDescriptorSet, as bytes, with its imports of google/protobuf.
 
     Raises BadProto if the text does not compile or imports other files. protoc then writes its own
     message to standard error.

@@ -34,8 +34,8 @@ def unrecognized(words: Sequence[str], flags: Iterable[str]) -> str:
 
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
-    """Complete the message of an error about an unknown topic, group or transactional id with
-    similar ones."""
+    """Adds similar names to the message of an error about an unknown topic, group or transactional
+    id."""
     if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
         return
     pattern, names = KINDS[error.code]

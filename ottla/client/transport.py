@@ -192,12 +192,12 @@ def is_closed(made: socket.socket) -> bool:
 
 
 def network_reason(error: OSError) -> str:
-    """An operating system's error, or one of TLS, in a few words."""
+    """The reason of an operating system's error, or of a TLS error, in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
-    if reason := getattr(error, "reason", None):        # of an ssl.SSLError
+    if reason := getattr(error, "reason", None):        # an ssl.SSLError has one
         text = getattr(error, "verify_message", None)
         return f"TLS: {reason.lower().replace('_', ' ')}{f': {text}' if text else ''}"
     return (error.strerror or str(error)).lower()

@@ -89,7 +89,7 @@ class ErrorsOfLogs(Report):
 
 
 def read_source(path: str, report: Report) -> Source:
-    """One log directory. Raises ImportRefused, OSError."""
+    """Reads one log directory. Raises ImportRefused, OSError."""
     check = read_directory(path, report)
     if "cluster.id" not in check.properties:
         raise ImportRefused(
@@ -130,8 +130,8 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
 
 
 def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
-    """Returns a controller's newest metadata and True, or without any, an image from the names and
-    topic ids of the directories and False."""
+    """Returns a controller's newest metadata and True. Without metadata, returns an image made from
+    the directories' names and topic ids, and False."""
     places = [source.partitions.get(("__cluster_metadata", 0)) for source in sources]
     images = [read_kraft_image(path) for path in places if path is not None]
     if images:

@@ -48,7 +48,7 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """The offset in the first 8 bytes. If the message contains others, that of the last one."""
+        """The offset in the first 8 bytes. If the message contains others, it is the last one's."""
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     @property

@@ -1,4 +1,4 @@
-"""A log directory: its owner, its checkpoints, and every partition in it."""
+"""Checks a log directory: its owner, its checkpoints, and every partition in it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def bytes_in(path: str) -> int:
 
 
 def read_directory(path: str, report: Report) -> LogDirectoryCheck:
-    """The small files of a log directory."""
+    """Reads the small files of a log directory, and reports damaged ones."""
     found = LogDirectoryCheck(path)
     try:
         found.properties = decode_properties(read_small(f"{path}/meta.properties"))

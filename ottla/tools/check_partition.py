@@ -1,4 +1,4 @@
-"""One partition's directory: its segments in order, and the small files beside them."""
+"""Checks one partition's directory: its segments in order, and the small files beside them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
         check.end_offset, check.size, topic_id, report.errors == errors, check.gaps_below,
         check.all_epochs(), check.producer_id_max,
     )  # fmt: skip
-    if checked.sound and not bases:     # compare_checkpoints reports lost ones
+    if checked.sound and not bases:     # compare_checkpoints reports lost segments
         report.say(f"{path}: no segments")
     elif checked.sound:
         report.say(

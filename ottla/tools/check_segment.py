@@ -195,7 +195,7 @@ class SegmentCheck:
             )  # fmt: skip
 
     def check_records(self, batch: BatchView, position: int) -> None:
-        """Checks the records in a batch, decompressed."""
+        """Decompresses a batch and checks its records."""
         try:
             records = batch.records()
         except ProtocolError as error:

@@ -54,7 +54,8 @@ PLAIN: dict[str, Callable[[bytes], str]] = {
     "Double": as_number(">d", "double"),
     "Default": bytes.hex,
 }
-"""By Kafka's class name without package and ending: org.apache.kafka.tools.api.LongDecoder."""
+"""Decoders by the names of Kafka's classes, without package and ending: Long for
+org.apache.kafka.tools.api.LongDecoder."""
 
 
 def plain(name: str) -> Callable[[bytes], str]:
@@ -88,10 +89,10 @@ CONSUMER_PROTOCOL: dict[str, type[Message]] = {
     "subscription": messages.ConsumerProtocolSubscription,
     "assignment": messages.ConsumerProtocolAssignment,
 }
-"""The consumer protocol's data in a group member's bytes."""
+"""The fields of a group member that contain encoded messages of the consumer protocol."""
 
 
-# Records of coordinators: a key that begins with its type, a value that begins with its version
+# Records of coordinators: the key begins with the record's type, the value with its version.
 
 def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]:
     """The classes of an internal topic's keys and values, by the type of the record."""
@@ -106,7 +107,7 @@ def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]
 
 
 def coordinator_decoder(topic: str) -> Decoder:
-    """Records of `__consumer_offsets`, `__transaction_state` or `__share_group_state`."""
+    """The decoder of `__consumer_offsets`, `__transaction_state` or `__share_group_state`."""
     classes = record_classes(topic)
 
     def decode(record: Record) -> Shown:
@@ -147,7 +148,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
     if isinstance(message, messages.TransactionLogValue):
         known = {each.value: each.label for each in TransactionState}
         status = body["transactionStatus"]
-        body["transactionStatus"] = known.get(status, status)      # a name since Kafka 4.4
+        body["transactionStatus"] = known.get(status, status)      # the name since Kafka 4.4
     return {"version": str(version), "data": body}
 
 
@@ -165,7 +166,7 @@ def unfold(shown: dict[str, Any], name: str, data: bytes, message_class: type[Me
 # Records of KRaft's metadata log
 
 def kraft_decoder(record: Record) -> Shown:
-    """Records of a KRaft controller's `__cluster_metadata`."""
+    """Decodes a record of a KRaft controller's `__cluster_metadata`."""
     try:
         message, version = decode_kraft_record(record.value or b"")
     except (MalformedMessage, UnknownKraftRecord) as error:

@@ -117,7 +117,7 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
     try:
         positions = list(used(read_entries(beside(path, ".index"), OFFSET_ENTRY), 0))
     except FileNotFoundError:
-        positions = []                  # Ottla's small segments have none
+        positions = []                  # Ottla's small segments have no index
     faults = TimeIndexFaults(os.path.abspath(path))
     previous = NO_TIMESTAMP
     for timestamp, relative in used(entries, 1):

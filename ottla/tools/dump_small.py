@@ -35,7 +35,7 @@ CLOSED_FIELDS = (
 
 
 def read_small(path: str) -> bytes:
-    """A whole file that cannot be large. Raises OSError, ValueError."""
+    """Reads a whole file. Raises OSError, or ValueError if the file is too large."""
     size = os.stat(path).st_size
     if size > SMALL_FILE_BYTES_MAX:
         raise ValueError(f"{path} has {size} bytes: it is not an index, snapshot or checkpoint")

@@ -88,7 +88,7 @@ def quoted(text: str) -> str:
 
 
 def java_double(value: float) -> str:
-    """A double as Java prints it: 10000000 and more, and less than 0.001, with an exponent."""
+    """A double as Java prints it: with an exponent from 10000000 on, and below 0.001."""
     if value != value or value in (float("inf"), float("-inf")):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def is_partition(path: str) -> bool:
-    """Whether a directory is a partition's rather than one of log.dirs."""
+    """Whether a directory belongs to one partition, and is not one of log.dirs."""
     return any(SEGMENT.fullmatch(name) for name in os.listdir(path))
 
 

@@ -49,8 +49,8 @@ def may(cluster: ClusterClient, operation: int) -> bool:
 
 
 def unregister(cluster: ClusterClient, broker_id: int) -> None:
-    """Unregisters a broker that no longer exists. Any broker accepts the request: the metadata may
-    still name the broker that has just been stopped as the controller."""
+    """Unregisters a broker that no longer exists. The request goes to any broker, not to the
+    controller: the metadata may still name the stopped broker as the controller."""
     response = cluster.any().call(UnregisterBrokerRequest(broker_id=broker_id))
     check(response.error_code, response.error_message)
 
@@ -71,7 +71,8 @@ def features(cluster: ClusterClient) -> tuple[int, list[Feature]]:
 def update_feature(
     cluster: ClusterClient, levels: dict[str, int], kind: int, *, dry_run: bool = False
 ) -> dict[str, tuple[int, str | None]]:
-    """Changes levels; returns code and message of each. Either all change or none."""
+    """Changes the levels of features, either all or none. Returns each feature's error code and
+    message."""
     update = UpdateFeaturesRequest.FeatureUpdate
     request = UpdateFeaturesRequest(
         timeout_ms=cluster.timeout_ms,

@@ -144,7 +144,8 @@ def quotas(
     *,
     strict: bool = False,
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Quotas of the entities that match; None is the default user, client or address."""
+    """The quotas of the entities that match. The name None is the default user, client or address.
+    """
     request_components = [
         DescribeClientQuotasRequest.Component(entity_type=kind, match_type=match, match=name)
         for kind, match, name in components

@@ -16,7 +16,7 @@ def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dic
     the directory with the most free space left. `free` has the free bytes of each directory, None
     if unknown.
 
-    Raises ClientError if the partitions do not all fit, so that none of them moves.
+    Raises ClientError if the partitions do not all fit: then none of them should move.
     """
     room = {path: float("inf") if size is None else float(size) for path, size in free.items()}
     counts = dict.fromkeys(room, 0)

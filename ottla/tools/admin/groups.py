@@ -74,7 +74,7 @@ class Listed:
 def list_groups(
     cluster: ClusterClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> list[Listed]:
-    """The groups of all brokers, sorted by id; filtered by state and type as the brokers do."""
+    """The groups of all brokers, sorted by id. The brokers filter them by state and type."""
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     def ask() -> dict[str, Listed]:
@@ -237,7 +237,7 @@ def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place
 
 
 def total_lag(lags: Iterable[int | None]) -> int | None:
-    """The lag of the partitions whose lag is known; None if there are none."""
+    """The sum of the known lags; None if no lag is known."""
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
 
@@ -250,7 +250,7 @@ def commit(
     *,
     created: bool = False,
 ) -> None:
-    """Commits offsets for a group without members; raises Refused for the first rejected one.
+    """Commits offsets for a group without members. Raises Refused for the first rejected partition.
 
     With `created`, waits until the coordinator knows a topic that was created a moment ago.
     """
@@ -288,7 +288,7 @@ def commit(
 def delete_offsets(
     cluster: ClusterClient, group_id: str, places: Iterable[Place]
 ) -> tuple[int, dict[Place, int]]:
-    """Deletes committed offsets; returns the code of the group and of each partition."""
+    """Deletes committed offsets. Returns the error code of the group and of each partition."""
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in places:
         by_topic[topic].append(index)
@@ -314,7 +314,7 @@ def delete_offsets(
 
 
 def delete(cluster: ClusterClient, group_id: str) -> None:
-    """Deletes a group without members; raises Refused if it has some, or does not exist."""
+    """Deletes a group. Raises Refused if the group has members, or does not exist."""
 
     def ask() -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])

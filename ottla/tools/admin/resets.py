@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def clamp(
     cluster: ClusterClient, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
-    """These offsets, limited to the range of each partition."""
+    """The offsets in `wanted`, limited to each partition's range. Adds a line to `warn` for each
+    offset outside."""
     first = offsets.required(cluster, dict.fromkeys(wanted, EARLIEST))
     last = offsets.required(cluster, dict.fromkeys(wanted, LATEST))
     found = {}

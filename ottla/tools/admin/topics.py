@@ -181,7 +181,7 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
 
 def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
     """The leader of each partition, and its epoch; raises Refused if one is being elected."""
-    [topic] = cluster.metadata([name]).topics       # has no partitions if the user may not see them
+    [topic] = cluster.metadata([name]).topics       # no partitions if the user may not describe it
     for part in topic.partitions:
         if part.leader_id < 0:
             what = f"{name}-{part.partition_index}"

@@ -45,7 +45,7 @@ class Browser:
         self.views.append(of_topics(self.source.topics()))
 
     def open_topic(self, topic: str) -> None:
-        """The partitions of a topic; if it has only one, its records."""
+        """Opens the list of a topic's partitions, or its records if it has only one partition."""
         bounds = self.source.bounds(topic)
         if len(bounds) == 1:
             self.open_partition(topic, next(iter(bounds)))

@@ -48,15 +48,16 @@ class Source:
         return {place[1]: Bounds(first[place].offset, last[place].offset) for place in places}
 
     def at_time(self, place: Place, timestamp: int) -> int:
-        """The first offset from a time on (ms), the partition's end if there is none."""
+        """The first offset at or after a time (ms), the partition's end if there is none."""
         listed = offsets.at(self.cluster, {place: timestamp})[place]
         check(listed.error, what=f"{place[0]}-{place[1]}")
         return listed.offset if listed.offset >= 0 else self.bounds(place[0])[place[1]].next
 
     def fetch(self, place: Place, offset: int) -> tuple[list[Record], int]:
-        """Records from an offset on, as many as one fetch returns, and the offset of the next one.
+        """Fetches records from an offset on. Returns the records of one fetch, and the offset after
+        them.
 
-        At the partition's end this is the same offset. Control records are skipped.
+        At the partition's end, this is the given offset. Control records are skipped.
         """
         leader = topics.leader(self.cluster, place)
         request = fetch_request(

@@ -106,7 +106,7 @@ def away(partitions: list[Partition], alive: set[int]) -> list[int]:
 
 
 class Departure(NamedTuple):
-    """When a broker left, in milliseconds since 1970. With `at_the_latest`, it left before."""
+    """When a broker left, in milliseconds since 1970. With `at_the_latest`, it had left by then."""
 
     at_ms: int
     at_the_latest: bool = False

@@ -196,7 +196,7 @@ def run(command: Command, arguments: list[str]) -> int:
 
 
 PACKAGES = {"jwt": "PyJWT", "confluent_kafka": "confluent-kafka"}
-"""The packages of modules that have another name than their package."""
+"""Packages that have another name than their module, by module."""
 
 
 def not_installed(missing: ModuleNotFoundError) -> str:

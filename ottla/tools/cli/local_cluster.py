@@ -263,13 +263,13 @@ def start(options: Namespace) -> int:
     check_free(cluster)
     if not any(each.startswith(f"{HTTP}=") for each in options.override):
         give_http(cluster)
-    for ends in (signal.SIGTERM, signal.SIGHUP):                # as Ctrl-C
+    for ends in (signal.SIGTERM, signal.SIGHUP):                # both act as Ctrl-C
         signal.signal(ends, signal.default_int_handler)
     if cluster.zookeeper is not None:
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
     cluster.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends; `holder_of` finds it by this
+    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends; `holder_of` reads the lock
     try:
         with cluster:
             where = cluster.directory.absolute()

@@ -248,7 +248,7 @@ class Mirror:
             found.topic_id = self.ids.get(place[0], "")
             self.progress[place] = found
             self.within(found, first[place], last[place])
-        self.remember(places)  # from here on the target's contents are known
+        self.remember(places)  # the next run compares the target's end with this progress
 
     def is_another(self, found: Progress) -> bool:
         """Whether the source's topic was deleted and created again, so that all records are new."""
@@ -360,7 +360,7 @@ class Mirror:
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
         if stamp == 0:
-            self.settle()       # nothing may overtake a refused record
+            self.settle()       # it is sent apart: it must not overtake a refused record
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,

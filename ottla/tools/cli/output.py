@@ -15,7 +15,7 @@ from ottla.tools.printable import BOLD, PLAIN
 
 Row = Mapping[str, Any]
 SIZES = {"bytes", "size", "free", "total", "usable", "received", "sent"}
-"""Columns of bytes, which have units on a terminal only."""
+"""Columns with numbers of bytes. They have units on a terminal only."""
 
 
 class NotConfirmed(ClientError):

@@ -27,7 +27,7 @@ AUTO_CREATE = "auto.create.topics.enable"
 
 
 class TargetTopic:
-    """A topic by its name, and how many partitions it has, None until it exists."""
+    """A topic's name and its number of partitions, which is None until the topic exists."""
 
     def __init__(self, cluster: ClusterClient, name: str) -> None:
         self.cluster, self.name = cluster, name

@@ -110,7 +110,7 @@ def check(options: Options) -> None:
 
 
 def pattern_kind(options: Options) -> str:
-    """literal, prefixed, any or match."""
+    """The value of --resource-pattern-type: LITERAL, PREFIXED, ANY or MATCH. Raises UsageError."""
     kind = options.one("resource-pattern-type", "literal").upper()
     if kind not in acls.PATTERNS:
         raise UsageError(f"Invalid resource-pattern-type '{kind}'")
@@ -166,7 +166,7 @@ def rules(options: Options, operations: list[str], *, needed: bool) -> list[Rule
 
 
 def operation_of(text: str) -> str:
-    """AlterConfigs as ALTER_CONFIGS; UNKNOWN for other words."""
+    """Converts a name such as AlterConfigs to ALTER_CONFIGS, unknown names to UNKNOWN."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text.strip()).upper()
     return name if name in acls.OPERATIONS else "UNKNOWN"
 

@@ -81,7 +81,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options, action: str) -> None:
-    """Checks which flags are given with the action."""
+    """Checks which flags may be combined with the action."""
     if action == "describe":
         if not (options.has("group") or options.has("all-groups")):
             raise UsageError("Option [describe] takes one of these options: [all-groups], [group]")

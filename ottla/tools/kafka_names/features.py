@@ -45,7 +45,7 @@ def run(options: Options) -> int:
 
 
 def level_name(name: str, level: int) -> str:
-    """metadata.version by its release, other features by number."""
+    """A level's name: its release for metadata.version, its number for other features."""
     return METADATA_VERSIONS.get(level, str(level)) if name == "metadata.version" else str(level)
 
 

@@ -11,7 +11,7 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 def pid_folder() -> Path:
     """The folder with a file for each broker started here, named by the broker's process id."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are this user's
+    base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are per user
     return Path(base) / "ottla-kafka-server"
 
 

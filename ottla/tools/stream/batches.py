@@ -65,7 +65,7 @@ def fetch_request(
     min_bytes: int = 1,
     committed: bool = False,
 ) -> Any:
-    """A Fetch request without a session for partitions and their offsets."""
+    """A Fetch request for partitions and their offsets, without a fetch session."""
     kind = FetchRequest.Topic
     parts = [
         kind.Partition(partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes)

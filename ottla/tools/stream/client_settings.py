@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_NAME = "-"
 UNKNOWN = "No such configuration property"
 ALWAYS: dict[str, Any] = {"log_level": 0}
-"""Commands report failures themselves, in one line."""
+"""librdkafka logs nothing, as commands report failures themselves, in one line."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which users of kcat still write."""
 LOGIN = ("sasl.username", "sasl.password")

@@ -125,7 +125,7 @@ def random_value(size: int, random: Random | None = None) -> bytes:
 
 
 def codec_of(name: str) -> int:
-    """The number of a codec's name; ClientError for an unknown one."""
+    """The number of the codec with this name. Raises ClientError for an unknown name."""
     try:
         return Codec[name.upper()]
     except KeyError:
@@ -271,8 +271,8 @@ Pair = tuple[bytes | None, bytes]
 
 
 def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place, int, int, Make]]:
-    """Partition, number of records, bytes of keys and values, and the function that builds the
-    batch."""
+    """Yields for each batch: its partition, number of records, bytes of keys and values, and the
+    function that builds it."""
     size = max(len(value) for value in load.values) + RECORD_OVERHEAD
     most = max(1, load.batch_bytes // size)
     if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
@@ -305,7 +305,8 @@ def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place
 def _runs(
     load: ProduceLoad, places: Sequence[Place], most: int
 ) -> Iterator[tuple[Place, list[Pair]]]:
-    """At most `most` records of one partition; without keys the partitions take turns."""
+    """Yields partitions, each with at most `most` records for it. Without keys, the partitions take
+    turns."""
     done = turn = 0
     while done < load.records:
         count = min(most if load.keys is None else most * len(places), load.records - done)
@@ -338,7 +339,8 @@ class FetchLoad:
 def fetch(
     cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
 ) -> int:
-    """Fetch until enough has arrived; `on_fetch` gets records and bytes. Returns the records."""
+    """Fetches until enough has arrived. `on_fetch` gets numbers of records and bytes. Returns the
+    number of records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
     records = size = 0

@@ -148,7 +148,7 @@ class RecordPrinter:
             report_missing(self.cluster, wanted, waits=False)
         begin = {place: wanted.starts.get(place, wanted.start) for place in places}
         if wanted.group and wanted.stored:
-            self.cluster.coordinator_id(wanted.group)   # librdkafka retries for 30 s if refused
+            self.cluster.coordinator_id(wanted.group)  # fails at once if refused, unlike librdkafka
             begin |= self.consumer.committed(places)
         special = {place: start for place, start in begin.items() if start < 0}
         begin |= offsets.required(self.cluster, special)
@@ -326,7 +326,8 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
 
 
 def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> None:
-    """Report topics that do not exist, whether the reader waits for them, and similar names."""
+    """Reports topics that do not exist, with similar names, and whether the reader waits for them.
+    """
     known = [topic.name for topic in cluster.metadata().topics]
     for name in [wanted.pattern] if wanted.pattern else wanted.topics:
         if name not in known:

@@ -39,7 +39,7 @@ BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 CLOSE_SECONDS = 60
 SERVE_EVERY = 1000
-"""Acknowledgements are processed after each this many records; 100,000 may be in flight."""
+"""After so many queued records, acknowledgements are processed; 100,000 may be in flight."""
 
 
 class NotWritten(ClientError):
@@ -53,7 +53,7 @@ class SingleDelivery:
     at: int
 
     def offset(self) -> int:
-        """The record's offset, as a method like in librdkafka's messages."""
+        """The record's offset. librdkafka's messages have this method too."""
         return self.at
 
 

@@ -1,1 +1,1 @@
-"""ZooKeeper for a cluster on one machine: jars from Maven, a process of Java."""
+"""Runs ZooKeeper for a cluster on one machine: jars from Maven, and one Java process."""

@@ -1,4 +1,5 @@
-"""The clients of one listener whose TLS handshakes are in progress, bounded in number and time."""
+"""Keeps the TLS handshakes of one listener that are in progress, and limits their number and
+time."""
 
 from __future__ import annotations
 

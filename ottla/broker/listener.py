@@ -145,7 +145,7 @@ class Listener:
         self.paused = None
         self._resume()
         for sock in self.socks:
-            if self.paused is None:         # the previous client may have caused another pause
+            if self.paused is None:         # the previous socket may have caused a pause
                 self._accept(sock)
 
     def _admit_or_close(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
@@ -226,7 +226,8 @@ class Listener:
             pass                        # another file took the descriptor: there is no spare now
 
     def sweep(self) -> None:
-        """Close connections that are idle, or stuck in a frame; called every few seconds."""
+        """Close connections that are idle or whose frame stays incomplete; called every few
+        seconds."""
         now = self.loop.time()
         self.broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.handshakes.sweep()

@@ -37,11 +37,11 @@ class Role(Protocol):
 
     @property
     def keeps_metadata(self) -> bool:
-        """Whether the metadata are a log in one of this broker's own directories."""
+        """Whether the metadata log is in one of this broker's own log directories."""
 
     @property
     def leader_throttle(self) -> Throttle | None:
-        """The limit on what followers read here; None if there are no followers."""
+        """The throttle of followers' reads from this broker; None if there are no followers."""
 
     @property
     def unclean_elections(self) -> int:
@@ -216,7 +216,7 @@ class Alone:
         return {}
 
     def followers(self) -> Iterable[Follower]:
-        """None besides the replicas."""
+        """There are none besides the replicas."""
         return ()
 
     async def leave(self) -> None:

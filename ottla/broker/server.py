@@ -241,7 +241,7 @@ class Server:
         )
 
     def _authorizer(self) -> Authorizer | None:
-        """The authorizer of requests; None without the setting."""
+        """The authorizer of requests; None if authorizer.class.name is not set."""
         config = self.config
         if not config.authorizer_class_name:
             return None
@@ -253,7 +253,7 @@ class Server:
         return authorizer
 
     def _token_secrets(self) -> TokenSecrets | None:
-        """The secrets of delegation tokens; None without the setting."""
+        """The secrets of delegation tokens; None if delegation.token.secret.key is not set."""
         if self.config.delegation_token_secret_key is None:
             return None
         from ottla.broker.security.token_secrets import TokenSecrets

@@ -60,7 +60,7 @@ cdef class Lags:
         self.older, self.before, self.places = self.before, self.places, {}
 
     def of_group(self, shard, str group_id not None):
-        """The lag of each partition with an offset committed by the group, sorted."""
+        """The group's lag in each partition for which it has committed an offset, sorted."""
         cdef Partition partition
         cdef tuple key
         for key, committed in sorted(shard.offsets.of_group(group_id).items()):

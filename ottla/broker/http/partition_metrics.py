@@ -42,7 +42,8 @@ BETWEEN_BROKERS: dict[str, tuple[str, str]] = {
     "kafka_server_replicamanager_isrexpands_total": (
         "isr_expands", "Replicas that joined the in-sync set."),
 }
-"""By name, of all topics only: what is counted, and its description."""
+"""Counters that exist only as a total of all topics. By name: what is counted, and its
+description."""
 
 PARTITION: dict[str, tuple[str, str]] = {
     "kafka_log_log_size": ("size", "Bytes on disk."),

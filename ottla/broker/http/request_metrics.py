@@ -49,7 +49,7 @@ def request_metrics(monitor: Monitor) -> Iterator[str]:
 
 
 def _times(phase: str, help_text: str, by_key: Mapping[int, Sequence[int]]) -> Iterator[str]:
-    """A duration as Kafka names it, in milliseconds."""
+    """The durations of one phase, under Kafka's name for it, in milliseconds."""
     name = f"{REQUESTS}{phase}timems"
     times = [
         (labels(request=_api(key), quantile=quantile), quantile_ms(buckets, quantile))

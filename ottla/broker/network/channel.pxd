@@ -15,7 +15,7 @@ from ottla.broker.quotas.quotas cimport Quotas
 
 cdef class Channel(Pollable):
     cdef object loop
-    cdef object cold_reads              # threads that read from the disk what is to be sent
+    cdef object cold_reads              # threads that read file ranges before they are sent
     cdef object doubt_file              # called about a file that could not be read
     cdef Poller poller
     cdef Transport transport

@@ -351,12 +351,13 @@ cdef class Channel(Pollable):
         self.transport.close()
 
     def stalled_since(self):
-        """Loop time since when a frame is incomplete; None if there is no such frame."""
+        """The loop time since which a frame is incomplete; None if there is no such frame."""
         if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at
 
     def held(self):
-        """Whether frames wait here for the broker, not for the client."""
+        """Whether frames or replies wait for the broker: a request, a throttle, or
+        acknowledgements."""
         return (
             self.holding is not None or self.muting is not None or self.queue.waiting() > 0)

@@ -154,7 +154,8 @@ cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
 
 
 def read(File file not None, int64_t position, Py_ssize_t size):
-    """Run in a thread, without the interpreter lock."""
+    """Read a range into memory; returns the error or None. Runs in a thread, without the
+    interpreter lock."""
     cdef int code, fd = file.fd
     if fd < 0:
         try:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The received bytes that are not handled yet: frames, of which the last may be incomplete.
+"""The received bytes that are not handled yet: frames, the last of which may be incomplete.
 
     | size int32 | frame ... | size int32 | frame ... | size int32 | half of a fr
     begin                                                                        filled
@@ -22,7 +22,7 @@ cdef enum:
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
     PIECE_SIZE = 4096           # smaller pieces are of a slow frame: several share a wake-up
-    FOREIGN_SIZE = 16           # of a malformed first frame: enough to name its protocol
+    FOREIGN_SIZE = 16           # the part of a malformed frame that shows its protocol
     AWAITED_SIZE_MAX = 1 << 15  # bytes to wait for; the receive window must be larger
 
 
@@ -77,7 +77,7 @@ cdef class Inbox:
         return self.data + self.filled
 
     cdef int add(self, Py_ssize_t size) noexcept:
-        """Note that so many bytes have been received into `space`."""
+        """Note that `size` bytes have been received into `space`."""
         self.filled += size
         return 0
 

@@ -43,8 +43,7 @@ cdef class ReplyQueue:
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE)
-            # A produce with acks=1 may wait for flush.messages: earlier replies are sent without
-            # its own.
+            # A produce with acks=1 may wait for flush.messages; earlier replies are sent meanwhile.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:

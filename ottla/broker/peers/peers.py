@@ -1,7 +1,7 @@
 """Sends requests to the other brokers of the cluster, and keeps the connections for them.
 
-There is one connection for each node and lane (a kind of requests), so that a slow request delays
-only requests of its kind. A connection is made when it is first needed, or kept open on request
+There is one connection for each node and lane (kind of request), so that a slow request delays only
+requests of its kind. A connection is made when it is first needed, or kept open on request
 (`keep`). It begins with an ApiVersions request that names the cluster and the node (KIP-1242): if
 another broker answers at the address, the connection is not used.
 """

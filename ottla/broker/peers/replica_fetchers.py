@@ -97,8 +97,8 @@ class ReplicaFetchers:
             source.fetcher.plan.broker_epoch = self.broker_epoch
 
     def changed(self, partitions: Iterable[Partition]) -> None:
-        """These partitions have a new leader, epoch or role, or are gone: fetch them
-        accordingly."""
+        """These partitions have a new leader, epoch or role, or are gone: begin, change or stop
+        fetching them."""
         if self.closed:
             return                          # `close` has released all partitions already
         touched: dict[int, Source] = {}
@@ -299,8 +299,9 @@ class ReplicaFetchers:
             self.cutting = None
 
     async def _keep_starts(self) -> None:
-        """Write the log starts that leaders have moved into checkpoints, before they are reported
-        to the leaders. One write serves all that were moved meanwhile."""
+        """Write checkpoints with the log starts that have followed the leaders', and then report
+        these log starts to the leaders. One write serves all log starts that have moved
+        meanwhile."""
         try:
             while self.moved:
                 starts = {each: each.log.log_start_offset for each in self.moved}
@@ -320,7 +321,8 @@ class ReplicaFetchers:
             self.keeping = None
 
     async def _refusing(self, homes: Iterable[LogDirectory | None]) -> list[LogDirectory]:
-        """Write the checkpoints of these directories; returns those that failed."""
+        """Write the checkpoints of these directories; returns the directories whose checkpoint
+        failed."""
         full: list[LogDirectory] = []
         for home in dict.fromkeys(homes):
             if home is None or home.offline is not None:

@@ -48,7 +48,7 @@ class DecidingRole(Alone):
         return self.role.supported_features()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The cluster's factor."""
+        """The factor that the cluster would use."""
         return self.role.attainable_factor(wanted, image)
 
 

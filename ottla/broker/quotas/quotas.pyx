@@ -19,7 +19,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 cdef enum:
     KEPT_MAX = 10_000           # scopes that are kept; clients may change their ids at will
-    THROTTLE_MS_MAX = 600_000   # one record may exceed many windows
+    THROTTLE_MS_MAX = 600_000   # the longest throttle; a record may exceed many windows
 
 cdef int WRITE_TXN_MARKERS = 27     # sent by brokers only
 
@@ -35,7 +35,8 @@ cdef class ClientQuotas:
 
 
 cdef class Quotas:
-    """The quotas of one broker, from the newest metadata; windows outlast changes of limits."""
+    """The quotas of one broker, from the newest metadata; a window stays in use when its limit
+    changes."""
 
     def __init__(
         self, Clock clock not None, int samples=11, double sample_seconds=1,

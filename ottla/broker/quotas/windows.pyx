@@ -52,8 +52,7 @@ cdef class Rate:
         return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """The result that `record` would have, without counting `value`; 0 if nothing else was
-        counted.
+        """What `record` would return, without counting `value`; 0 if nothing else was counted.
 
         Otherwise a value larger than a whole window's worth could never pass.
         """

@@ -12,7 +12,7 @@ cdef class Client:
     cdef readonly str software_version
     cdef object rules                       # the decisions on which the next two are based
     cdef set writable, readable             # kept by the handlers, see `allowed`
-    cdef public bint samples_writes, samples_reads  # the next such request is to be sampled
+    cdef public bint samples_writes, samples_reads  # whether to sample the next Produce or Fetch
     cdef int sample_number
     cdef readonly dict written, read        # topic name or id -> number of the newest sample
     cdef object quotas                      # kept here by broker/quotas: the client's quotas

@@ -6,7 +6,7 @@ ANONYMOUS = "User:ANONYMOUS"
 cdef enum:
     ALLOWED_MAX = 1000              # topics kept for each client, to write to and to read
     SAMPLED_MAX = 100               # topics noted for each client, written and read
-    SAMPLES_KEPT = 24               # after so many samples without it a topic is forgotten
+    SAMPLES_KEPT = 24               # a topic is forgotten after this many samples without it
 
 
 cdef class Client:

@@ -13,7 +13,7 @@ log = logging.getLogger("ottla.authentication")
 
 LOGGED_PER_SWEEP = 10
 KNOWN_MAX = 1000
-"""How many pairs of user and address are remembered as logged."""
+"""How many logins, by user, address and mechanism, are remembered as logged."""
 
 
 class Logins:
@@ -28,7 +28,7 @@ class Logins:
         self._logged = self._not_logged = 0
 
     def success(self, principal: str, host: str, peer: str, mechanism: str, again: bool) -> None:
-        """Count a login of `principal` from `host`, and log it if it is news."""
+        """Count a login of `principal` from `host`, and log it if it is the first one."""
         self._count("successful", again)
         who = principal, host, mechanism
         news = who not in self.known and not again

@@ -407,7 +407,7 @@ def _principals(text: str) -> frozenset[str]:
 
 
 def limits_by_host(text: str, names: bool = True) -> dict[str, int]:
-    """Parse max.connections.per.ip.overrides, with or without names of hosts. Raises
+    """Parse max.connections.per.ip.overrides; `names` allows host names besides addresses. Raises
     SettingsError."""
     limits = {}
     for pair in filter(None, text.split(",")):

@@ -38,7 +38,7 @@ def _check_limits(settings: BrokerSettings, name: str) -> None:
 
 
 def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
-    """Resolve names of assignors; Kafka's own class names are accepted for them.
+    """Resolve names of assignors; Kafka's own class names are accepted, too.
 
     Raises SettingsError.
     """

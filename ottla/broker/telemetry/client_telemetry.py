@@ -1,4 +1,4 @@
-"""The clients' metrics that a broker keeps; made when the first client offers some."""
+"""Holds the metrics that clients push; set up when the first client offers some."""
 
 from __future__ import annotations
 

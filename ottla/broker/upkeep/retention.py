@@ -40,8 +40,8 @@ class Retention:
         """Remove segments by time, size or log start, a slice of partitions in each turn of the
         loop.
 
-        Nothing above the high watermark is removed: a client may still be waiting for it. A log
-        that fails is reported and does not prevent the work on others.
+        Nothing above the high watermark is removed: a client may still be waiting for the
+        acknowledgement. A log that fails is reported and does not prevent the work on others.
         """
         async with self.running:
             slices = Slices()

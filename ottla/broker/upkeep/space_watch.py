@@ -3,7 +3,7 @@ again, and runs retention early while space is short.
 
 While a directory is full, its replicas leave in-sync sets if another replica in sync can lead
 (`cluster/directory_reports`), and do not fetch, since they would use up what retention frees. If
-there is no other replica, each write is tried.
+there is no other replica in sync, each write is still tried.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Identity:
     expires_at_ms: int | None = None
     """When the credential expires, in wall-clock milliseconds; None if it does not."""
     by_token: bool = False
-    """Whether a delegation token was used: such a client cannot create others."""
+    """Whether a delegation token was used: such a client cannot create further tokens."""
 
 
 class Exchange(Protocol):

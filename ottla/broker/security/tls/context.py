@@ -77,8 +77,8 @@ class TlsSettings:
         return self.chain[0]
 
     def check_identity(self, former: Certificate) -> None:
-        """Raise SettingsError if clients that know the former certificate would not know this one:
-        it has another subject, or lacks names."""
+        """Raise SettingsError if clients that accepted the former certificate might refuse this
+        one, since it has another subject or lacks names."""
         mine = self.certificate
         if not self.allow_dn_changes and mine.subject.lower() != former.subject.lower():
             raise SettingsError(

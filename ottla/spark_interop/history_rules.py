@@ -231,8 +231,7 @@ def _lost(
                 lost.add(value)
             by = f"{where(reads[0].op)} does not have it" if reads else "no final read has the key"
             found.append(Anomaly("unseen_at_end", f"key {key}", f"{what}; {by}"))
-    # By final read, the highest acknowledged offset that the read lacks.
-    last: dict[tuple[Hashable, int], int] = {}
+    last: dict[tuple[Hashable, int], int] = {}  # per read: highest acknowledged offset it lacks
     for value, reads in lacking.items():
         for read in reads if value not in stuck else ():
             last[read.op] = max(last.get(read.op, -1), _known(must[value]))

@@ -135,7 +135,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
 
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
     for every query, or {query name: group} for some. A separate thread commits, so an unreachable
-    broker does not delay queries. A failure is only logged, and the next batch commits again.
+    broker does not delay queries. Errors are only logged, and the next batch commits again.
     `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener

@@ -1,8 +1,8 @@
 """Archive: a topic into Parquet files by date and hour, each record exactly once.
 
-Every record is kept as it is, with its partition, offset and timestamp; from the kept offsets and
-the ranges that each batch read, gaps and duplicates can be proved: `verify` does. Layout and
-commits are `table`'s.
+The archive keeps every record unchanged, with its partition, offset and timestamp. `verify` proves
+gaps and duplicates, by these offsets and the ranges that each batch read. `table` defines the
+layout and the commits.
 
 Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic string,
 partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0 create, 1 append
@@ -55,17 +55,18 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Append what is new in a topic to the archive at `path`; a later run continues.
+    """Append the new records of a topic to the archive at `path`; a later run continues.
 
     `by` is hour, date or none: the directories that records are written to. With `every` None the
     run ends at the end of the topic; with an interval like `1 minute` it runs until it is stopped.
     `starting` is earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch`
-    limits memory and what a crash repeats. `allow_gaps` continues after records that retention
-    removed unread, and `verify` shows the gap. `options` are any of Spark's source.
+    limits memory, and the work that a crash repeats. With `allow_gaps` the run continues if
+    retention removed unread records, and `verify` shows the gap. `options` are options of Spark's
+    source.
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
     records]}} of this run (partitions: of the whole archive). Raises PipelineError for a missing
-    topic, a path of another topic, or a full disk; DataLost for records that retention removed.
+    topic, another topic's path, or a full disk; DataLost for records that retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -119,7 +120,7 @@ def _write_batch(
     added = target.adopt(stage, f"b{number:08}", lambda *of: ranges(target.files, *of))
     started, ended = batch_offsets(target.files, number)
     batch_of: dict[str, Any] = {"from": started, "to": ended}
-    if allow_gaps and target.origin is not None and (   # else Spark has ended the query
+    if allow_gaps and target.origin is not None and (   # otherwise Spark ends the query
         gaps := gaps_of(target.origin.cluster.starts(target.origin.topic), started, ended, added)
     ):
         batch_of["gaps"] = gaps
@@ -135,9 +136,9 @@ def gaps_of(
     """By partition, the offsets of a batch, [first, after the last], that were deleted from the log
     before they were read.
 
-    Deleted offsets come first, so they end where the batch's records begin. If the deletion
-    continued while the batch was read, it may have overtaken the reader: everything that it deleted
-    counts, unless each of these offsets was read.
+    Retention deletes the oldest records, so the deleted offsets end where the batch's records
+    begin. If deletion continued while the batch was read, it may have overtaken the reader. Then
+    all deleted offsets count, unless the reader has read every offset.
     """
     deleted = {}
     read = table.totals(added)
@@ -269,8 +270,8 @@ def verify(
     "not_archived" (those after them; both null without a cluster), "missing": [offsets],
     "gaps": [[first, after the last] of offsets that were deleted before they were read],
     "unreadable_or_gone" (other offsets without a record: transaction markers, compaction)}},
-    "lost": offsets in gaps}. Gaps come from allow_gaps only, and are not a problem of the archive.
-    Records that are not archived yet are a problem only if the archive has none: topics grow.
+    "lost": offsets in gaps}. Only runs with allow_gaps leave gaps, which do not count as
+    problems. Records that are not archived yet are a problem only if the archive is empty.
     Raises PipelineError if there is no archive, the topic does not exist or no broker answers;
     damage is not an error but a problem in the report.
     """
@@ -318,7 +319,7 @@ def verify(
 def _part(
     first: int, end: int, records: int, distinct: int, gaps: list[list[int]]
 ) -> dict[str, Any]:
-    """What `verify` says of a partition, before it is compared."""
+    """The report of `verify` about a partition, before the comparison with the topic."""
     return {
         "from": first, "to": end, "records": records, "distinct": distinct, "in_topic": None,
         "not_archived": None, "missing": [], "gaps": gaps, "unreadable_or_gone": 0,
@@ -369,7 +370,7 @@ def _broken_ranges(target: Table) -> list[str]:
 
 
 def _content() -> Any:
-    """A sum over all columns of the records, for which a reader has to read every byte."""
+    """A checksum over all columns of the records; to compute it, Spark must read every byte."""
     from pyspark.sql import functions as f
 
     columns = ["key", "value", "headers", "partition", "offset", "timestamp", "timestampType"]
@@ -383,8 +384,8 @@ def _compare(
     report: dict[str, Any],
     contents: dict[int, int],
 ) -> None:
-    """Which offsets within the archive's ranges the topic has and the archive lacks; and whether
-    the records are equal, if the topic still has them all."""
+    """Adds to the report the offsets within the archive's ranges that the topic has and the archive
+    lacks; and whether the records are equal, if the topic still has all of them."""
     from pyspark.sql import functions as f
 
     topic = target.about["topic"]
@@ -396,7 +397,7 @@ def _compare(
             return
     starts, ends = cluster.starts(topic), cluster.ends(topic)
     parts = report["partitions"]
-    for p in ends:  # one that no batch has read
+    for p in ends:  # adds partitions that no batch has read
         parts.setdefault(str(p), _part(starts[p], starts[p], 0, 0, []))
     begin = {p: max(starts[p], parts[str(p)]["from"]) for p in ends}
     end = {p: max(begin[p], min(ends[p], parts[str(p)]["to"])) for p in ends}

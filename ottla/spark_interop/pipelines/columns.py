@@ -1,7 +1,7 @@
-"""Columns that a pipeline names, against its schema, before a JVM starts.
+"""Checks the columns that a pipeline names against its schema, before a JVM starts.
 
-Only Spark knows all of SQL. Here a name is refused only if it can be neither a column nor an SQL
-word, and a type or a function only if it resembles a known one: the rest is left to Spark.
+Only Spark knows all of SQL. So a name is refused only if it is neither a column nor an SQL word,
+and an unknown type or function only if it resembles a known one. Spark checks the rest.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ true try_cast unbounded user using variant_explode_outer week weeks when where w
 yearofweek years zone
 """
 WORDS = TYPES | frozenset(OTHER_WORDS.split())
-"""Words in an SQL expression that are not columns, and functions that SQL has and
-pyspark.sql.functions has not."""
+"""Words in an SQL expression that are not columns, and SQL functions that are missing in
+pyspark.sql.functions."""
 TOKEN = re.compile(
     r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
     r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; numbers; a struct's field
     r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
 )
 NEAR = 0.75
-"""The similarity, from 0 to 1, from which on a known name is suggested."""
+"""The least similarity, from 0 to 1, of a known name that is suggested."""
 
 
 def columns_of(given: Format) -> list[str] | None:
@@ -61,7 +61,7 @@ def columns_of(given: Format) -> list[str] | None:
 
 
 def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
-    """Raises PipelineError for the first name that is not a column, with the existing ones."""
+    """Raises PipelineError for the first name that is not a column; it lists the columns."""
     lower = {name.lower(): name for name in known}
     for name in names:
         whole = name.strip("`").lower()
@@ -73,7 +73,7 @@ def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
 
 
 def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:
-    """The same for the columns of expressions in SQL, and for their functions."""
+    """Checks the columns and the functions of SQL expressions in the same way."""
     for name, sql in expressions.items():
         where = f"{what}, {name} = {sql}"
         columns, functions = _named(sql)
@@ -113,7 +113,7 @@ def _names_of_json(text: str) -> list[str] | None:
     try:
         fields = json.loads(text).get("fields")
     except ValueError:
-        return None                     # its reader reports errors
+        return None                     # Spark reports the error later
     if not isinstance(fields, list):
         return None
     names: list[Any] = [each.get("name") for each in fields if isinstance(each, dict)]

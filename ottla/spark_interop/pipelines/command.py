@@ -24,7 +24,7 @@ ADDRESSES = ("bootstrap", "source", "destination")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, as those of other `ottla` commands."""
+    """An ArgumentParser whose errors are one line, as in other `ottla` commands."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -94,8 +94,8 @@ def main(arguments: list[str]) -> int:
     interrupts, logged = Interrupts(), logging.root.manager.disable
 
     def end(number: int, _: FrameType | None) -> None:
-        """Ends the command where it is. What breaks by that, such as the call of the JVM that it
-        was in, is not logged."""
+        """Ends the command at once. Errors that this causes, for example in a call of the JVM, are
+        not logged."""
         logging.disable()
         interrupts.number = number
         interrupts.check()
@@ -129,9 +129,9 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             for report in _run(todo, options):
                 reports.append(report)
                 if len(reports) < len(todo):
-                    interrupts.check()  # a step with `every` has ended by one
+                    interrupts.check()  # an interrupt ends a step with `every`
         except PipelineError:
-            interrupts.check()  # what breaks on the way out is no error
+            interrupts.check()  # an interrupt may have caused the error
             raise
     except PipelineError as error:
         _print(reports, is_file)
@@ -147,7 +147,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
 
 
 def _print(reports: list[dict[str, Any]], is_file: bool) -> None:
-    """The summaries of the steps that are done."""
+    """Prints the summaries of the completed steps."""
     if reports:
         print(steps.summary(reports if is_file else reports[0]))
         sys.stdout.flush()
@@ -172,7 +172,7 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
 def _logged_in(
     todo: list[tuple[Step, dict[str, Any]]], config: str | None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """Addresses as clusters with their security, if a file has login settings."""
+    """Replaces addresses by clusters with the security properties of the file, if given."""
     if config is None:
         return todo
     return [
@@ -189,7 +189,7 @@ def _logged_in(
 def _run(
     todo: list[tuple[Step, dict[str, Any]]], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """Runs the steps; yields the summary of each when it is done."""
+    """Runs the steps; yields the summary of each step when it is done."""
     spark = None
     for number, (step, given) in enumerate(todo, 1):
         where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
@@ -209,7 +209,7 @@ def _run(
 
 
 def _told_session(options: argparse.Namespace, step: Step) -> Any:
-    """The session; on a terminal the beginning and the end of its start are reported."""
+    """The session; on a terminal, prints a line before and after its start."""
     if options.quiet or not sys.stderr.isatty():
         return _session(options)
     begun = time.monotonic()
@@ -230,7 +230,7 @@ def _session(options: argparse.Namespace) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.dup2(null, 2)
     try:
-        # pyspark sets a handler that calls the JVM amid another call: this one comes back
+        # pyspark's own handler calls the JVM during other calls; `handled` restores ours
         with handled(signal.getsignal(signal.SIGINT)):
             return session(
                 "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,

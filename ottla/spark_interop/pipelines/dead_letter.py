@@ -4,11 +4,11 @@ A dead letter is the record as it was, with the headers (text, UTF-8)
 
     ottla.error              what is wrong
     ottla.exception          the name of the exception of a function, absent for bad formats
-    ottla.source.topic       where it was
+    ottla.source.topic       where the record was
     ottla.source.partition
     ottla.source.offset
     ottla.app                the pipeline's name
-    ottla.timestamp          its timestamp there, in ms
+    ottla.timestamp          the record's timestamp there, in ms
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Function = Callable[[bytes | None, bytes | None], bytes | None]
-REASON_MAX = 4_000  # characters: the record has to fit into its topic
-SHARE_AFTER = 100  # records of a batch from which on the share of bad ones is checked
+REASON_MAX = 4_000  # characters: the topic limits the size of the record
+SHARE_AFTER = 100  # smaller batches are not checked for their share of bad records
 
 
 def dead_letter(
@@ -58,11 +58,11 @@ def dead_letter(
     timestamp and partition are kept, so both topics need as many partitions; they are created with
     the settings of `topic` if they do not exist yet. Good and bad records and the progress are
     written in one transaction. A batch of 100 records or more in which the share of bad ones
-    exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: then something else is
-    wrong. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"}, what this run wrote.
-    Raises as `archive` does, and PipelineError if the name or the checkpoint is of other topics,
-    and if a topic to write was created again, or would delete what is written (`allow_gaps` allows
-    it).
+    exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: so many bad records
+    have another cause. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of this
+    run. Raises as `archive` does, and PipelineError if the name or the checkpoint belongs to other
+    topics, or if a destination topic was created again or would delete the written records
+    (`allow_gaps` allows the latter).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
@@ -151,7 +151,7 @@ def _prepared(
     place: Files,
     allow_gaps: bool,
 ) -> transactional.Destination:
-    """The topics for records; both exist, and are those of the checkpoint."""
+    """The destination. Its two topics exist afterwards, and match the checkpoint."""
     to, dead_letters = names
     if to == dead_letters:
         raise PipelineError(f"good and bad records would both go to {to}: name two topics")
@@ -178,8 +178,8 @@ def _prepared(
 def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
-    """Whether the records from the positions on include older ones than a target keeps."""
-    # Records that the targets would delete are a gap, too
+    """The check whether unwritten records are older than the retention of a target."""
+    # Records that the targets would delete are a gap, too, which `allow_gaps` allows
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))

@@ -1,7 +1,7 @@
-"""Files below one root, through Hadoop's file systems: the driver can move what Spark can write.
+"""Files below one root, by Hadoop's file systems, so the driver can move the files of Spark.
 
 Paths are as Spark takes them (`/data/archive`, `hdfs://…`, `s3a://…`); names are relative to the
-root. A rename is the commit of everything here; it is atomic on local disks and HDFS.
+root. Every commit is a rename, which is atomic on local disks and HDFS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Files:
         return bool(self._fs.exists(self._path(name)))
 
     def list(self, name: str = "") -> dict[str, int]:
-        """The files below a directory, at any depth, with their sizes in bytes; {} without it."""
+        """The files below a directory, at any depth, with their sizes in bytes; {} if none."""
         if not self.exists(name):
             return {}
         found = {}
@@ -79,9 +79,9 @@ class Files:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock that ends with this process; PipelineError if another one has it.
+        """Holds a lock that ends with this process; PipelineError if another process has it.
 
-        Only on local disks: elsewhere there is no lock that a kill releases.
+        It locks only on local disks: other file systems have no lock that a kill releases.
         """
         if not self._local:
             yield
@@ -116,7 +116,7 @@ class Files:
 
     def read_from(self, name: str, position: int) -> bytes:
         """The bytes of a file from a position to its end."""
-        if self._local:     # 64 KiB through the JVM's socket take 50 ms: delayed acknowledgements
+        if self._local:     # 64 KiB through the JVM's socket take 50 ms, due to delayed ACKs
             with Path(self._prefix, name).open("rb") as file:
                 file.seek(position)
                 return file.read()
@@ -129,8 +129,8 @@ class Files:
 
 
 class Tail(io.RawIOBase):
-    """The end of a file, for a reader that needs nothing else: it is fetched from the JVM at once,
-    since each call to the JVM costs as much as reading a footer."""
+    """A file of which a reader needs only the end. One call to the JVM fetches the whole end, since
+    each call costs as much as reading a footer."""
 
     def __init__(self, files: Files, name: str, size: int) -> None:
         self._files, self._name, self._size = files, name, size

@@ -4,8 +4,8 @@ Columns of the table: key binary, value binary, headers array<struct<key string,
 partition int, offset bigint, timestamp timestamp. Records that retention removes stay in the table;
 deleted keys leave it, even if compaction removed their tombstones. Within a partition
 the newest record is the one with the highest offset. A key may move to another partition
-when partitions are added: the newest of its records in all partitions, by timestamp, is used.
-Layout and commits are `table`'s; each batch rewrites the table.
+when partitions are added; then the record with the newest timestamp in all partitions is used.
+`table` defines the layout and the commits; each batch rewrites the table.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def latest(
 ) -> dict[str, Any]:
     """Update the table at `path` to the present content of `topic`; a later run continues.
 
-    `every`, `records_per_batch` and `allow_gaps` as in `archive`. Records without a key cannot be
-    in the table: they are counted.
+    `every`, `records_per_batch` and `allow_gaps` are as in `archive`. Records without a key cannot
+    be in the table; they are only counted.
 
     Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (seen in two
     partitions of one batch: the timestamp decided), "seconds"}. Raises as `archive` does.
@@ -78,7 +78,7 @@ def latest(
 
 
 def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The table, with the columns at the top of this module; errors as `read_archive`."""
+    """The table, with the columns at the top of this module. Raises as `read_archive` does."""
     return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
 
 
@@ -113,7 +113,7 @@ def _write_batch(
         _merged(old, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
-    # Empty ones, too: a table without keys has columns.
+    # Keep empty files, too: they give a table without keys its columns.
     added = target.adopt(
         stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}, keep_empty=True
     )
@@ -122,7 +122,7 @@ def _write_batch(
 
 
 def _newest_by_time(batch: DataFrame) -> DataFrame:
-    """The newest record of each key by timestamp, from the newest ones of its partitions."""
+    """The newest record of each key by timestamp, from its newest record in each partition."""
     from pyspark.sql import functions as f
 
     row = f.struct(*[name for name in COLUMNS if name != "key"])
@@ -153,10 +153,11 @@ def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
 
 
 def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataFrame:
-    """The present table, without keys of which a compacted topic no longer has a record.
+    """The present table, without keys that a compacted topic no longer has.
 
-    Such a key had a tombstone that compaction removed before this batch could read it. It left an
-    offset without a record, so the topic is searched only if a batch has such offsets.
+    Such a key had a tombstone that compaction removed before this batch could read it. The
+    tombstone left an offset without a record, so the topic is searched only if a batch has such
+    offsets.
     """
     from pyspark.sql import functions as f
 

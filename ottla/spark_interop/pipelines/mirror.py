@@ -1,9 +1,9 @@
 """Mirror: a topic into a topic of another cluster, each record exactly once.
 
-Partition, key, value, timestamp and headers are kept. Offsets cannot be: the destination has its
-own, transaction markers among them. An offset map relates the two: in the topic
-`DESTINATION.offsets` each transaction leaves a record, key `CLUSTER/TOPIC/PARTITION`, value
-`{"source_offset": …, "offset": …}`, both of its last record.
+Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
+assigns its own, also to transaction markers. An offset map relates the two: each transaction writes
+a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION` and value
+`{"source_offset": …, "offset": …}`, both of the transaction's last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
 A record whose path has the destination's name came from there and is skipped, so two clusters may
@@ -43,18 +43,18 @@ def mirror(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Copy what is new in `topic` of one cluster to `to` (by default the same name) of another.
+    """Copy the new records of a topic in one cluster to `to`, by default the same name, in another.
 
     The destination topic is created with the source's settings if it does not exist, and must have
-    as many partitions. `name` is that of the mirror, by default `mirror-TOPIC`: its progress is
-    kept under that name in the destination, so it is exact even without the checkpoint. `names` are
-    those of the two clusters in the path header, by default their cluster ids. `every` as in
+    as many partitions. `name` is the mirror's name, by default `mirror-TOPIC`. The destination
+    keeps the progress under that name, so it is exact even without the checkpoint. `names` are the
+    names of the two clusters in the path header, by default their cluster ids. `every` is as in
     `archive`.
 
-    Returns {"written", "already_there", "left_out" (came from there), "restamped" (as in `replay`),
-    "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive` does, and
-    PipelineError if the name or the checkpoint belongs to another topic, and if `to` was created
-    again or would delete what is written (`allow_gaps` allows the latter).
+    Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
+    `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`
+    does, and PipelineError if the name or the checkpoint belongs to another topic, or if `to` was
+    created again or would delete the written records (`allow_gaps` allows the latter).
     """
     there, here = Cluster.reached(destination), Cluster.reached(source)
     target, writer = to or topic, name or f"mirror-{topic}"
@@ -71,7 +71,7 @@ def mirror(
     table.check_claim(place, about | {"to": target}, into)
     like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
     has_older = targets.older_in_topic(here, topic, transactional.positions(into))
-    if allow_gaps and there.exists(target):  # records that the target would delete are a gap, too
+    if allow_gaps and there.exists(target):  # records that it would delete are a gap, too
         has_older = lambda _: False  # noqa: E731
     targets.prepare(there, target, partitions, like, has_older)
     kept = there.settings(target)["retention.ms"].value
@@ -107,7 +107,7 @@ def mirror_lag(
     to: str | None = None,
     name: str | None = None,
 ) -> dict[int, int]:
-    """By partition, how many offsets of the source come after the last that the mirror copied.
+    """By partition, how many offsets the source has after the last one that the mirror copied.
 
     They include offsets that are never copied: transaction markers, and records that came from the
     destination. The result of `mirror` does not count those. Raises PipelineError for a topic that
@@ -151,7 +151,7 @@ def _stream(
 
 
 def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
-    """With the path header, and whether a record came from the destination."""
+    """The rows with the path header, and whether a record came from the destination (`looped`)."""
     from pyspark.sql import functions as f
 
     mark = f"'{PATH_HEADER}'"
@@ -163,7 +163,7 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # Of the received headers: within one cluster every new path has the destination's name.
+    # By the received headers, since within one cluster each new path has the destination's name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

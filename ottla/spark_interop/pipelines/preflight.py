@@ -23,7 +23,7 @@ from ottla.spark_interop.pipelines.table import META
 from ottla.spark_interop.times import duration_ms, milliseconds
 from ottla.spark_interop.value_format import Format
 
-TABLES = {"archive", "latest", "windows"}  # steps that create one at their path
+TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
 UNITS = {
@@ -35,7 +35,7 @@ SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 @dataclass
 class Made:
-    """What earlier steps will have created."""
+    """The topics and paths that earlier steps will have created."""
 
     topics: dict[tuple[str, str], int] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Made:
 
 
 def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
-    """PipelineError about the first step that cannot run, with its number if there is a file."""
+    """Raises PipelineError for the first step that cannot run, with its number in the file."""
     made = Made()
     for number, (step, given) in enumerate(todo, 1):
         try:
@@ -61,7 +61,7 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
         if given.get(name):
             cluster = Cluster.of(given[name])
             if cluster.bootstrap not in made.reached:
-                cluster.spark_options()     # the security properties
+                cluster.spark_options()     # checks the security properties
                 cluster.reach()
                 made.reached.add(cluster.bootstrap)
     address = given.get("bootstrap") or given.get("source")
@@ -137,7 +137,7 @@ def _check_files(given: Mapping[str, Any]) -> None:
 
 
 def _check_read(cluster: Cluster, topic: str, made: Made) -> int:
-    """The number of its partitions."""
+    """Checks that a topic can be read; returns the number of its partitions."""
     if (cluster.bootstrap, topic) in made.topics:
         return made.topics[cluster.bootstrap, topic]
     count = len(cluster.partitions(topic))

@@ -1,13 +1,14 @@
-"""Progress: up to which position each pipeline has written, in a topic of the destination.
+"""Progress: the position up to which each pipeline has written, in a topic of the destination.
 
 A group's offsets would expire (offsets.retention.minutes); a compacted topic keeps the newest
-record of each key for ever. The record is written in the transaction of the rows (KIP-98):
+record of each key for ever. The record is written in the same transaction as the rows (KIP-98):
 
     key    {"pipeline": its name, "from": the source's cluster, "to": the topic, "lane": a number}
     value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
 
 All lanes of a pipeline share one partition. A reader waits until the transactions that were open
-at its beginning have ended: the pipeline's last record may be behind one of another pipeline.
+at its beginning have ended: the pipeline's last record may follow an open transaction of another
+pipeline.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 
 TOPIC = "ottla.pipelines.progress"
-PARTITIONS = 8  # fixed: the partition of a pipeline follows from it
+PARTITIONS = 8  # fixed: it determines the partition of a pipeline
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "retention.ms": "-1"}
 PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call
 POLL_SECONDS = 0.05
-FETCH_WAIT_MS_MAX = 10  # the end of the partition, behind the last marker, is known at once
+FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
 # Errors that pass, and one about the coordinator, which an assigned consumer does not need.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of topics that were checked

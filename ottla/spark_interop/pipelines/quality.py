@@ -51,8 +51,8 @@ def quality_report(
     (approximate), "least", "most"}}, "duplicate_keys" (keys with more than one record),
     "partitions": {p: {"records", "first", "last", "gaps" (offsets without a record, transaction
     markers among them), "twice"}}, "bytes": {"key", "value": percentiles 0, 50, 90, 99, 100},
-    "lateness": {up to: records older than an earlier record of their partition by so much},
-    "days": {yyyy-MM-dd: records}}. With `html` a page of it is written to that file.
+    "lateness": {limit: records older than an earlier record of their partition by up to this time},
+    "days": {yyyy-MM-dd: records}}. With `html` the report is also written to this file as a page.
 
     Raises PipelineError for a missing topic, archive or schema.
     """

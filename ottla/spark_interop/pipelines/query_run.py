@@ -15,7 +15,7 @@ from ottla.wire.wording import counted
 
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
-POLL_SECONDS = 0.5  # the end of a query is noticed at once
+POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
 CAUSES = {
     "Some data may have been lost": (
@@ -103,11 +103,11 @@ def drain(
     """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
 
     `watch` raises if the query may not continue; it is called periodically, and at the end. A batch
-    that a killed run had begun comes first, in a separate query: once partitions were added,
-    Spark refuses to run such a batch with the trigger that ends when all is read. Spark 4.1.1
-    commits such a batch and then fails in its own report about it, with any trigger: its figures
-    are then read from its plan. KeyboardInterrupt is the end of a query that runs for ever; for any
-    other it is raised, and a query that something else stopped in a batch is a PipelineError.
+    that a killed run had begun is run first, in a separate query: after partitions were added,
+    Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such a
+    batch and then fails when it reports on it, with any trigger; the figures are then read from its
+    plan. KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If
+    something else stops a query inside a batch, PipelineError is raised.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -159,9 +159,9 @@ def run(
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    `watch` is as in `drain`. `on_progress` gets each batch's StreamingQueryProgress as its JSON has
-    it. Raises what `explained` returns for the query's error. KeyboardInterrupt stops the query; of
-    one that runs `for_ever` that is the end, any other has not reached it, and it is raised.
+    `watch` is as in `drain`. `on_progress` gets each batch's StreamingQueryProgress, parsed from
+    its JSON. Raises what `explained` returns for the query's error. KeyboardInterrupt stops the
+    query, and is raised unless the query runs `for_ever`.
     """
     rows, seen, watched = 0, -1, time.monotonic()
     progress.begin()
@@ -205,8 +205,8 @@ def run(
 def _news(query: Any, seen: int) -> list[dict[str, Any]]:
     """The progress of the batches after `seen`.
 
-    Not `query.recentProgress`, which fetches every field of up to a hundred batches from the JVM by
-    separate calls: ten times a second it cost more than a third of the time of `archive`.
+    Does not use `query.recentProgress`, which fetches every field of up to a hundred batches from
+    the JVM by separate calls: ten times a second, this took over a third of the time of `archive`.
     """
     known = query._jsq.recentProgress()
     reports: dict[int, Any] = {}
@@ -219,8 +219,8 @@ def _news(query: Any, seen: int) -> list[dict[str, Any]]:
 
 
 def unreported(query: Any) -> dict[str, Any]:
-    """The figures of a query's last batch as its progress would have them, from the plan itself:
-    rows read, observed ones, and rows that were late."""
+    """The figures of a query's last batch, in the form of its progress but read from the plan: rows
+    read, observed metrics, and late rows."""
     execution = query._jsq.streamingQuery().lastExecution()
     nodes, rows, late = [execution.executedPlan()], 0, 0
     while nodes:
@@ -242,7 +242,7 @@ def unreported(query: Any) -> dict[str, Any]:
 
 
 def _figure(node: Any, name: str) -> int:
-    """A figure of a node of a plan; 0 if it has none of that name."""
+    """A metric of a node in a plan; 0 if the node has no metric of that name."""
     found = node.metrics().get(name)
     return int(found.get().value()) if found.isDefined() else 0
 
@@ -250,13 +250,13 @@ def _figure(node: Any, name: str) -> int:
 def explained(error: BaseException) -> PipelineError:
     """An error of Spark as one of our errors, in one sentence.
 
-    The first match in CAUSES, else the innermost error: ours, a Python worker's, or that of the
-    JVM's causes; else the first line.
+    Uses the first match in CAUSES; else the innermost error, which is ours, a Python worker's or
+    the JVM's last cause; else the first line.
     """
     if isinstance(error, PipelineError):
         return error
-    # Some errors of the JVM, such as "Exception thrown in awaitResult", have their causes in the
-    # stack only.
+    # Some errors of the JVM, such as "Exception thrown in awaitResult", have their causes only in
+    # the stack trace.
     text = "\n".join(filter(None, [str(error), getattr(error, "_stackTrace", "")]))
     for sign, (kind, advice) in CAUSES.items():
         if sign in text:

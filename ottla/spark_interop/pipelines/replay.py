@@ -1,8 +1,8 @@
 """Replay: an archive back into a topic, each record exactly once and unchanged.
 
-Key, value, headers and timestamp are the archive's; the partition is the one it had. Progress is
-kept by `transactional` under the replay's name: another run with the same name continues where it
-was stopped, and does nothing once it is done.
+Key, value, headers, timestamp and partition are those of the archived record. `transactional` keeps
+the progress under the replay's name: another run with the same name continues where the replay was
+stopped, and does nothing once the replay is complete.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def replay(
 ) -> dict[str, Any]:
     """Write the records of an archive to `topic`; a later run continues.
 
-    `name` tells replays apart, by default `replay-TOPIC`: a second replay of the same records into
-    the same topic needs its own name, and so does one of another archive or another range:
-    under the old name they are refused. `since` (included) and `until` (excluded) select
-    records by timestamp, see `times.milliseconds`. `rate` is a limit in records per second for the
-    whole replay. `timestamps` is `original`, or `now`: then the original is in the header
-    `ottla.timestamp`, in ms. `create` creates the topic with as many partitions as needed and the
-    settings of the archive's topic. `dry_run` counts and writes nothing.
+    `name` identifies the replay, by default `replay-TOPIC`. A second replay of the same records
+    into the same topic needs its own name. So does a replay of another archive or range, which is
+    refused under the old name. `since` (included) and `until` (excluded) select records by
+    timestamp, see `times.milliseconds`. `rate` limits the records per second of the whole replay.
+    `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the original
+    in ms. `create` creates the topic with as many partitions as needed and the settings of the
+    archive's topic. `dry_run` counts and writes nothing.
 
-    Returns {"records", "written", "already_there", "restamped" (written with the present time, as
-    the client cannot send theirs, which is up to 1970-01-01T00:00), "seconds", "partitions": {p:
-    records}}. Order is that of offsets within a partition, none between partitions. Raises
-    PipelineError for a missing topic, one with too few partitions, and one that would delete what
-    is written, DataLost for missing or damaged files; what was written before stays, and a run
-    after the repair continues.
+    Returns {"records", "written", "already_there", "restamped" (written with the present time,
+    because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:
+    records}}. Within a partition, records are written in the order of their offsets. Raises
+    PipelineError for a topic that is missing, has too few partitions, or would delete the records;
+    DataLost for missing or damaged files. Records that were written before the error stay, and a
+    run after the repair continues.
     """
     if timestamps not in ("original", "now"):
         raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
@@ -120,8 +120,8 @@ def _prepare(
     oldest_ms: int | None,
     create: bool,
 ) -> None:
-    """The topic, created like the archive's own, or checked. An archive often has more records than
-    its topic had at any time, so no retention by size is set."""
+    """Creates the topic like the archive's own, or checks it. An archive often has more records
+    than its topic had at any time, so no retention by size is set."""
     like = DEFAULTS | archived.get(SETTINGS, {}) | {"retention.bytes": "-1"}
     has_older = None if oldest_ms is None else (lambda time_ms: oldest_ms < time_ms)
     targets.prepare(cluster, topic, max(counts, default=0) + 1, like, has_older, create=create)
@@ -133,7 +133,7 @@ def _source(
     until: str | datetime | int | None,
     time_zone: str,
 ) -> str:
-    """What is replayed: positions of one archive or range mean nothing for another."""
+    """Names the source of the replay: positions in one archive or range mean nothing in another."""
     bounds = ["" if x is None else str(milliseconds(x, time_zone)) for x in (since, until)]
     of = " ".join(about.get(name, "") for name in ("topic", "topic_id", "cluster"))
     return f"archive of {of}, times {' to '.join(bounds)}" if any(bounds) else f"archive of {of}"
@@ -153,7 +153,7 @@ def _between(
     for bound, is_lower in ((since, True), (until, False)):
         if bound is not None:
             at = f.timestamp_millis(f.lit(milliseconds(bound, time_zone)))
-            # date= directories that cannot hold the range are not even listed.
+            # Spark does not even list date= directories outside the range.
             records = records.where(
                 f.col("timestamp") >= at if is_lower else f.col("timestamp") < at
             )

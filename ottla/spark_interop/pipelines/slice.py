@@ -37,7 +37,7 @@ def slice_topic(
     """Write the records from `since` (included) to `until` (excluded), by timestamp.
 
     `output` is `-` for standard output or a file, JSON lines in either case, or a path that ends in
-    `.parquet` and does not exist. Times are those of `times.milliseconds`, `lateness` that of
+    `.parquet` and does not exist. Times are as in `times.milliseconds`, `lateness` is as in
     `read_topic`. A JSON line has the format's columns, `_key`, `_partition`, `_offset`,
     `_timestamp`, `_headers`, and `_error`; bytes are text if they are UTF-8, else {"base64": …}.
     Lines are ordered by partition and offset; `limit` is the maximum number of records.

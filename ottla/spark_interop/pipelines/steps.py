@@ -173,8 +173,8 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options, checked: PipelineError for one that is unknown, missing or of another kind. For
-    a topic without an address, the default address of all commands is used."""
+    """The checked options; PipelineError if one is unknown, missing or of another kind. For a topic
+    without an address, the default address of all commands is used."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
@@ -199,7 +199,7 @@ def load_file(
 ) -> list[tuple[Step, dict[str, Any]]]:
     """The steps of a TOML file, checked as far as possible without a cluster.
 
-        bootstrap = "localhost:9092"        # what several steps have in common
+        bootstrap = "localhost:9092"        # an option that several steps have in common
         [[step]]
         run = "archive"
         topic = "flights"

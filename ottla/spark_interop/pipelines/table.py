@@ -1,17 +1,17 @@
-"""A table of Parquet files whose contents are defined by its commits; used by archive and latest.
+"""A table of Parquet files, defined by its commits; archive, latest and windows write such tables.
 
     ROOT/data/…                       Parquet files, in directories or not
     ROOT/_ottla/table.json            the table's topic and cluster, the version of this layout
     ROOT/_ottla/notes/NAME.json   facts that were learned later, such as targets' ids
     ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
-    ROOT/_ottla/staging/              what is being written
+    ROOT/_ottla/staging/              files that are being written
     ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)
-    ROOT/_ottla/checkpoint/           Spark's
+    ROOT/_ottla/checkpoint/           Spark's checkpoint
 
-A batch is written to staging, its files are moved to data/ under names that contain the batch, then
-its commit is renamed into place, which makes it valid. Files of a killed driver are in no commit,
-and the next writer deletes them. One writer at a time: a second one would delete the files that
-the first is about to commit.
+A batch is written to staging, its files are moved to data/ under names with the batch number, then
+its commit is renamed into place, which makes the batch valid. Files of a killed driver are in no
+commit, and the next writer deletes them. There must be only one writer at a time: a second writer
+would delete the files that the first is about to commit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
 LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # in sentences
-SETTINGS = "settings"  # a note: those of the topic when the table was created
-TARGETS = "targets"  # a note, or part of a claim: the ids of topics to write
+SETTINGS = "settings"  # a note: the topic's settings when the table was created
+TARGETS = "targets"  # a note, or part of a claim: the ids of destination topics
 CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
 CHECKPOINT = "_ottla/checkpoint"
 FOLD_AFTER = 200  # commits; more are merged into one, so that opening stays fast
@@ -43,7 +43,7 @@ Ranges = dict[str, list[int]]
 
 @dataclass
 class Entry:
-    """One data file: its size in bytes and what is in it."""
+    """One data file: its size in bytes, and the offsets in it."""
 
     bytes: int
     ranges: Ranges
@@ -118,7 +118,7 @@ class Table:
             yield table
 
     def note(self, more: dict[str, Any]) -> None:
-        """Adds notes about the table, each name once."""
+        """Adds notes about the table, each in a file of its own."""
         for name, value in more.items():
             self.files.write(f"{NOTES}/{name}.json", json.dumps(value, indent=1))
         self.about |= more
@@ -143,7 +143,7 @@ class Table:
     def stage(self) -> str:
         """A new name in staging for Spark to write to.
 
-        Each write has its own: the JVM of a killed driver may still be writing to its last one.
+        Each write gets its own name: the JVM of a killed driver may still write to its last name.
         """
         return f"{STAGING}/{uuid.uuid4().hex}"
 
@@ -157,8 +157,8 @@ class Table:
     ) -> dict[str, Entry]:
         """Moves the staged files to data/, in the same directories, under names with the prefix.
 
-        `read` returns the content of a file, by its name and size; those without records are left
-        out, or kept.
+        `read` returns the content of a file, by its name and size. Files without records are left
+        out unless `keep_empty`.
         """
         moved = {}
         staged = self.files.list(stage)
@@ -178,7 +178,7 @@ class Table:
         remove: list[str],
         batches: dict[int, dict[str, Any]] | None = None,
     ) -> None:
-        """Adds files to the table and removes others, in one step; then deletes those.
+        """Adds files to the table and removes others, in one step; then deletes the removed files.
 
         PipelineError if the topic of a batch was created again meanwhile.
         """
@@ -202,14 +202,14 @@ class Table:
             self._fold()
 
     def _fold(self) -> None:
-        """Replaces many commits by one with everything that is live."""
+        """Replaces all commits by one commit with all live files."""
         older, self.commits = self.commits, []
         self.commit(dict(self.live), [], dict(self.batches))
         for name in older:
             self.files.delete(name)
 
     def check_files(self) -> list[str]:
-        """Problems of the files themselves: missing, or of another size."""
+        """Problems of the files themselves: missing files, or files of another size."""
         there = self.files.list("data")
         return [
             f"{self.files.at(name)} "
@@ -240,7 +240,7 @@ def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destinatio
 
 
 def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
-    """PipelineError if a checkpoint belongs to other topics, or to earlier ones of these names."""
+    """PipelineError if a checkpoint belongs to topics with other names or ids."""
     if checkpoint.exists(CLAIM):
         known = json.loads(checkpoint.read(CLAIM))
         check_same(checkpoint, known, about)
@@ -248,8 +248,8 @@ def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Dest
 
 
 def target_ids(to: transactional.Destination) -> dict[str, str | None]:
-    """The ids of the topics to write and of the progress: a topic that is created again has lost
-    its records."""
+    """The ids of the destination and progress topics. Another id shows that a topic was created
+    again and has lost its records."""
     return to.cluster.topic_ids([*to.topics, progress.TOPIC])
 
 

@@ -2,7 +2,8 @@
 row.
 
 Records keep their timestamps. A topic whose retention is shorter than their age would delete them
-as soon as they are written, so such a topic is refused, and none is created.
+as soon as they are written. So such a topic is refused; a topic that is created gets unlimited
+retention instead.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.wire.wording import counted
 
-# Copied even if they are the source cluster's defaults: the other cluster may have others.
+# Copied even if they are the source cluster's defaults: the other cluster's may differ.
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
     "min.insync.replicas", "unclean.leader.election.enable",  # of the source's cluster
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
-HEADER_BYTES = 64 * 1024  # that a pipeline may add to a record of the source's maximum size
+HEADER_BYTES = 64 * 1024  # a pipeline may add so much to a record of the maximum size
 FOR_EVER = -1
 RetentionCheck = Callable[[int], bool]
-"""Whether there are records to be written with timestamps before this one (epoch ms)."""
+"""A function: whether records to be written have timestamps before the given one (epoch ms)."""
 
 
 def settings_like(cluster: Cluster, topic: str) -> dict[str, str]:
@@ -77,7 +78,7 @@ def prepare(
 
 
 def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
-    """PipelineError if a topic has fewer partitions than the records to be written."""
+    """PipelineError if a topic has too few partitions for the records to be written."""
     there = len(cluster.partitions(topic))
     if there < needed:
         raise PipelineError(
@@ -96,7 +97,7 @@ def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
 
 
 def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:
-    """For the records of a topic, from these offsets on or from the beginning of the log."""
+    """The check for the records of a topic, from these offsets on or from the log's beginning."""
 
     def has_older(timestamp_ms: int) -> bool:
         starts, newer = cluster.starts(topic), cluster.at_time(topic, timestamp_ms)

@@ -3,11 +3,11 @@
 Spark's sink is at least once. Here every lane (a partition of the destination) has a transactional
 producer. The position up to which rows are written is a record of `progress`, in the same
 transaction as the rows. A task that runs again, in this driver or the next, fences its predecessor,
-reads that position and skips what is written. Readers with isolation.level=read_committed see every
+reads that position and skips rows up to it. Readers with isolation.level=read_committed see every
 row once; others see aborted rows too.
 
-Before each commit a lane asks for the ids of the topics. Rows are not committed if the
-source or the destination was created again.
+Before each commit a lane checks the ids of the topics. It does not commit rows if the source or the
+destination was created again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUEUED_BYTES_MAX = 64 << 20
 COUNTS = ("written", "aside", "skipped", "transactions", "restamped")
 RESULT = f"lane INT, {', '.join(f'{name} LONG' for name in COUNTS)}, position LONG"
 TIMESTAMP_NONE = -1
-LIBRDKAFKA_RECORD_BYTES_MAX = 1_000_000_000  # the topic decides what is too large
+LIBRDKAFKA_RECORD_BYTES_MAX = 1_000_000_000  # the topic's own limit applies
 BATCH_BYTES_MAX = 1_000_000
 
 
@@ -48,7 +48,7 @@ class Origin:
     topic_id: str
 
     def check(self) -> None:
-        """PipelineError if the topic was created again: the rows may come from either."""
+        """PipelineError if the topic was created again: rows may come from the old or new topic."""
         check_ids(self.cluster, {self.topic: self.topic_id})
 
 
@@ -59,10 +59,10 @@ class Destination:
     `writer` names the pipeline. Its progress and the transactional ids belong to the writer, the
     source's cluster and the topic. `source` names the origin of the rows, and `source_cluster` is
     the id of their cluster. `aside` is a second topic, for rows whose column `aside` is true.
-    `origin` is checked before each commit, and so are the ids of the topics to write: `known` ones
-    when the pipeline began, else those of the beginning of each `write`. `rate` is records a second
-    of one task, None without a limit. `map_topic` gets one record per transaction: which position
-    is at which offset.
+    `origin` is checked before each commit, and so are the ids of the destination topics. They must
+    be those in `known` or, without it, those at the beginning of each `write`. `rate` limits the
+    records per second of one task; None is no limit. `map_topic` gets one record per transaction,
+    with the source offset and the offset of its last record.
     """
 
     cluster: Cluster
@@ -89,8 +89,8 @@ class Destination:
             self.origin.check()
 
     def transactional_id(self, lane: int) -> str:
-        """The transactional id of one lane; another source or destination has another id, and
-        fences nothing."""
+        """The transactional id of one lane. A lane of another source or destination has another
+        id, so the two do not fence each other."""
         return f"{self.writer}-{self.source_cluster}-{self.topic}-{lane}"
 
     def key(self, lane: int) -> str:
@@ -99,7 +99,7 @@ class Destination:
 
     @property
     def partition(self) -> int:
-        """The partition of the progress."""
+        """The partition of the progress topic."""
         return progress.partition_of(self.writer, self.source_cluster, self.topic)
 
 
@@ -123,8 +123,8 @@ def positions(to: Destination) -> dict[int, int]:
 
 
 def begin(to: Destination) -> Begun:
-    """Reads the progress. PipelineError if it belongs to another source, or if only one of two
-    topics was created again; no progress if both were."""
+    """Reads the progress; there is none if all topics were created again. PipelineError if the
+    progress belongs to another source, or if only one of two topics was created again."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -139,8 +139,8 @@ def begin(to: Destination) -> Begun:
 
 
 def begun_with(to: Destination) -> Destination:
-    """The same for the existing topics: topics that replace them later are not written to. Raises
-    as `begin` does."""
+    """The destination with the ids of the existing topics, so that topics that replace them later
+    are not written to. Raises as `begin` does."""
     return replace(to, known=begin(to).topics)
 
 
@@ -153,7 +153,7 @@ def _ids(to: Destination) -> dict[str, str]:
 
 
 def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | None) -> int | None:
-    """What an entry says about the existing topics."""
+    """The position in an entry; None if the entry is about earlier topics of these names."""
     if entry is None:
         return None
     if to.source and entry.source != to.source:
@@ -178,7 +178,7 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     of one position are written in one transaction), key binary, value binary, and optionally
     headers array<struct<key, value>>, partition int (else the key decides, as Java's partitioner
     does), timestamp_ms bigint, aside boolean. With `in_order` the caller's tasks already have the
-    rows of a lane together and by position; else rows are shuffled and sorted so.
+    rows of a lane together and by position; otherwise rows are shuffled and sorted.
 
     Returns {lane: {"written" (aside or not), "aside", "skipped", "transactions", "restamped"
     (records with times up to 1970-01-01, which librdkafka cannot send and sends with the present
@@ -214,7 +214,7 @@ def empty(spark: SparkSession) -> DataFrame:
 
 
 def _task(to: Destination, begun: Begun) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Runs a Spark task on its Arrow batches."""
+    """A function that runs a Spark task on its Arrow batches."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
@@ -275,7 +275,7 @@ class Lane:
             )
         )
         _with_retries(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
-        # Only now: the previous owner of this id can no longer commit.
+        # Read only now, because the previous owner of this id can no longer commit.
         newer, _ = progress.read(to.cluster, to.partition, begun.read_to)
         entry = newer.get(to.key(number))
         done = begun.positions.get(number) if entry is None else _position(to, begun.topics, entry)
@@ -289,7 +289,7 @@ class Lane:
         self.written = self.aside = self.skipped = self.transactions = self.restamped = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """Writes a row unless it is written; commits when a transaction is large or old enough."""
+        """Writes a row unless it was written before; commits large or old transactions first."""
         position = row["position"]
         if position <= self._done:
             self.skipped += 1
@@ -402,8 +402,8 @@ class Lane:
             )
 
     def _flushed(self) -> int:
-        """How many records are left. A fatal error may come from a callback, inside a
-        SystemError."""
+        """Flushes; returns how many records are unsent. A fatal error may come from a callback,
+        inside a SystemError."""
         from confluent_kafka import KafkaException
 
         try:
@@ -419,8 +419,8 @@ class Lane:
             raise PipelineError(_sentence(known.args[0])) from error
 
     def _lost_error(self) -> BaseException | None:
-        """The fatal error that a SystemError of confluent-kafka has lost: its transaction cannot
-        be aborted either."""
+        """The fatal error that a SystemError of confluent-kafka has lost: an attempt to abort the
+        transaction fails with it, too."""
         from confluent_kafka import KafkaException
 
         try:

@@ -1,8 +1,8 @@
 """Windows: aggregates by windows of event time, from a topic to a topic or to Parquet.
 
 A row is a window of a group: window_start and window_end (timestamp, UTC), the columns of `by`,
-and one column an aggregate. To a topic, key and value are JSON: the key is the window and the
-group, so that a compacted topic keeps the newest result of each. To Parquet the windows are final.
+and one column for each aggregate. In a topic, key and value are JSON. The key is the window and the
+group, so a compacted topic keeps the newest result of each. In Parquet all windows are final.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FINAL, LANES = "final", "lanes"  # notes of the table
-AFTER_ALL_MS = 9_000_000_000_000_000  # Spark multiplies it by 1,000
+AFTER_ALL_MS = 9_000_000_000_000_000  # after every window; Spark multiplies it by 1,000
 BOUNDS = ("window_start", "window_end")
 
 
@@ -63,7 +63,7 @@ def windows(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Aggregate what is new in `topic` by windows; a later run continues.
+    """Aggregate the new records of `topic` by windows; a later run continues.
 
     `path` has the state, and the result too unless `to` names a topic for it. `window` is a
     length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after a
@@ -74,8 +74,8 @@ def windows(
     topic only) also writes each earlier change. With `final` the topic has ended: all windows are
     closed once everything is read, and `path` accepts no more records.
 
-    Returns {"records" (read), "bad" (without the format), "without_time", "late" (Spark's count: of
-    window-and-group rows after each task's partial sums), "written", "watermark", "seconds"}.
+    Returns {"records" (read), "bad" (without the format), "without_time", "late" (Spark counts rows
+    per window and group, after each task's partial sums), "written", "watermark", "seconds"}.
     Raises as `archive` does, and PipelineError for an invalid expression or column, for a lost
     checkpoint whose windows are already in `to`, for other options than in earlier runs on the
     same path, and for a path whose windows are final.
@@ -126,7 +126,7 @@ def _run(
 
 
 def _schema_text(given: Format) -> str:
-    """A schema's content for comparison, wherever it was given."""
+    """A schema's content for comparison, whether it was given as text or as a file."""
     if given.schema is None:
         return ""
     if given.name != "json":
@@ -138,7 +138,7 @@ def _schema_text(given: Format) -> str:
 
 
 def _check_final(target: Table, final: bool) -> None:
-    """PipelineError if windows are closed and there are, or may be, more records."""
+    """PipelineError if all windows are closed but there are, or may be, more records."""
     origin = target.origin
     assert origin is not None
     if not target.about.get(FINAL):
@@ -152,8 +152,8 @@ def _check_final(target: Table, final: bool) -> None:
 
 
 def _close_all(target: Table) -> bool:
-    """Puts a batch without records into the checkpoint, whose watermark is after every window; the
-    next query runs it like one that a killed driver had begun. False if there is nothing to close.
+    """Puts an empty batch with a watermark after every window into the checkpoint. The next query
+    runs it like a batch that a killed driver had begun. Returns False if there is nothing to close.
     """
     last = query_run.newest(target.files, CHECKPOINT, "offsets")
     if last is None:
@@ -196,8 +196,8 @@ def _counting(report: dict[str, Any]) -> Any:
 
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The final windows at a path, with the columns at the head of this module; errors as
-    `read_archive`."""
+    """The final windows at a path, with the columns at the top of this module. Raises as
+    `read_archive` does."""
     return Table.open(Files(spark, path), "windows").read(spark)
 
 
@@ -235,9 +235,9 @@ def _aggregated(
 
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
-    """Batch numbers are the positions, which mean nothing for a new checkpoint."""
+    """PipelineError if a new checkpoint would begin the batch numbers (the positions) again."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
-    if not begun and transactional.positions(replace(into, source="")):  # of any path's windows
+    if not begun and transactional.positions(replace(into, source="")):  # windows of any path
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
             "checkpoint of it: restore that directory, or give the pipeline another name and topic"
@@ -281,8 +281,8 @@ def _to_topic(
 def _to_parquet(target: Table, report: dict[str, Any]) -> Any:
     def write(batch: DataFrame, number: int) -> None:
         if number in target.batches:
-            # Its windows are here. Spark lacks the state that goes with them, for it was killed
-            # before it had committed the batch: the plan has to run again.
+            # The table has the windows of this batch already. Spark was killed before it committed
+            # the batch, so its state lacks the batch: run the plan again, without output.
             batch.write.format("noop").mode("overwrite").save()
             return
         stage = target.stage()

@@ -1,4 +1,4 @@
-"""Which partitions of Kafka's log directories to adopt, and as which topics.
+"""Plans which partitions of Kafka's log directories to adopt, and as which topics.
 
 The controller's metadata contains the topics, their ids and their settings. A directory with an id
 that the metadata lacks belongs to a deleted topic. Without a metadata log, as on a broker-only

@@ -1,4 +1,4 @@
-"""Which of a partition's replicas an import adopts, and which records only the others have.
+"""Chooses the replica of a partition that an import adopts. Finds records that only others have.
 
 The import adopts the leader's log, as Kafka's followers do. If this log is not there, an in-sync
 replica is preferred, then the newest leader epoch, then the longest log. If the metadata is older

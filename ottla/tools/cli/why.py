@@ -84,8 +84,8 @@ def topic(options: Namespace) -> None:
 
 
 def together(answers: list[Document]) -> Document:
-    """One answer from those of several brokers: each partition as its leader sees it, and each
-    event once, from the broker that knows most about it."""
+    """Combines the answers of several brokers: each partition as its leader sees it, and each event
+    once, from the broker that knows most about it."""
     partitions: dict[int, Document] = {}
     events: dict[tuple[Any, ...], Document] = {}
     for answer in answers:

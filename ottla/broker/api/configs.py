@@ -398,7 +398,7 @@ async def _complete_reassignments(
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
             continue
         if each.resource_type == "broker" and each.resource_name:
-            continue                        # a single broker's value is not used
+            continue                        # a value for a single broker has no effect
         topic = each.resource_name or None
         while await context.broker.metadata_log.decide(complete_reassignments, topic):
             pass

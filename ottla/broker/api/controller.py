@@ -70,7 +70,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         raise InvalidRequest(f"the request in the envelope is not supported: {error}") from error
     slices = Slices()
     if await names_code(response, ErrorCode.NOT_CONTROLLER, slices):
-        # This broker is no longer the controller: the forwarding broker asks the next one.
+        # This broker is no longer the controller: the forwarding broker asks the next controller.
         raise NotController("this broker is no longer the controller")
     if inside.throttle_ms > 0:
         response.throttle_time_ms = inside.throttle_ms      # the client's broker throttles it

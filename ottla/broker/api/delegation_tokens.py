@@ -1,8 +1,8 @@
 """Delegation tokens (KIP-48): CreateDelegationToken (key 38), RenewDelegationToken (39),
 ExpireDelegationToken (40), DescribeDelegationToken (41).
 
-Only clients that have authenticated with another mechanism can use tokens: a client that has logged
-in with a token, or not at all, can neither create nor see tokens.
+Only clients that have authenticated with another mechanism may use these APIs: a client that has
+logged in with a token, or not at all, can neither create nor see tokens.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ async def _forwarded(context: RequestContext, request: Message, kind: type[Any])
 async def _changed(
     context: RequestContext, hmac: bytes, change: Callable[..., Decision[int]], *arguments: Any
 ) -> tuple[int, int]:
-    """Decide a change of the token with this HMAC; returns the error code and its expiry in ms."""
+    """Change the token with this HMAC; returns an error code and the token's expiry in ms."""
     broker = context.broker
     try:
         token_id = secrets_of(context).find(broker.image.tokens, bytes(hmac))

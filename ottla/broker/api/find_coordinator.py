@@ -35,7 +35,8 @@ REFUSAL_OF_TYPE = {GROUP: GROUP_REFUSED, TRANSACTION: TRANSACTION_REFUSED}
 
 
 def _may_find(key_type: int, key: str, access: Access) -> bool:
-    """Whether the client has DESCRIBE on the key; other key types require CLUSTER_ACTION."""
+    """Whether the client has DESCRIBE on the group or transactional id. Other key types require
+    CLUSTER_ACTION."""
     if key_type == GROUP:
         return access.group(Operation.DESCRIBE, key)
     if key_type == TRANSACTION:

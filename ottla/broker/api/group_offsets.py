@@ -426,7 +426,7 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # Without value and code, the offset was lost when its append failed meanwhile.
+                # An offset without value and code was lost: its append has failed meanwhile.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:

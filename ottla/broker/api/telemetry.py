@@ -121,7 +121,7 @@ class Push:
 
 
 def _text(instance_id: bytes) -> str:
-    """An id as Kafka writes it."""
+    """A client instance id in Kafka's text form."""
     return base64.urlsafe_b64encode(instance_id).rstrip(b"=").decode()
 
 

@@ -46,7 +46,7 @@ log = logging.getLogger("ottla.groups")
 
 NO_PRODUCER_ID = -1
 VERSIONS_FROM = 2
-"""First WriteTxnMarkers that names the version of a transaction (KAFKA-19446)."""
+"""First WriteTxnMarkers version that has the transaction version of markers (KAFKA-19446)."""
 
 COMMIT_SECONDS = 2.0
 """How long a marker waits for its replicas. After this time the answer is a timeout, and the

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 FENCED_FROM = 2
 """First version of these requests whose clients know PRODUCER_FENCED."""
 BATCHED_FROM = 4
-"""First AddPartitionsToTxn that brokers send, with several transactional ids."""
+"""First AddPartitionsToTxn version for brokers, with several transactional ids."""
 EPOCHS_FROM = 5
 """First version of these requests whose clients use a new epoch for each transaction (KIP-890)."""
 

@@ -146,7 +146,7 @@ class ClusterLog(Metadata):
             return self.decided
 
     def read_on(self) -> None:
-        """There may be more in the log: read it in the background."""
+        """There may be new entries in the log: read them in the background."""
         self.news = True
         if self.reader is None:
             self.reader = self.loop.create_task(self._read())

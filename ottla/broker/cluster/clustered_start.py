@@ -111,7 +111,7 @@ class Clustered:
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """How far these nodes have read the metadata, asked at once; -1 without an answer."""
+        """Ask these nodes at once how far they have read the metadata; -1 if a node is silent."""
 
         async def ask(node_id: int) -> int:
             try:
@@ -233,7 +233,7 @@ class PeerSide:
         self.listener = config.inter_broker_listener()
         self.peers = Peers(
             session.node_id, lambda: metadata.image, self.listener, network, loop,
-            lambda node_id: self.controller.refused(node_id),   # the controller watches brokers
+            lambda node_id: self.controller.refused(node_id),   # set by `role`
         )
         self.forwarding = Forwarding(
             self.peers,

@@ -171,7 +171,7 @@ class Controller:
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
                 reached("a controller resigns, as a write of its earlier term is unclear")
-                await self.election.resign()        # an earlier term, whose last write is unclear
+                await self.election.resign()        # the last write of an earlier term is unclear
                 self.news = True
         elif self.metadata.term is not None:
             self.deposed()
@@ -304,7 +304,7 @@ class Controller:
         for node_id, (broker, found) in sorted(there.items()):
             known = self.metadata.decided.last_known(node_id)
             if known is not None and known.epoch == broker.epoch:
-                continue                            # known, perhaps declared gone since
+                continue                            # registered already, or declared gone
             if self.fencing:
                 # The removal of the former process may be incomplete. Complete it first: otherwise
                 # the new process would lead the remaining partitions in the same leader epoch.

@@ -44,7 +44,8 @@ class LogEnds:
         self.peers, self.replicas, self.node_id = peers, replicas, node_id
 
     async def ask(self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]) -> Ends:
-        """Ask the replicas in `wanted` (node ids by partition); returns the reports in time."""
+        """Ask the replicas in `wanted` (node ids by partition). Returns the reports that arrive
+        within ASK_SECONDS."""
         by_node: dict[int, list[Key]] = {}
         for key, nodes in wanted.items():
             for node in nodes:

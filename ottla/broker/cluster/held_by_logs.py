@@ -47,7 +47,7 @@ def producer_ids(disk: Disk, directory: str, transactions: bool) -> Iterator[int
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if name.endswith(".snapshot"):
-            with suppress(ValueError):          # damaged: the log has its ids, too
+            with suppress(ValueError):          # damaged: the batches have its ids, too
                 yield from (state.producer_id for state in decode(disk.read_bytes(path)).values())
         elif name.endswith(".log"):
             yield from _of_segment(disk, path, transactions)

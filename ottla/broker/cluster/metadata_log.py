@@ -116,7 +116,7 @@ class Metadata:
         self.asked.append((lambda image: function(image, *arguments), future))
         if self.writer is None:
             self.writer = self.loop.create_task(self._write())
-        # The decision continues if its client disconnects. An error is then retrieved by nobody.
+        # The decision continues if its client disconnects; then no caller retrieves its error.
         future.add_done_callback(retrieve_error)
         return await asyncio.shield(future)
 

@@ -141,7 +141,7 @@ class Registrar:
                 " stopped together with it are known to be gone", seconds)
             await asyncio.sleep(seconds)
 
-    # The next ones
+    # Later registrations
 
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]

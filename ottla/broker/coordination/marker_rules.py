@@ -1,4 +1,4 @@
-"""What a partition's latest transaction marker allows: of later markers, and of later batches."""
+"""Which later markers and batches a partition's latest transaction marker allows."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ cdef enum:
 
 
 cdef object absent(object partitions, int32_t index):
-    """The error for a partition without a replica here; `partitions` lists its topic's, or None."""
+    """The error for a partition without a replica here. `partitions` is the list of its topic's
+    partitions, or None."""
     if isinstance(partitions, list) and 0 <= index < len(<list>partitions):
         # As in Kafka: the client's metadata are outdated, and it has to refresh them.
         return NotLeaderOrFollower("the partition has no replica on this broker")
@@ -50,7 +51,7 @@ cdef object fetch_leader(object image, int16_t error, object topic, int32_t inde
 
 
 cdef int write_leader(Writer reply, int tag, object leader) except -1:
-    """The tagged fields of a partition: current_leader and no others."""
+    """Write the tagged fields of a partition: current_leader and no others."""
     leader_id, leader_epoch = leader
     reply.write_int8(1)
     reply.write_int8(tag)
@@ -64,7 +65,7 @@ cdef int write_leader(Writer reply, int tag, object leader) except -1:
 cdef int write_fetch_tags(
     Writer reply, object leader, int32_t diverging_epoch, int64_t diverging_end
 ) except -1:
-    """The tagged fields of a fetched partition: current_leader (tag 1), or diverging_epoch
+    """Write the tagged fields of a fetched partition: current_leader (tag 1), or diverging_epoch
     (tag 0)."""
     if leader is not None:
         return write_leader(reply, 1, leader)
@@ -80,8 +81,8 @@ cdef int write_fetch_tags(
 
 
 cdef int write_endpoints(Writer reply, object image, object leaders, str listener) except -1:
-    """The tagged fields of a reply: node_endpoints (tag 0), the endpoints of `leaders` for clients
-    of this listener."""
+    """Write the tagged fields of a reply: node_endpoints (tag 0), the endpoints of `leaders` for
+    clients of this listener."""
     cdef Writer field
     endpoints = []
     for node_id in dict.fromkeys(leaders or ()):
@@ -112,7 +113,7 @@ cdef class ProduceReply(PendingReply):
         return PendingReply.move_to(self, frame, start)
 
     cdef int complete(self) except -1:
-        """Name the new leaders of the partitions that have moved."""
+        """Insert the new leaders of the partitions that have moved."""
         cdef Writer frame = Writer()
         cdef AckPromise promise
         cdef Py_ssize_t at = 0, tags_at

@@ -168,7 +168,7 @@ cdef class FetchRequest(Held):
         self.over = True
         unwatch(self.fetch, self.wait)
         self.wait.stop()
-        self.wait = None                # breaks the cycle: it refers to this object
+        self.wait = None                # `wait` refers to this object: break the cycle
         return 0
 
 

@@ -7,7 +7,7 @@ from ottla.broker.network.reply cimport Reply
 
 
 cdef class FetchWriter:
-    """Writes the replies of a broker."""
+    """Writes the Fetch replies of a broker."""
     cdef object metadata                # its image has the leaders' addresses
     cdef object doubt                   # called about a log that could not be read
     cdef Counts counts

@@ -30,9 +30,9 @@ cdef class AnyReplicaReader(Reader):
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1:
         """Raise unless this broker leads the partition, or follows it in the item's leader epoch.
-        A follower that has received nothing from the leader yet lets the consumer wait. If that
-        does not change, it sends the consumer back to the leader with an error, since this broker
-        may be cut off from the leader."""
+        A follower that has received nothing from the leader yet lets the consumer wait. After the
+        wait, an error sends the consumer back to the leader, since this broker may be cut off from
+        the leader."""
         cdef Partition partition = item.partition
         if partition.led_here:
             return Reader.admit(self, fetch, item)

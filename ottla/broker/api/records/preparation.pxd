@@ -19,7 +19,7 @@ cdef class Preparation:
     cdef Py_ssize_t size
     cdef int version
     cdef BatchLimits limits                 # a copy for this thread
-    cdef object rebuild                     # an IndexRebuild to do first, instead; or None
+    cdef object rebuild                     # an IndexRebuild to do instead, or None
     cdef readonly bytearray stored          # replaces `records`; None: store `records`
     cdef readonly object error              # why the records are refused, or None
 

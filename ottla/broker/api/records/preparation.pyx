@@ -82,7 +82,7 @@ cdef class TopicLimits:
 
 
 cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLimits limits):
-    """Check a partition's produced records; returns what to store instead, None for the records.
+    """Check a partition's produced records; returns what to store instead of them, or None.
 
     Raises what check_batch and up_convert raise.
     """

@@ -40,7 +40,7 @@ cdef class Fetch:
     cdef bint watching
     # The current look.
     cdef bint at_once                   # answer now, whatever the look finds
-    cdef bint due                       # answer now, since the look has found enough or news
+    cdef bint due                       # answer now, since the look has found enough bytes or news
     cdef list in_reply                  # the items in the reply
     cdef int64_t total, listed, room    # bytes of records and aborted transactions; still allowed
     cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit

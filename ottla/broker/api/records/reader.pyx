@@ -81,7 +81,7 @@ cdef class Reader:
         return 0
 
     cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:
-        """Whether the offsets of a partition are news that ends the wait."""
+        """Whether a partition has new offsets that end the wait."""
         return False
 
     cdef int watch(self, Partition partition, Wait wait) except -1:

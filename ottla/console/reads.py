@@ -9,7 +9,14 @@ from typing import Any
 from ottla.client.addresses import show_address
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused
-from ottla.console import access_pages, broker_reports, cluster_pages, group_pages, picture
+from ottla.console import (
+    access_pages,
+    broker_reports,
+    cluster_pages,
+    group_pages,
+    picture,
+    search_process,
+)
 from ottla.console.filters import Filters
 from ottla.console.recorder import series_of
 from ottla.console.requests import ApiRequest, BadRequest
@@ -312,7 +319,10 @@ def searched(
     wanted: Wanted, bounds: dict[int, tuple[int, int]], begins: dict[int, int], bootstrap: str,
     properties: dict[str, str], stop: threading.Event,
 ) -> Row:
-    """Search in a thread."""
+    """Search in a thread, or in a process if many records may have to be read."""
+    if wanted.filters.tests():
+        task = search_process.Task(wanted, bounds, begins, bootstrap, properties)
+        return {"key": "id", **search_process.run(task, stop)}
     reader = Reader(properties, bootstrap, wanted.committed)
     try:
         return {"key": "id", **search(wanted, bounds, begins, reader, stop)}

@@ -1,0 +1,107 @@
+"""A search in a process of its own, which yields the processor to everybody else.
+
+A thread of the console would compete with the console's pages for the interpreter, and with clients
+on the broker's machine for the processor. The process gets its task pickled on standard input, and
+writes its result pickled on standard output. It ends if the console has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.console.schemas import Schemas
+from ottla.console.search import Reader, Wanted, search
+
+STOP_SECONDS = 0.2
+"""How soon a search ends after its browser has gone."""
+NICENESS = 19
+
+
+@dataclass(frozen=True)
+class Task:
+    """A search, and all that it needs to know."""
+
+    wanted: Wanted
+    bounds: dict[int, tuple[int, int]]
+    begins: dict[int, int]
+    bootstrap: str
+    properties: dict[str, str]
+    schemas: str | None = None
+    """Where the process reads schemas; `wanted` has none."""
+
+
+def run(task: Task, stop: threading.Event) -> dict[str, Any]:
+    """The result of a search in its own process, which is killed after `stop`. Raises
+    ClientError."""
+    schemas = task.wanted.schemas
+    source = schemas.source if schemas is not None else None
+    alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        process_group=0,                # Ctrl-C is the console's
+    ) as process:
+        sent: bytes | None = pickle.dumps(alone)
+        while True:
+            try:
+                written, _ = process.communicate(sent, STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                sent = None
+                if stop.is_set():
+                    process.kill()
+    if process.returncode:
+        raise ClientError(f"the search ended with status {process.returncode}")
+    failed, result = pickle.loads(written)
+    if failed:
+        raise ClientError(failed)
+    return dict(result)
+
+
+class ConsoleEnded(threading.Event):
+    """Whether the process that started this one has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parent = os.getppid()
+
+    def is_set(self) -> bool:
+        return os.getppid() != self.parent
+
+
+def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
+    """Search in this process until `stop`. Raises ClientError."""
+    schemas = Schemas(task.schemas) if task.schemas is not None else None
+    wanted = replace(task.wanted, schemas=schemas)
+    reader = Reader(task.properties, task.bootstrap, wanted.committed)
+    try:
+        return search(wanted, task.bounds, task.begins, reader, stop)
+    finally:
+        reader.close()
+
+
+def main() -> int:
+    """What the process does."""
+    os.nice(NICENESS)
+    ended = ConsoleEnded()
+    task: Task = pickle.load(sys.stdin.buffer)
+    result: tuple[str, dict[str, Any]]
+    try:
+        result = "", perform(task, ended)
+    except ClientError as failed:
+        result = str(failed), {}
+    if ended.is_set():
+        return 1
+    sys.stdout.buffer.write(pickle.dumps(result))
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""A search's process ends with its search, with its browser and with its console."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ottla.client.addresses import show_address
+from ottla.client.errors import ClientError
+from ottla.console.filters import Filters
+from ottla.console.search import Wanted
+from ottla.console.search_process import Task, run
+
+CONSOLE = """
+import sys, threading
+from ottla.console.search_process import run
+from tests.console.test_search_process import task_at
+run(task_at(sys.argv[1]), threading.Event())
+"""
+
+
+def task_at(bootstrap: str) -> Task:
+    wanted = Wanted("t", "oldest", filters=Filters(text="x"))
+    return Task(wanted, {0: (0, 10)}, {0: 0}, bootstrap, {})
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A broker that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        yield listening
+
+
+def test_a_search_whose_browser_has_gone_ends(silent: socket.socket) -> None:
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run, task_at(show_address(silent.getsockname())), stop)
+        connection, _ = silent.accept()
+        with connection:
+            stop.set()
+            with pytest.raises(ClientError, match="the search ended with status -9"):
+                running.result(60)
+
+
+def test_a_search_whose_console_was_killed_ends_without_a_word(silent: socket.socket) -> None:
+    address = show_address(silent.getsockname())
+    with subprocess.Popen(
+        [sys.executable, "-c", CONSOLE, address], stderr=subprocess.PIPE
+    ) as console:
+        connection, _ = silent.accept()
+        with connection:
+            console.kill()
+            connection.settimeout(60)
+            while connection.recv(4096):
+                pass                        # what it had asked; then its process has ended
+        assert console.stderr is not None and console.stderr.read() == b""

@@ -1,4 +1,4 @@
-"""What group coordinators know about the cluster: its topics and the groups' own settings."""
+"""A group coordinator's view of the cluster: its topics and the groups' own settings."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class NoCluster:
     version = 0
 
     def topic(self, name: str) -> Topic | None:
-        """None."""
+        """Always None."""
         return None
 
     def topic_of_id(self, topic_id: bytes) -> Topic | None:
-        """None."""
+        """Always None."""
         return None
 
     def topic_names(self) -> Iterable[str]:
-        """Nothing."""
+        """Always empty."""
         return ()
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:
-        """Nothing."""
+        """Always empty."""
         return {}

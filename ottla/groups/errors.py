@@ -42,7 +42,7 @@ class UnreleasedInstance(ProtocolError):
 
 
 class FencedMemberEpoch(ProtocolError):
-    """The member cannot have this epoch; it gives up everything and joins again (KIP-848)."""
+    """The member has a wrong epoch; it gives up its partitions and joins again (KIP-848)."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 
@@ -60,7 +60,7 @@ class UnsupportedAssignor(ProtocolError):
 
 
 class InvalidRegularExpression(ProtocolError):
-    """A subscription that is not a valid RE2 expression (KIP-848)."""
+    """The subscription is not a valid RE2 expression (KIP-848)."""
 
     code = ErrorCode.INVALID_REGULAR_EXPRESSION
 
@@ -78,7 +78,7 @@ class GroupMaxSizeReached(ProtocolError):
 
 
 class InvalidSessionTimeout(ProtocolError):
-    """Outside of group.min.session.timeout.ms and group.max.session.timeout.ms."""
+    """The timeout is below group.min.session.timeout.ms or above group.max.session.timeout.ms."""
 
     code = ErrorCode.INVALID_SESSION_TIMEOUT
 
@@ -117,4 +117,4 @@ FINAL = (
     UnknownMember, IllegalGeneration, FencedInstance, UnreleasedInstance, FencedMemberEpoch,
     StaleMemberEpoch, InconsistentProtocol, GroupMaxSizeReached, GroupIdNotFound, NonEmptyGroup,
 )
-"""Errors after which a client gives up its partitions or its commit, or ends."""
+"""Errors after which a client gives up its partitions or its commit, or terminates."""

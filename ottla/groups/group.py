@@ -1,7 +1,7 @@
 """The interface between a partition's shard and its groups, of any kind.
 
 `classic/requests.py` and `consumer/requests.py` implement it; `absent.py` answers for groups that
-do not exist. A request that a kind does not serve is refused by the group itself.
+do not exist. A group refuses the requests that its kind does not serve.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """What groups use besides their own state; one object for all groups of a shard."""
+    """The objects that groups use besides their own state, shared by all groups of a shard."""
 
     settings: GroupSettings
     cluster: ClusterView
@@ -39,17 +39,17 @@ class Group(Protocol):
 
     group_id: str
     keys: ClassVar[tuple[type, ...]]
-    """The types of the keys of such a group's records."""
+    """The key types of such a group's records."""
 
     # Descriptions
 
     @property
     def type_name(self) -> str:
-        """For ListGroups."""
+        """The group's type in ListGroups."""
 
     @property
     def protocol_type(self) -> str | None:
-        """For ListGroups; None while it has had no members."""
+        """The protocol type in ListGroups; None until the group has had a member."""
 
     @property
     def members(self) -> Sized:
@@ -69,7 +69,7 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """For ListGroups and descriptions."""
+        """The state in ListGroups and in descriptions."""
 
     @property
     def summary(self) -> str:
@@ -108,7 +108,7 @@ class Group(Protocol):
         result: Result,
         context: Context,
     ) -> ErrorCode:
-        """Heartbeat, which may set a timer."""
+        """Serve a Heartbeat that may have effects, such as a timer."""
 
     def leave(
         self, leaving: Sequence[Leaving], result: Result, context: Context
@@ -123,7 +123,8 @@ class Group(Protocol):
     def keep_alive(
         self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> int | None:
-        """ConsumerGroupHeartbeat without changes: ms to the next; None if `beat` is needed."""
+        """Serve a ConsumerGroupHeartbeat without changes; returns the ms to the next heartbeat, or
+        None if `beat` is needed."""
 
     # Offsets
 
@@ -131,7 +132,7 @@ class Group(Protocol):
         """Check that the client may commit offsets now."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Check that the client may fetch offsets in this member's name."""
+        """Check that the client may fetch offsets as this member."""
 
     # Time and the log
 
@@ -144,7 +145,7 @@ class Group(Protocol):
     def replay_record(self, key: Any, value: Any, aloud: bool) -> bool:
         """Applies a record with one of `keys`; returns whether the group still exists.
 
-        `aloud` logs a change of its state.
+        With `aloud`, a change of the group's state is logged.
         """
 
     def take_answers(self) -> list[Answer]:

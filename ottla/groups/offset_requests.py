@@ -99,7 +99,7 @@ def fetch_offsets(
 
 
 def fetchable(offsets: Offsets, group_id: str, require_stable: bool) -> list[tuple[str, int]]:
-    """The partitions with an offset; with `require_stable` those with a pending one, too."""
+    """The partitions with an offset; with `require_stable`, also those with a pending offset."""
     return offsets.indexes_of(group_id) if require_stable else [*offsets.of_group(group_id)]
 
 

@@ -4,9 +4,9 @@
     TxnOffsetCommit  -> record -> replay: pending, until the transaction's marker makes it
                                   visible or drops it (KIP-98, KIP-447)
 
-Of two commits to the same partition the later one in the log wins, no matter when markers come: a
-pending offset that a later commit follows is not applied. A tombstone also drops pending offsets,
-so that a deleted offset does not reappear when its transaction commits.
+Of two commits to the same partition, the later one in the log wins, no matter when markers arrive:
+a pending offset is not applied if a later commit follows it. A tombstone also drops pending
+offsets, so that a deleted offset does not reappear when its transaction commits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Offsets:
     def values(
         self, group_id: str, topic: str, partition: int
     ) -> Iterator[CommittedOffset]:
-        """What was committed for a partition, visible or pending."""
+        """The offsets that were committed for a partition, visible or pending."""
         if (visible := self.find(group_id, topic, partition)) is not None:
             yield visible
         key = OffsetKey(group_id, topic, partition)
@@ -104,7 +104,7 @@ class Offsets:
     def replay(
         self, key: OffsetKey, value: CommittedOffset | None, producer_id: int = -1
     ) -> None:
-        """Applies a record; `producer_id` is its batch's if that is transactional, else -1."""
+        """Applies a record; `producer_id` is the producer of a transactional batch, else -1."""
         group_id, topic, partition = key
         if producer_id >= 0:
             self._sequence += 1
@@ -130,7 +130,7 @@ class Offsets:
             pass
 
     def ending_steps(self, producer_id: int, committed: bool) -> Iterator[None]:
-        """As `end_transaction`, an offset in each step; the offsets of later steps stay pending."""
+        """As `end_transaction`, one offset in each step; the other offsets stay pending."""
         ending = self._pending.get(producer_id, {})
         for key in list(ending):
             pending = ending.pop(key, None)
@@ -179,7 +179,7 @@ class Offsets:
                 reached("a later commit overtook an offset of an open transaction")
 
     def tombstones(self, group_id: str, most: int) -> list[Record]:
-        """Records that remove offsets of a group, including pending ones, at most so many."""
+        """At most `most` records that remove offsets of a group, including pending ones."""
         visible = self.of_group(group_id)
         pending = (index for index in self.pending_of(group_id) if index not in visible)
         return [

@@ -20,7 +20,7 @@ class OpenAppend:
         self.replies, self.since_ms = replies, since_ms
 
     def answer_all(self, error: ProtocolError) -> None:
-        """Answers all of them with an error."""
+        """Answers all waiting clients with an error."""
         replies, self.replies = self.replies, []
         for answer, _ in replies:
             answer(error)
@@ -46,8 +46,8 @@ class OpenAppends:
         return append
 
     def after_this(self, follow: Callable[[], None]) -> None:
-        """Calls `follow`: at once, or after the append that is being made, since its records may be
-        in the log but are not replayed yet."""
+        """Calls `follow` at once, or, while an append is being made, after that append: its records
+        may be in the log, but are not replayed yet."""
         if self._making:
             reached("an append was committed while another one was made")
             self._put_off.append(follow)
@@ -56,7 +56,7 @@ class OpenAppends:
 
     def refuse(self, error: ProtocolError) -> None:
         """The log has refused the append that is being made."""
-        # A failing log directory unloads its shards at once, which answers everybody.
+        # If a log directory has failed, its shards are unloaded already and everybody is answered.
         if self._open:
             self._open.pop().answer_all(error)
 
@@ -68,8 +68,8 @@ class OpenAppends:
             follow()
 
     def end(self, append: OpenAppend) -> bool:
-        """The first append has ended; False if the shard was unloaded meanwhile, which has answered
-        everybody."""
+        """The first append has ended; returns False if the shard was unloaded meanwhile, so that
+        everybody is answered already."""
         if not self._open:
             return False
         first = self._open.popleft()
@@ -77,18 +77,18 @@ class OpenAppends:
         return True
 
     def wait_for_last(self, result: Result) -> None:
-        """Has the replies of a result without records wait for the last append."""
+        """Makes the replies of a result without records wait for the last append."""
         last = self._open[-1]
         if not last.replies:
             last.since_ms = result.tick_ms
         last.replies += result.replies
 
     def waiting_since_ms(self) -> int | None:
-        """Since when the first answer has waited; None if none waits."""
+        """The time at which the longest wait of an answer began; None if no answer waits."""
         return min((each.since_ms for each in self._open if each.replies), default=None)
 
     def answer_late(self, late_ms: int, error: ProtocolError) -> None:
-        """Answers those that have waited since this time or longer; their appends stay."""
+        """Answers clients whose wait began at `late_ms` or earlier; their appends stay open."""
         for each in list(self._open):
             if each.since_ms <= late_ms:
                 reached("a coordinator gave up waiting for its replicas")

@@ -46,8 +46,8 @@ Encoded = tuple[bytes, bytes | None]
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _NO_ID = bytes(16)
-# An offset's value in version 4: | version i16 | offset i64 | leader epoch i32 | metadata, its
-# length + 1 before it | commit time i64 | one tagged field: number 0, 16 bytes, the topic's id |
+# An offset's value in version 4: | version i16 | offset i64 | leader epoch i32 | length of the
+# metadata + 1 | metadata | commit time i64 | one tagged field: number 0, 16 bytes, the topic's id |
 _V4 = struct.Struct(">hqiB")
 _V4_END = struct.Struct(">qBBB")
 
@@ -98,7 +98,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 
 class _Kind:
-    """One type of record: its number, the state's classes and the conversions."""
+    """One type of record: its number, the classes of its keys, and the conversions."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ def _decode_current(data: bytes, version: int) -> CurrentMemberValue:
     value = wire.ConsumerGroupCurrentMemberAssignmentValue.decode(data, version)
 
     def owned(topics: Any) -> dict[TopicPartition, int]:
-        # Brokers before 4.3 wrote no epochs: then only the member's newest one matches.
+        # Kafka before 4.3 wrote no assignment epochs: use the member's newest epoch.
         return {
             (topic.topic_id, partition): epoch
             for topic in topics

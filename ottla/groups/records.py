@@ -35,7 +35,7 @@ class ConsumerGroupKey(NamedTuple):
 
 
 class ConsumerMemberKey(NamedTuple):
-    """What a KIP-848 member reported about itself."""
+    """A KIP-848 member's description of itself."""
 
     group_id: str
     member_id: str
@@ -55,7 +55,7 @@ class TargetMemberKey(NamedTuple):
 
 
 class CurrentMemberKey(NamedTuple):
-    """What a member owns now."""
+    """The partitions that a member owns now."""
 
     group_id: str
     member_id: str
@@ -137,7 +137,7 @@ class ClassicProtocols:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMemberValue:
-    """What a member reported in its heartbeats."""
+    """A member's description of itself, from its heartbeats."""
 
     client_id: str
     client_host: str
@@ -205,7 +205,7 @@ NO_PRODUCER = Producer()
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction: a marker that was found among the records of the log."""
+    """A marker in the log, which ends a producer's transaction."""
 
     producer_id: int
     committed: bool

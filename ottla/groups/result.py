@@ -1,8 +1,8 @@
-"""The effects of a state machine: records to append, replies and markers after that, timers.
+"""The effects of a state machine: records to append, replies and markers that follow, and timers.
 
-The state machines of this folder perform no actions themselves. A request comes together with the
-way to answer it (`Answer`, a function that is called once); a JoinGroup keeps it until the whole
-group has joined, most others put their reply into the result at once.
+The state machines of this folder perform no actions themselves. Each request comes with an
+`Answer`, a function that sends the reply. A JoinGroup keeps its Answer until the whole group has
+joined; most other requests put their reply into the result at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ProtocolError
 
 Answer = Callable[[Any], None]
-"""Called exactly once, with a reply or the ProtocolError in its place."""
+"""Called exactly once, with the reply, or with a ProtocolError instead."""
 
 
 RETRY_MS = 1000
-"""The delay after which a timer checks that its effect was recorded: a full disk may prevent it."""
+"""The delay after which a timer fires again, in case the log refused the records of the first time,
+as on a full disk."""
 
 
 class TimerKey(NamedTuple):
@@ -34,7 +35,7 @@ class TimerKey(NamedTuple):
 
 
 class MarkersDue(NamedTuple):
-    """Once the end of a transaction is recorded, its markers are to be written."""
+    """The markers of a transaction, to be written once the end of the transaction is recorded."""
 
     transactional_id: str
     answer: Answer | None
@@ -53,7 +54,7 @@ class Result:
     """Monotonic milliseconds, for deadlines."""
     records: list[Any] = field(default_factory=list)
     encoded: list[Any] = field(default_factory=list)
-    """The first of these records as the log stores them."""
+    """The first of the records, encoded as the log stores them."""
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     markers: list[MarkersDue] = field(default_factory=list)
@@ -63,8 +64,9 @@ class Result:
     (`history/`)."""
 
     after_replay: list[Callable[[ProtocolError | None], None]] = field(default_factory=list)
-    """Called once the records are replayed, or with the error if the log refuses them. They change
-    what exists in memory only, such as members whose JoinGroup is pending."""
+    """Functions that are called with None once the records are replayed, or with the error if the
+    log refuses them. They change state that exists in memory only, such as members whose JoinGroup
+    is pending."""
 
     def encode(self, encode: Callable[[Any], Any]) -> None:
         """Encode the records that are not encoded yet; if one cannot be encoded, nothing
@@ -81,7 +83,7 @@ class Result:
         self.replies.append((answer, reply))
 
     def set_timer(self, kind: str, owner: str, member_id: str = "", *, after_ms: int) -> int:
-        """Fires `kind` after this time; returns the deadline in ticks."""
+        """Sets a timer that fires after `after_ms`; returns its deadline in ticks."""
         at_ms = self.tick_ms + after_ms
         self.timers.append((TimerKey(kind, owner, member_id), at_ms))
         return at_ms

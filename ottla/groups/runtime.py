@@ -40,23 +40,25 @@ class Runtime(ShardRuntime[Shard]):
         self.history = GroupHistory()
 
     def begin_load(self, partition: int) -> Shard:
-        """Begins to load a partition led by this broker: replay its records, then `adopt` it."""
+        """Begins to load a partition that this broker leads. The caller replays the records, then
+        calls `adopt`."""
         return self.load_into(
             Shard(partition, self.settings, self._new_id, self._cluster, self.replicated)
         )
 
     def adopt(self, shard: Shard) -> None:
         """Coordinates a shard that is loaded."""
-        # Another broker may have ended the rebalances that began in an earlier term of this one.
+        # Rebalances may have begun when this broker coordinated the groups before; another broker
+        # may have ended them since.
         for group_id in [*self.history.rebalances]:
             if self.partition_of(group_id) == shard.partition:
                 del self.history.rebalances[group_id]
         super().adopt(shard)
 
     def _happened(self, result: Result, error: ProtocolError | None) -> None:
-        """Keep the events of a turn. If the log refused its records, a KIP-848 group is unchanged,
-        so nothing happened in it; members of a classic group have changed in memory all the
-        same."""
+        """Keep the events of a turn. If the log refused the turn's records, a KIP-848 group is
+        unchanged, so its events are dropped. The members of a classic group have changed in memory,
+        so its events are kept, except the end of a rebalance."""
         events, result.events = result.events, []
         for group_id, event in events:
             if error is None or (self._is_classic(group_id) and event.kind not in ENDS):
@@ -87,13 +89,13 @@ class Runtime(ShardRuntime[Shard]):
             pass
 
     def ending_steps(self, partition: int, producer_id: int, committed: bool) -> Iterator[None]:
-        """As `end_transaction`, an offset in each step. The producer's next transaction may only
+        """As `end_transaction`, one offset in each step. The producer's next transaction may only
         begin after the last step.
 
-        A shard whose log is still being read is left alone: it will find the marker there, and its
-        pending offsets may be those of the producer's earlier transaction, which may have ended
-        differently. A shard that was read to its end may have missed the marker; if it has read it,
-        ending the transaction again changes nothing.
+        A shard whose log is still being read is left alone: it will read the marker from the log,
+        and its pending offsets may belong to an earlier transaction of the producer, which may have
+        ended differently. A shard that was read to its end may have missed the marker, so its
+        transaction is ended here. If it has read the marker, this changes nothing.
         """
         live = self._live.get(partition)
         shard = self._loading.get(partition) if live is None else live.shard

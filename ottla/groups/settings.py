@@ -11,7 +11,7 @@ class GroupSettings(NamedTuple):
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
     group_new_member_join_timeout_ms: int = 300_000
-    """Session timeout of a new member until its first join is answered with its id."""
+    """The session timeout of a new member until its first JoinGroup is answered."""
     offset_metadata_max_bytes: int = 4_096
     offsets_commit_timeout_ms: int = 5_000
     offsets_retention_minutes: int = 10_080
@@ -42,6 +42,7 @@ class TransactionSettings(NamedTuple):
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    """Timeouts are exact to the ms; this is the delay to retry an abort that the log refused."""
+    """Only the delay after which an abort that the log refused is retried: the coordinator aborts
+    timed-out transactions to the ms."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50

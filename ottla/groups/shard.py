@@ -42,11 +42,12 @@ NO_CLUSTER = NoCluster()
 KINDS: dict[type, Callable[[str], Group]] = {
     key: kind for kind in (ServedClassicGroup, ServedConsumerGroup) for key in kind.keys
 }
-"""By the type of a record's key: the group that it belongs to."""
+"""The kind of group that a record belongs to, by the type of the record's key."""
 G = TypeVar("G", bound=Group)
 
 OFFSETS_AT_ONCE = 300
-"""How many offsets one turn of the loop commits, reads or deletes, in a millisecond or two."""
+"""The most offsets that one turn of the loop commits, reads or deletes; this takes one or two
+milliseconds."""
 
 EXPIRE = "expire"
 """A timer of the shard, not of a group: expires offsets."""
@@ -65,18 +66,18 @@ class Shard:
         cluster: ClusterView = NO_CLUSTER,
         replicated: bool = False,
     ) -> None:
-        """`replicated`: another broker may take over before this one learns of it."""
+        """With `replicated`, another broker may take over before this one learns of it."""
         self.partition, self.replicated = partition, replicated
         self.offsets = Offsets()
         self.groups: dict[str, Group] = {}
         self.context = Context(settings, cluster, new_id, self._place)
         self.is_read = self.is_loaded = False
         self.loaded_ms = -1
-        """Unix time since when this broker coordinates the groups."""
+        """The Unix time at which this broker began to coordinate the groups."""
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
         self._ended = ""
-        """The KIP-848 group that the previous record of a group has ended; empty if it has ended
+        """The KIP-848 group that the previous record of a group removed; empty if it removed
         none."""
         self._deleting: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
@@ -89,7 +90,8 @@ class Shard:
         return group
 
     def group_of(self, kind: type[G], group_id: str) -> G | None:
-        """The group if it is of this kind, for what only that kind has: its description."""
+        """The group if it is of this kind; for requests that are specific to a kind, such as
+        descriptions."""
         group = self.groups.get(group_id)
         return group if isinstance(group, kind) else None
 
@@ -97,21 +99,21 @@ class Shard:
         return self.groups.get(group_id) or AbsentGroup(group_id)
 
     def _place(self, group: Group) -> None:
-        """Adds a group that forms in memory; it has no record until its assignment is recorded."""
+        """Adds a group that forms in memory; it has no record before its first assignment."""
         self.groups[group.group_id] = group
 
     def confirm(self, group_id: str, result: Result) -> None:
-        """Adds the tombstone of an offset that no group has. It changes nothing, but only the
-        current coordinator can commit it: a broker that was replaced and does not know it
-        cannot."""
+        """Adds the tombstone of an offset that does not exist, to a result without records. The
+        tombstone changes nothing, but only the current coordinator can commit it: its commit proves
+        that no other broker has taken over."""
         if self.replicated and not result.records:
             result.records.append(Record(OffsetKey(group_id, "", 0), None))
 
     # Requests of the classic protocol
 
     def join(self, request: Join, answer: Answer, result: Result) -> None:
-        """JoinGroup. Raises InvalidGroupId, InvalidSessionTimeout, and what `join` of the group
-        does."""
+        """JoinGroup. Raises InvalidGroupId, InvalidSessionTimeout, and the errors of the group's
+        `join`."""
         settings = self.context.settings
         _need_group_id(request.group_id)
         self._refuse_while_deleted(request.group_id)
@@ -124,7 +126,7 @@ class Shard:
         self._served(request.group_id).join(request, answer, result, self.context)
 
     def sync(self, request: Sync, answer: Answer, result: Result) -> None:
-        """SyncGroup. Raises what `sync` of the group does, InvalidGroupId."""
+        """SyncGroup. Raises InvalidGroupId, and the errors of the group's `sync`."""
         _need_group_id(request.group_id)
         self._served(request.group_id).sync(request, answer, result, self.context)
 
@@ -150,7 +152,8 @@ class Shard:
         instance_id: str | None,
         result: Result,
     ) -> ErrorCode:
-        """Heartbeat, which may set a timer. Raises GroupIdNotFound, and what `heartbeat` does."""
+        """Serve a Heartbeat that may set a timer. Raises GroupIdNotFound, and the errors of
+        `heartbeat`."""
         group = self.group(group_id)
         return group.heartbeat_turn(generation, member_id, instance_id, result, self.context)
 
@@ -165,7 +168,7 @@ class Shard:
     # Requests of KIP-848
 
     def beat(self, request: Heartbeat, result: Result) -> HeartbeatReply:
-        """ConsumerGroupHeartbeat. Raises what `heartbeat.check` and `beat` of the group do."""
+        """ConsumerGroupHeartbeat. Raises the errors of `heartbeat.check` and the group's `beat`."""
         heartbeat.check(request, self.context.settings.group_consumer_assignors)
         self._refuse_while_deleted(request.group_id)
         if request.member_epoch == heartbeat.JOIN and not request.member_id:
@@ -183,7 +186,7 @@ class Shard:
     def commit(self, request: Commit, result: Result) -> list[ErrorCode]:
         """OffsetCommit and TxnOffsetCommit: a code for each partition.
 
-        Raises what `check_commit` of the group does.
+        Raises the errors of the group's `check_commit`.
         """
         group_id = request.group_id
         if self._deleting:
@@ -227,7 +230,7 @@ class Shard:
             if self.offsets.has_offset(group_id, topic, partition):
                 result.records.append(Record(OffsetKey(group_id, topic, partition), None))
             codes.append(ErrorCode.NONE)
-        self.confirm(group_id, result)          # success is final, even if no offset is left
+        self.confirm(group_id, result)          # clients rely on success, even without a deletion
         return codes
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:
@@ -254,11 +257,11 @@ class Shard:
     # Administration
 
     def delete_group(self, group_id: str, result: Result) -> bool:
-        """Delete a slice of a group's offsets, and the group with the last of them (DeleteGroups).
+        """DeleteGroups: delete a slice of a group's offsets, and the group after the last slice.
         Returns whether offsets are left.
 
-        If so, joins and commits are refused until the next call, which has to follow, or a call of
-        `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
+        While offsets are left, joins and commits are refused, and the caller has to call this
+        again, or `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
         """
         group = self.group(group_id)
         if not group.is_empty:
@@ -273,7 +276,7 @@ class Shard:
         return False
 
     def keep_group(self, group_id: str) -> None:
-        """Stop a deletion that has begun: the log has refused its records."""
+        """Stop a deletion because the log has refused its records: the group stays."""
         self._deleting.discard(group_id)
 
     def _refuse_while_deleted(self, group_id: str) -> None:
@@ -295,7 +298,7 @@ class Shard:
             group.fire(key, result, self.context)
 
     def replay(self, record: Record, producer_id: int = -1) -> None:
-        """Applies one record, in the log's order. Nothing else changes what records hold."""
+        """Applies one record, in the log's order. Nothing else changes recorded state."""
         key, value = record
         if type(key) is OffsetKey:
             self.offsets.replay(key, value, producer_id)
@@ -306,7 +309,7 @@ class Shard:
             self.groups[key.group_id] = ServedClassicGroup(key.group_id)
 
     def _replay_group(self, key: Any, value: Any) -> None:
-        """The first record of another kind of group replaces the group of this name."""
+        """Applies a group's record; the first record of another kind replaces the group."""
         ended, self._ended = self._ended, ""
         group, kind = self.groups.get(key.group_id), KINDS[type(key)]
         if group is None or type(group) is not kind:
@@ -317,7 +320,8 @@ class Shard:
             del self.groups[key.group_id]
             self._ended = key.group_id if kind is ServedConsumerGroup else ""
         elif ended == key.group_id and isinstance(group, ServedClassicGroup):
-            # A group of generation 1 was formed anew after its last member had left.
+            # The group was converted from KIP-848, unless its generation is 1: then it is a new
+            # group, formed after the last KIP-848 member had left.
             group.must_rejoin = group.is_forming and group.generation > 1
 
     def loaded(self, result: Result) -> None:

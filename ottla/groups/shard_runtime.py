@@ -1,18 +1,18 @@
-"""Runs the state machines: append what they return, replay it, answer when it is committed.
+"""Runs the state machines: appends their records, replays them, answers once they are committed.
 
     request -> shard -> Result -> timers -> append -> replay -> (committed) -> answers, markers
 
 Commits of offsets do not depend on each other: those that arrive in one turn of the loop are
 gathered into one Result and therefore one batch (`gather`). Any other operation on the shard
-appends them first. Each commit is encoded before it joins the batch: one that cannot be encoded
-fails alone.
+appends the gathered commits first. Each commit is encoded before it joins the batch, so that a
+commit that cannot be encoded fails alone.
 
 Reads also wait until the records before them are committed, so that a power cut cannot undo what a
-client was told (a fetched offset never goes back). Heartbeats change nothing and do not wait.
+client has read (a fetched offset never goes back). Heartbeats change nothing and do not wait.
 
-In a cluster another broker may have taken over without this one knowing it yet. This one can then
-commit nothing. Therefore a refusal after which a client gives something up appends a record that
-changes nothing (`AnyShard.confirm`), and is sent once that record is committed.
+In a cluster, another broker may have taken over without this one knowing it yet. This broker can
+then commit nothing. Some refusals make a client give something up. Such a refusal is sent only once
+a record that changes nothing is committed (`AnyShard.confirm`).
 
 The log and the loop are reached through a `ShardHost`, the broker's coordinator; there is no
 socket, no event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
@@ -48,17 +48,19 @@ class Clock(Protocol):
 
 
 Committed = Callable[[ProtocolError | None], None]
-"""Called once when an append is committed, or with the error. In the order of the appends."""
+"""Called once for each append, in their order: with None when the append is committed, or with the
+error."""
 
 
 class ShardHost(Protocol):
-    """What runs the state machines of an internal topic: its log, and a timer."""
+    """The surroundings of the state machines of an internal topic: its log, and a timer."""
 
     def append(
         self, partition: int, encoded: list[Any], producer: Producer, committed: Committed, /
     ) -> None:
-        """Appends encoded records to a partition of the internal topic, in the transaction of a
-        producer unless that is NO_PRODUCER, or raises ProtocolError and appends nothing."""
+        """Appends encoded records to a partition of the internal topic, as a part of the producer's
+        transaction unless the producer is NO_PRODUCER. Raises ProtocolError if nothing was
+        appended."""
 
     def encode(self, record: Any, /) -> Any:
         """Encodes a record as the log stores it."""
@@ -67,23 +69,24 @@ class ShardHost(Protocol):
         """Called when a shard was unloaded because an append to its partition was lost."""
 
     def wake(self, at_ms: int, /) -> None:
-        """Called with a time in ticks whenever a timer becomes due earlier than before:
-        `ShardRuntime.fire` is to be called then."""
+        """Called when the next timer is due earlier than before: call `ShardRuntime.fire` at
+        `at_ms`, a time in ticks."""
 
 
 Later = Callable[[Callable[[], None]], object]
-"""Schedules a function to run after what has arrived by now, such as `loop.call_soon`."""
+"""Schedules a function to run after the requests that have arrived by now; for example
+`loop.call_soon`."""
 
 FIRE_SECONDS_MAX = 0.002
-"""Further due timers run after the requests that have arrived by then."""
+"""After this time, further due timers run after the requests that have arrived meanwhile."""
 
 CHANGE_SECONDS_MAX = 0.001
-"""How long an operation on all shards may hold the loop in one turn; the shard at which this time
-is over is still finished."""
+"""How long an operation on all shards may hold the loop in one turn. After this time, only the
+current shard is finished."""
 
 GATHERED_RECORDS_MAX = 500
-"""With this many records the gathered commits are appended before the turn ends: this bounds a
-batch."""
+"""Gathered commits with this many records are appended before the turn ends, which limits the size
+of a batch."""
 
 
 class AnyShard(Protocol):
@@ -94,7 +97,7 @@ class AnyShard(Protocol):
     """Whether its log was replayed to the end that it had when loading began; records that were
     appended since are not replayed before `adopt`."""
     final: ClassVar[tuple[type[ProtocolError], ...]]
-    """Refusals after which clients give something up; a committed record confirms each."""
+    """Refusals after which clients give something up; `confirm` is called for each of them."""
 
     def confirm(self, key: str, result: Result, /) -> None:
         """Adds a record that changes nothing to a result without records, if other brokers may take
@@ -134,8 +137,8 @@ class ShardRuntime(Generic[S]):
     """All shards that this broker coordinates.
 
     `partitions` is the partition count of the internal topic. `patience_ms` is the longest time
-    that a request waits for the replicas, None for no limit. After it the client gets an error that
-    it retries; the record stays, and the retry waits for it, too.
+    that a request waits for the replicas, None for no limit. After that time, the client gets an
+    error that it retries; the record stays in the log, and the retry waits for the same record.
     """
 
     def __init__(
@@ -159,21 +162,21 @@ class ShardRuntime(Generic[S]):
         self._woken_for: int | None = None
 
     def tick_ms(self) -> int:
-        """Now, for deadlines."""
-        # Truncated instead of rounded, 4.1 s would be 4099 ms: its timer would never be due.
+        """The monotonic time in ms, for deadlines."""
+        # Truncation could turn 4.1 s into 4099 ms, and a timer for 4100 ms would not be due.
         return round(self._clock.monotonic() * 1000)
 
-    # Which shards are here
+    # The shards of this broker
 
     def partition_of(self, key: str) -> int:
         """The partition of the internal topic that holds this group or transactional id."""
         return partition_for(key, self.partitions)
 
     def load_into(self, shard: S) -> S:
-        """Begins to load a shard whose partition this broker leads: replay records, then `adopt`
-        it.
+        """Begins to load a shard whose partition this broker leads. The caller replays the records,
+        then calls `adopt`.
 
-        Until then clients are told to retry.
+        Until then, clients get an error that they retry.
         """
         assert shard.partition not in self._live, "a shard is unloaded before it is loaded again"
         self._loading[shard.partition] = shard
@@ -181,7 +184,7 @@ class ShardRuntime(Generic[S]):
         return shard
 
     def adopt(self, shard: S) -> None:
-        """Coordinates a shard, unless it has moved to another broker meanwhile."""
+        """Begins to coordinate a loaded shard, unless it has moved to another broker meanwhile."""
         if self._loading.get(shard.partition) is not shard:
             return
         del self._loading[shard.partition]
@@ -251,9 +254,9 @@ class ShardRuntime(Generic[S]):
     ) -> None:
         """Runs one operation on a shard, and sends its reply once it is committed.
 
-        An operation that raises still has the effects in its result: a JoinGroup that is refused
-        with a member id has assigned that id. Without `answer` the operation has put its replies
-        into the result itself.
+        If the operation raises, the effects in its result still take place: a JoinGroup that is
+        refused with MEMBER_ID_REQUIRED has assigned a member id. Without `answer`, the operation
+        puts its replies into the result itself.
         """
         live, result = self._begin_turn(key)
         try:
@@ -317,7 +320,7 @@ class ShardRuntime(Generic[S]):
             self._perform(live, gathered)
 
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
-        """Runs an operation that records nothing but may set timers; returns its result."""
+        """Runs an operation without records, which may set timers; returns its result."""
         live, result = self._begin_turn(key)
         try:
             return operation(live.shard, result)
@@ -326,8 +329,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def change_all(self, operation: Callable[[S, Result], None]) -> None:
-        """Runs an operation on every shard, such as removing deleted topics; on shards that are
-        being loaded afterwards."""
+        """Runs an operation on every shard, such as removing deleted topics. Shards that are being
+        loaded follow once they are loaded."""
         for asked in self._asked_of_all.values():
             asked.append(operation)
         self._change_some(list(self._live.values()), operation)
@@ -360,8 +363,8 @@ class ShardRuntime(Generic[S]):
     def fire(self) -> None:
         """Fires the timers that are due, the earliest first.
 
-        After a few milliseconds the rest is left to the next call, so that requests are served in
-        between; so are timers that are set meanwhile.
+        After FIRE_SECONDS_MAX, the remaining timers are left to the next call, so that requests are
+        served in between. Timers that become due meanwhile are left to the next call, too.
         """
         self._woken_for = None
         now_ms, ends_at = self.tick_ms(), self._clock.monotonic() + FIRE_SECONDS_MAX
@@ -372,7 +375,7 @@ class ShardRuntime(Generic[S]):
                 if self._clock.monotonic() > ends_at:
                     break
         finally:
-            # Also if one of them failed: the others have to run.
+            # Also after an exception: the other timers have to run.
             at_ms = self.next_timer_ms()
             if at_ms is not None:
                 self._ask_to_wake(at_ms)
@@ -392,7 +395,7 @@ class ShardRuntime(Generic[S]):
             self._give_up(live)
             return
         result = self._turn(live)
-        if self._live.get(live.shard.partition) is live:        # not unloaded by that
+        if self._live.get(live.shard.partition) is live:        # `_turn` may have unloaded it
             live.shard.fire(key, result)
             self._perform(live, result)
 
@@ -454,7 +457,8 @@ class ShardRuntime(Generic[S]):
                 answer(reply)
 
     def _record(self, live: Live[S], result: Result, producer: Producer) -> None:
-        """Appends and replays; if the append is refused, all waiting clients get the error."""
+        """Appends the records and replays them; if the log refuses them, the clients of this result
+        get the error."""
         append, outcome = live.appends.begin(result), list[ProtocolError | None]()
 
         def committed(error: ProtocolError | None) -> None:

@@ -1,7 +1,7 @@
-"""Scans all offsets of a shard in slices, since a million of them must not block the loop.
+"""Scans all offsets of a shard in slices, since a scan of a million offsets would block the loop.
 
 A sweep is a generator that receives the Result of each turn and puts the tombstones of one slice
-into it. Between two slices anything may happen to the shard, so only names are kept.
+into it. Between two slices anything may happen to the shard, so a sweep keeps only names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SWEEP = "sweep"
 """The timer of a shard for the next slice."""
 LOOKS_MAX = 500
-"""Offsets and groups in a slice, which takes two milliseconds if all of them are removed."""
+"""The most offsets and groups in a slice; removing all of them takes two milliseconds."""
 
 Sweep = Generator[None, Result, None]
 Groups = Mapping[str, Group]
@@ -34,8 +34,8 @@ class Sweeps:
         self._waiting: dict[str, Sweep] = {}
 
     def begin(self, kind: str, sweep: Callable[[], Sweep], result: Result) -> None:
-        """Runs the first slice now, unless another sweep is running; the others with SWEEP
-        timers."""
+        """Begins a sweep, unless there is one of this kind already. The first slice runs now,
+        unless another sweep is running; SWEEP timers run the other slices."""
         if kind in self._waiting:
             return
         begun = self._waiting[kind] = sweep()
@@ -62,7 +62,7 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
         for topic, partition in list(offsets.of_group(group_id)):
             looks += 1
             if looks % LOOKS_MAX == 0:
-                # The tombstones were replayed by then, or the log has refused them.
+                # After the yield, the tombstones are replayed, or the log has refused them.
                 result, dropped = (yield), 0
             group, value = groups.get(group_id), offsets.find(group_id, topic, partition)
             if group is None or value is None:
@@ -92,8 +92,8 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
 def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], ClusterView]) -> Sweep:
     """Removes the committed and pending offsets of deleted topics from all groups.
 
-    More topics may be added while it runs: it ends with none left. Offsets of a topic that was
-    recreated under the same name stay.
+    The caller may add more topics while the sweep runs; the sweep ends once `topics` is empty.
+    Offsets of a topic that was recreated under the same name stay.
     """
     result, looks = (yield), 0
     while topics:

@@ -1,4 +1,4 @@
-"""Timers as a heap of names; the caller passes the current time."""
+"""Timers, in a heap that is ordered by deadline; the caller passes the current time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a group stands now: what it waits for, and what will end the wait."""
+"""The present state of a group: what it waits for, and what will end the wait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Moment(NamedTuple):
 
 
 def standing(group: Group, moment: Moment) -> Iterator[Finding]:
-    """What a group of any kind waits for; nothing if it is at rest."""
+    """The facts about what a group of any kind waits for; nothing if it does not wait."""
     if isinstance(group, ClassicGroup):
         yield from _classic(group, moment)
     elif isinstance(group, ConsumerGroup):
@@ -51,7 +51,7 @@ def standing(group: Group, moment: Moment) -> Iterator[Finding]:
 
 
 def owners(group: Group, cluster: ClusterView) -> dict[TopicIndex, str]:
-    """Which member each partition is assigned to, as far as that can be read."""
+    """The member that owns each partition, as far as the assignments can be read."""
     owner_of: dict[TopicIndex, str] = {}
     if isinstance(group, ClassicGroup):
         for member in group.members.values() if group.tells_topics else ():

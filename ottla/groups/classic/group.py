@@ -58,8 +58,8 @@ class ClassicMember:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """When the session ends, in ticks. Heartbeats move it; the timer is moved only when it
-    fires."""
+    """When the session ends, in ticks. Heartbeats move the deadline; the timer is moved only when
+    it fires."""
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
@@ -108,8 +108,9 @@ class ClassicGroup:
     """Ids assigned with MEMBER_ID_REQUIRED whose second JoinGroup has not arrived yet."""
     pending_syncs: set[str] = field(default_factory=set)
     must_rejoin: bool = False
-    """Whether the group was converted from KIP-848 and has not rebalanced since. Its members may
-    not know of the change, and nobody owns the partitions of the last KIP-848 member until then."""
+    """Whether the group was converted from KIP-848 and has not rebalanced since. Until it
+    rebalances, members may not know of the change, and no member owns the partitions of the last
+    KIP-848 member."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     last_joined: str = ""
@@ -136,17 +137,18 @@ class ClassicGroup:
 
     @property
     def state_name(self) -> str:
-        """For ListGroups and DescribeGroups."""
+        """The state in ListGroups and DescribeGroups."""
         return self.state.value
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member's."""
+        """The longest rebalance timeout of the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property
     def all_have_joined(self) -> bool:
-        """Every member has joined the new generation and no assigned id is outstanding."""
+        """Whether every member has joined the new generation, and so has every client that was
+        assigned a member id."""
         return not self.pending_joins and all(
             member.awaits_join is not None for member in self.members.values()
         )
@@ -237,7 +239,7 @@ class ClassicGroup:
         return old
 
     def protocols_changed(self) -> None:
-        """Updates a member that has joined again with other protocols."""
+        """Called when a member has joined again with other protocols."""
         self._common = None
 
     def choose_protocol(self) -> str:
@@ -250,8 +252,8 @@ class ClassicGroup:
         return _most_votes(members, common) if common else None
 
     def next_generation(self, wall_ms: int) -> None:
-        """Begins the next generation with the members present: chooses the protocol, awaits the
-        leader."""
+        """Begins the next generation with the present members: chooses the protocol, then waits for
+        the leader's assignment."""
         assert self.state is ClassicState.PREPARING, "a generation begins with its joins"
         assert self.members, "a generation has members"
         self.generation += 1
@@ -293,7 +295,7 @@ class ClassicGroup:
         return False
 
     def emptied(self, wall_ms: int) -> GroupValue:
-        """The record of the next generation, which nobody has joined."""
+        """The record of the next generation, which has no members."""
         assert not self.members, "the record would forget them"
         return GroupValue(
             protocol_type=self.protocol_type or "",
@@ -319,8 +321,8 @@ class ClassicGroup:
         )
 
     def keep(self, member: ClassicMember) -> None:
-        """Adds to a recorded member what only its JoinGroup contains: its other protocols and its
-        session timeout."""
+        """Replaces a member that a record has restored: only the member of the JoinGroup has all
+        protocols and the session's deadline."""
         assert member.member_id in self.members, "its record was replayed"
         self.members[member.member_id] = member
         self._common = None

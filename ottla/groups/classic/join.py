@@ -66,7 +66,8 @@ def join(
 def _check_size(
     group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
 ) -> None:
-    """During a rebalance, only members that have joined count: the others may be gone."""
+    """Raises GroupMaxSizeReached if the group is full. During a rebalance, only members that have
+    joined count: the others may be gone."""
     if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
         return
     member = group.members.get(member_id)
@@ -94,8 +95,8 @@ def _join_again(
         # The member did not receive the first reply.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.STABLE and same and group.leader != member.member_id:
-        # Nothing has changed; the member only needs its assignment, which SyncGroup returns. The
-        # leader however may join to have partitions reassigned after a topic has changed.
+        # Nothing has changed; the member only needs its assignment, which SyncGroup returns. But a
+        # leader may join again because a topic has changed and it wants to assign again.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.EMPTY:
         raise UnknownMember(f"{group.group_id} has no members left")
@@ -120,8 +121,8 @@ def _add(
     group.add(member, request.protocol_type)
     group.last_joined = member_id
     note_joined(group, member, request, result)
-    # A client whose connection broke during the wait has no id to come back with: without this
-    # timeout its attempts would accumulate in the group.
+    # A client whose connection broke during the wait does not know its member id and joins as
+    # another member: without this timeout, its attempts would accumulate in the group.
     arm_session(group, member, result, settings.group_new_member_join_timeout_ms)
     rebalance(group, result, settings)
 
@@ -160,7 +161,8 @@ def _replace_static(
     result: Result,
     settings: GroupSettings,
 ) -> None:
-    """A static member has restarted: the new one takes its place, the old one is fenced."""
+    """A static member has restarted: the new member takes the place of the old one, which is
+    fenced."""
     old_id = group.static_members[request.instance_id or ""]
     old, successor = group.members[old_id], _member(member_id, request)
     successor.assignment = old.assignment
@@ -198,7 +200,8 @@ def _take_over(
     reached("a static member came back to a stable group")
     value = group.with_successor(old.member_id, member, result.wall_ms)
     result.records.append(Record(GroupKey(group.group_id), value))
-    # The old member's session goes on: if the log refuses the record, it stays in the group.
+    # The old member's session timer stays: if the log refuses the record, that member stays in the
+    # group.
     arm_session(group, member, result)
 
     def replayed(error: ProtocolError | None) -> None:
@@ -207,8 +210,8 @@ def _take_over(
 
     result.after_replay.append(replayed)
     leads = value.leader == member.member_id
-    # The leader must not assign now, since a stable group would ignore it. An old client does not
-    # assign, since the leader id in the reply is its former one; a newer client reads
+    # The leader must not assign now: a stable group would ignore the assignment. An old client does
+    # not assign, because the leader id in the reply is its former member id; a newer client obeys
     # skip_assignment.
     skips = request.may_skip_assignment
     reply = Joined(

@@ -26,7 +26,7 @@ class Join:
     may_skip_assignment: bool = True
     """The client understands skip_assignment (version 9, KIP-814)."""
     sees: Callable[[str], bool] | None = None
-    """Tells whether the client may see a topic; None if all clients may see all topics."""
+    """Returns whether the client may see a topic; None if all clients may see all topics."""
     reason: str | None = None
     """The client's reason for joining, for logs (KIP-800)."""
 
@@ -54,7 +54,7 @@ class Joined:
 
 
 class NewMemberId(MemberIdRequired):
-    """Carries the id to join with."""
+    """The client has to join again with this member id."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__("join again with the member id of this reply")

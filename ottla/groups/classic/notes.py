@@ -1,4 +1,4 @@
-"""What a classic group adds to its history (`groups/history`)."""
+"""The events that a classic group adds to its history (`groups/history`)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def note_joined_again(
 def note_left(
     group: ClassicGroup, member: ClassicMember, leaving: Leaving, result: Result
 ) -> None:
-    """A LeaveGroup removes a member; an administrator's names no member id."""
+    """A LeaveGroup removes a member; a LeaveGroup of an administrator has no member id."""
     note_member(
         group, member, "left", result, by_administrator=not leaving.member_id,
         reason=leaving.reason,

@@ -1,7 +1,7 @@
 """How a classic group gets from one generation to the next.
 
-`rebalance` begins, members join (`join`), `complete_join` answers them all and the leader's
-SyncGroup (`session`) ends it.
+`rebalance` begins the next generation, members join (`join`), `complete_join` answers all of them,
+and the leader's SyncGroup (`session`) ends the rebalance.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def arm_session(
 
 
 def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """Starts to collect the members of a new generation, or continues to."""
+    """Starts, or continues, to collect the members of a new generation."""
     if group.state is ClassicState.PREPARING:
         complete_if_joined(group, result)
         return
@@ -85,7 +85,8 @@ def complete_if_joined(group: ClassicGroup, result: Result) -> None:
 
 
 def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """On timeout: extends the initial delay if a member joined during it, otherwise goes on."""
+    """On timeout: extends the initial delay if a member joined during it; otherwise ends the
+    join."""
     if group.state is not ClassicState.PREPARING:
         return
     if group.came_from_empty and group.joined_in_delay and group.delay_left_ms > 0:
@@ -101,7 +102,7 @@ def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
 
 
 def complete_join(group: ClassicGroup, result: Result) -> None:
-    """Begins the new generation with the members that have joined; static ones may be late."""
+    """Begins the new generation with the members that have joined, and with all static members."""
     result.cancel_timer(JOIN, group.group_id)
     late = [m for m in group.members.values() if m.awaits_join is None and m.instance_id is None]
     for member in late:
@@ -112,7 +113,8 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
         group.remove(member.member_id)
         result.cancel_timer(SESSION, group.group_id, member.member_id)
     if group.members and not group.elect_joined_leader():
-        # Only static members are left and none has rejoined: their sessions decide.
+        # Only static members are left and none has rejoined: wait until one does, or until their
+        # sessions end.
         result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
         return
     if not group.members:
@@ -120,7 +122,7 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
         record = Record(GroupKey(group.group_id), group.emptied(result.wall_ms))
         result.records.append(record)
         note_emptied(group, result)
-        # If the log refuses the record, the group stays as it is until then.
+        # If the log refuses the record, the group is unchanged, and this timer tries again.
         result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
         return
     group.next_generation(result.wall_ms)

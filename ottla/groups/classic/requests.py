@@ -40,7 +40,7 @@ class ServedClassicGroup(ClassicGroup):
 
     @property
     def is_forming(self) -> bool:
-        """Whether members are joining that no record knows yet."""
+        """Whether the group has members, or clients that were assigned a member id."""
         return bool(self.members or self.pending_joins)
 
     def join(self, request: Join, answer: Answer, result: Result, context: Context) -> None:
@@ -85,8 +85,8 @@ class ServedClassicGroup(ClassicGroup):
     def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
         """A KIP-848 member joins: an empty group is replaced, a group with members is upgraded.
 
-        Raises GroupIdNotFound for a heartbeat that does not join, and what `migration.upgrade` and
-        `heartbeat.heartbeat` do.
+        Raises GroupIdNotFound for a heartbeat that does not join, and the errors of
+        `migration.upgrade` and `heartbeat.heartbeat`.
         """
         if request.member_epoch != consumer_heartbeat.JOIN:
             raise GroupIdNotFound(f"consumer group {self.group_id!r} not found")
@@ -105,7 +105,7 @@ class ServedClassicGroup(ClassicGroup):
     def keep_alive(
         self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> None:
-        """None: `beat` refuses it."""
+        """Returns None: `beat` serves or refuses the heartbeat."""
 
     def check_commit(self, request: Commit, result: Result, context: Context) -> None:
         """Check that the client may commit; a member's commit also keeps its session alive.
@@ -131,7 +131,7 @@ class ServedClassicGroup(ClassicGroup):
         member.deadline_ms = result.tick_ms + member.session_timeout_ms
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Anybody may fetch."""
+        """Any client may fetch."""
 
     def fire(self, key: TimerKey, result: Result, context: Context) -> None:
         """Called when a timer of the group is due."""

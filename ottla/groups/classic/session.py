@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> None:
-    """Give a member its assignment, once the leader's is committed.
+    """Give a member its assignment, once the leader's SyncGroup is committed.
 
     Raises UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
     RebalanceInProgress.

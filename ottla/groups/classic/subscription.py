@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A consumer's subscription, and what it owned at which generation."""
+    """A consumer's subscription, and the partitions that it owned in `generation`."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None

@@ -27,10 +27,10 @@ Assignor = Callable[[Mapping[str, Subscriber], Mapping[str, Topic]], Assignments
 
 
 def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
-    """Spread partitions evenly over members, each keeping what it had as far as it can.
+    """Spread partitions evenly over members; each member keeps as many of its partitions as it can.
 
-    If all members subscribe to the same topics, sizes differ by at most one. Otherwise no partition
-    could move to another subscriber that has at least two fewer.
+    If all members subscribe to the same topics, the sizes differ by at most one. Otherwise, a
+    member never has a partition that a subscriber with at least two partitions fewer could take.
     """
     mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in sorted(members)}
     subscribers: dict[bytes, list[str]] = {}
@@ -70,7 +70,8 @@ def _keep_former(
     subscribers: dict[bytes, list[str]],
     free: set[TopicPartition],
 ) -> None:
-    """Leaves members what they had, up to an even share of all partitions."""
+    """Leaves members the partitions that they had; if all members read the same topics, at most an
+    even share."""
     share, extra = divmod(len(free), max(len(mine), 1))
     same_for_all = all(len(each) == len(mine) for each in subscribers.values())
     # Members with the most partitions keep the remainder, so that the fewest partitions move.
@@ -105,9 +106,9 @@ def _even_out(
 def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
     """Give each subscriber of a topic a run of consecutive partitions.
 
-    The order of the members is the same for every topic (static ones by instance id, so that a
-    restart does not move them). So topics with the same number of partitions and subscribers are
-    assigned alike, and can be joined.
+    The order of the members is the same for every topic; static members are ordered by instance id,
+    so that a restart does not move them. So topics with the same subscribers and the same number of
+    partitions are assigned alike, and consumers can join them.
     """
     order = sorted(members, key=lambda m: (members[m].instance_id is None,
                                            members[m].instance_id or m))

@@ -1,8 +1,8 @@
 """Members that still use the classic protocol in a KIP-848 group, while consumers are upgraded.
 
-The broker assigns for them too. The reply to a Heartbeat makes them join again when they have to
-give up or take partitions. Their JoinGroup reports what they own; SyncGroup returns the assignment
-in the consumers' own format. Their generation is the member epoch.
+The broker assigns partitions to these members too. The reply to a Heartbeat makes them join again
+when they have to give up or take partitions. Their JoinGroup reports the partitions that they own;
+SyncGroup returns the assignment in the consumers' own format. Their generation is the member epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def join(
     cluster: ClusterView,
     new_id: Callable[[], str],
 ) -> Joined:
-    """JoinGroup: reports subscription and ownership, takes the next step; does not wait for others.
+    """JoinGroup: the member reports its subscription and its partitions, and takes the next step
+    towards its target. It does not wait for other members.
 
     Raises InconsistentProtocol, GroupMaxSizeReached, NewMemberId, UnknownMember, FencedInstance.
     """
@@ -235,7 +236,8 @@ def leaving_member(
 ) -> ConsumerMember:
     """The member that a LeaveGroup removes, whichever protocol it uses.
 
-    Administrators send it too, for members of either kind: by instance id alone, or by member id.
+    Administrators send LeaveGroup too, for members of both kinds: with an instance id alone, or
+    with a member id.
 
     Raises UnknownMember, FencedInstance.
     """

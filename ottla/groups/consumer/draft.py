@@ -1,8 +1,8 @@
 """A KIP-848 group as it will be once the records of this turn are replayed.
 
-A heartbeat may change the member, therefore the group's epoch, therefore the target, and therefore
-what the member owns. Each step builds on the previous one, but the group must not change before
-the log has the records.
+A heartbeat may change the member; this may change the group's epoch, then the targets, and then the
+partitions that the member owns. Each step builds on the previous one, but the group must not change
+before the log has the records.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Draft:
         sees: Callable[[str], bool] | None = None,
         pattern: str | None = None,
     ) -> None:
-        """`sees` tells whether the sender of the request may see a topic, None if all clients may
-        see all topics; `pattern` is the sender's own."""
+        """`sees` returns whether the sender of the request may see a topic; None if all clients may
+        see all topics. `pattern` is the pattern that the sender subscribes to."""
         self._sees, self._own = sees, pattern or ""
         self._group = group
         self._result = result
@@ -85,7 +85,7 @@ class Draft:
             self._record(Record(key, TargetMemberValue(partitions)))
 
     def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
-        """Sets what a member owns."""
+        """Sets the partitions that a member owns."""
         assert current.epoch <= self.epoch, "no member is ahead of its group"
         self._record(Record(CurrentMemberKey(self._id, member_id), current))
 
@@ -104,7 +104,7 @@ class Draft:
             self._resolve_patterns()
             self._bump_epoch(changed)
             if len(self._result.records) == recorded:
-                # Otherwise the next heartbeat checks again: the log may refuse these records.
+                # After new records, the next heartbeat checks again: the log may refuse them.
                 self._group.seen_version = version
         if self.epoch > self.target_epoch:
             self._assign()

@@ -4,9 +4,9 @@
     target epoch    the group epoch of the last assignment
     member epoch    the target epoch that a member has reached; it fences commits and heartbeats
 
-A member first gives up what is not in its target (UnrevokedPartitions). Then it moves to the target
-epoch and takes what is free; what others still hold follows once they release it
-(UnreleasedPartitions).
+A member first gives up the partitions that are not in its target (UnrevokedPartitions). Then it
+moves to the target epoch and takes the partitions that are free. It waits for the partitions that
+other members still hold (UnreleasedPartitions).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ConsumerMember:
     value: ConsumerMemberValue
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
-    """When the session ends, in ticks. Heartbeats move it; the timer is moved only when it
-    fires."""
+    """When the session ends, in ticks. Heartbeats move the deadline; the timer is moved only when
+    it fires."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 
@@ -84,13 +84,14 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
     early: dict[str, CurrentMemberValue] = field(default_factory=dict)
-    """What members own whose descriptions come later in the log: compaction keeps the newest record
-    of each key, so a member's description may follow its assignment."""
+    """The assignments of members whose descriptions come later in the log: compaction keeps the
+    newest record of each key, so a member's description may follow its assignment."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)
-    """The version with which each pattern was last resolved. With ACLs only a member that
-    subscribes to a pattern resolves it, since the matches are topics that this member may see."""
+    """The metadata version with which each pattern was last resolved. With ACLs, only heartbeats of
+    a member that subscribes to a pattern resolve it: the matches are topics that this member may
+    see."""
     type_name = "consumer"
     protocol_type = "consumer"
     tells_topics = True
@@ -107,7 +108,7 @@ class ConsumerGroup:
 
     @property
     def state_name(self) -> str:
-        """For ListGroups and ConsumerGroupDescribe."""
+        """The state in ListGroups and ConsumerGroupDescribe."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -126,7 +127,7 @@ class ConsumerGroup:
         return value.commit_ms
 
     def take_answers(self) -> list[Answer]:
-        """None: no request waits for other members here."""
+        """Always empty: no request waits for other members."""
         return []
 
     def member(self, member_id: str) -> ConsumerMember:

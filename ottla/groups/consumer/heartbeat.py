@@ -59,7 +59,7 @@ class Heartbeat:
     client_host: str = ""
     version: int = 1
     sees: Callable[[str], bool] | None = None
-    """Tells whether the client may see a topic; None if all clients may see all topics."""
+    """Returns whether the client may see a topic; None if all clients may see all topics."""
 
     @property
     def is_full(self) -> bool:
@@ -135,7 +135,7 @@ def _need(condition: bool, message: str) -> None:
 def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
     """The heartbeat interval of a group with its `own` settings.
 
-    The broker's present limits override settings that were made before them.
+    A setting that is outside the broker's present limits is replaced by the nearest limit.
     """
     set_ms = own.get("consumer.heartbeat.interval.ms")
     if set_ms is None:
@@ -145,7 +145,7 @@ def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
 
 
 def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """The session timeout of such a group; within the broker's limits, as above."""
+    """The session timeout of a group with its `own` settings, within the broker's limits."""
     set_ms = own.get("consumer.session.timeout.ms")
     if set_ms is None:
         return settings.group_consumer_session_timeout_ms
@@ -241,9 +241,9 @@ def heartbeat(
 
 
 def first_group(request: Heartbeat) -> ConsumerGroup:
-    """A new group, to which its first member, the sender, is about to be added.
+    """A new group; the caller is about to add the sender as its first member.
 
-    That member gets epoch 2, as in Kafka 4.4, or 1 if it subscribes by a pattern alone.
+    That member gets epoch 2, as in Kafka 4.4, or 1 if it subscribes to a pattern.
     """
     return ConsumerGroup(request.group_id, epoch=1 if request.pattern is None else 0)
 
@@ -258,8 +258,8 @@ def arm_rebalance(
 ) -> None:
     """Starts the rebalance timeout of a member that has to give up partitions.
 
-    It is not cancelled once the member has given them up, since the log may refuse that record; a
-    timer that is not needed has no effect.
+    The timer is not cancelled once the member has given them up, since the log may refuse that
+    record. A timer that is not needed has no effect.
     """
     if after != before and after.state == MemberState.UNREVOKED_PARTITIONS:
         result.set_timer(
@@ -354,7 +354,7 @@ def _enter(
     value: ConsumerMemberValue,
     request: Heartbeat,
 ) -> CurrentMemberValue:
-    """Records the member's description; returns what it owns initially."""
+    """Records the member's description; returns its assignment before this heartbeat."""
     member_id = request.member_id
     if member is None:
         draft.put(member_id, value)
@@ -375,7 +375,8 @@ def take_place(
 ) -> CurrentMemberValue:
     """A static member has come back with another member id and inherits its former state.
 
-    The timers of the former member id stay: it still exists if the log refuses the records.
+    The timers of the former member id stay: if the log refuses the records, that member still
+    exists.
     """
     reached("a static member came back with another member id")
     assert former.value.instance_id == value.instance_id, "an instance takes its own place"
@@ -423,7 +424,8 @@ def remove(
     for member in leaving:
         note_member(group.group_id, member.member_id, member.value, kind, result, **fields)
         draft.drop(member.member_id)
-        # If the log refuses this, the member still exists, but may never send anything again.
+        # If the log refuses this, the member still exists, but may send no more requests: this
+        # timer removes it later.
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()
@@ -433,7 +435,8 @@ def remove(
 def arm_all(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: ClusterView
 ) -> None:
-    """Restarts every session and rebalance timeout after a start of the broker."""
+    """Starts every session and rebalance timeout, after a start of the broker or an upgrade of the
+    group."""
     session = session_ms(cluster.group_settings(group.group_id), settings)
     for member in group.members.values():
         classic = member.value.classic
@@ -470,7 +473,7 @@ def session_timer_fired(
 def rebalance_timer_fired(
     group: ConsumerGroup, member_id: str, result: Result, cluster: ClusterView
 ) -> None:
-    """Removes a member that does not give up what others wait for."""
+    """Removes a member that has not given up its partitions in time."""
     member = group.members.get(member_id)
     if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
         reached("a member that did not give up its partitions was removed")

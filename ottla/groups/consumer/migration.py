@@ -129,16 +129,16 @@ def downgrade(
 ) -> None:
     """Record a KIP-848 group as a classic one, if possible; its members then join again.
 
-    If it cannot be recorded now, it is tried again after DOWNGRADE_RETRY_MS.
+    If the log refuses the records, a timer tries again after DOWNGRADE_RETRY_MS.
     """
     if (
         settings.group_consumer_migration_policy not in ("downgrade", "bidirectional")
         or len(group.members) > settings.group_max_size
     ):
         return
-    # The epoch was incremented for the member that left. The remaining ones must not get
-    # ILLEGAL_GENERATION for that, or they would consider their partitions lost instead of
-    # rejoining.
+    # The epoch was incremented for the member that left. The remaining members must not get
+    # ILLEGAL_GENERATION because of that: they would consider their partitions lost, instead of
+    # joining again.
     generation = max(group.epoch - 1, *(member.epoch for member in group.members.values()), 0)
     classic = ClassicGroup(group.group_id, generation=generation)
     assignments: dict[str, bytes] = {}
@@ -172,7 +172,7 @@ def downgrade(
 def assignment_bytes(
     assigned: Mapping[TopicPartition, int], version: int, cluster: ClusterView
 ) -> bytes:
-    """What a member owns, in the format of a SyncGroup reply."""
+    """The partitions that a member owns, in the format of a SyncGroup reply."""
     partitions: dict[str, list[int]] = {}
     for topic_id, index in assigned:
         topic = cluster.topic_of_id(topic_id)

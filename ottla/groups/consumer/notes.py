@@ -1,4 +1,4 @@
-"""What a KIP-848 group adds to its history (`groups/history`)."""
+"""The events that a KIP-848 group adds to its history (`groups/history`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def note_arrival(
     group_id: str, member_id: str, value: ConsumerMemberValue,
     former: tuple[str, ConsumerMemberValue] | None, result: Result, reason: str | None = None,
 ) -> None:
-    """A member is new, takes a static member's place, or reads other topics than before."""
+    """Note if a member is new, takes a static member's place, or reads other topics than before."""
     if former is None:
         topics = tuple(sorted(value.topics))
         note_member(
@@ -52,7 +52,7 @@ def note_arrival(
 
 
 def note_began(group_id: str, result: Result) -> None:
-    """The group epoch has grown: members are to follow a new assignment."""
+    """The group epoch has grown: there will be a new assignment."""
     result.note(group_id, BEGAN)
 
 
@@ -65,7 +65,7 @@ def note_if_settled(
     group: ConsumerGroup, draft: Draft, member_id: str, before: CurrentMemberValue,
     after: CurrentMemberValue, result: Result,
 ) -> None:
-    """The last member has reached its target with this step."""
+    """Note the end of a rebalance, if this step has brought the last member to its target."""
     epoch = draft.epoch
     if after is before or after.state != MemberState.STABLE or after.epoch != epoch:
         return

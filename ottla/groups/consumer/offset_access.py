@@ -1,4 +1,5 @@
-"""Who may commit and fetch offsets of a KIP-848 group (KIP-1251: a late commit may still count)."""
+"""Checks who may commit and fetch offsets of a KIP-848 group. A commit with an older member epoch
+may still be accepted (KIP-1251)."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def check_commit(
 
 
 def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: ClusterView) -> None:
-    """Accepts an older epoch for partitions that the member has owned without interruption
-    since."""
+    """Accepts a commit with an older epoch, if the member has owned the partitions without
+    interruption since that epoch."""
     for commit in request.offsets:
         topic = cluster.topic(commit.topic)
         partition = (bytes(16) if topic is None else topic.topic_id, commit.partition)
@@ -62,12 +63,13 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
 
 
 def _stale(request: Commit, text: str) -> ProtocolError:
-    """TxnOffsetCommit is older than member epochs: its clients send them as generations."""
+    """The error for a stale epoch. TxnOffsetCommit has no member epochs: its clients send them as
+    generations."""
     return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """Checks that offsets may be fetched in this member's name.
+    """Checks that a client may fetch offsets as this member.
 
     Raises UnknownMember, StaleMemberEpoch.
     """

@@ -1,6 +1,6 @@
-"""How a KIP-848 member gets from what it owns to its target, heartbeat by heartbeat.
+"""Moves a KIP-848 member from the partitions that it owns to its target, heartbeat by heartbeat.
 
-                        gives up what is not in the target
+                        gives up partitions that are not in the target
       Stable ------------------> UnrevokedPartitions
         ^  ^                            |  the client no longer reports them
         |  +----------------------------+

@@ -26,11 +26,12 @@ EFFECTS: dict[type, Callable[[ConsumerGroup, Any, Any], None]] = {
     CurrentMemberKey: lambda group, key, value: group.replay_current(key.member_id, value),
     RegularExpressionKey: lambda group, key, value: group.replay_pattern(key.pattern, value),
 }
-"""By the type of the record's key."""
+"""The effect of a record, by the type of the record's key."""
 
 
 def replay_consumer(group: ConsumerGroup, key: Any, value: Any) -> bool:
-    """Applies one record; returns whether the group still exists: it ends with its epoch."""
+    """Applies one record; returns whether the group still exists: the tombstone of its epoch
+    removes it."""
     EFFECTS[type(key)](group, key, value)
     return value is not None or type(key) is not ConsumerGroupKey
 

@@ -1,4 +1,4 @@
-"""The requests that a KIP-848 group serves: of its own protocol, and of classic members in it."""
+"""The requests that a KIP-848 group serves: those of KIP-848, and those of its classic members."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ServedConsumerGroup(ConsumerGroup):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> None:
-        """None: a member that is asked to join again gets a timer."""
+        """Returns None: `heartbeat_turn` serves it, since it may set a timer."""
 
     def heartbeat_turn(
         self,
@@ -84,7 +84,7 @@ class ServedConsumerGroup(ConsumerGroup):
     def leave(
         self, leaving: Sequence[Leaving], result: Result, context: Context
     ) -> list[ErrorCode]:
-        """LeaveGroup, of members of either kind."""
+        """LeaveGroup, which removes KIP-848 members and classic members."""
         codes, gone = [], {}
         for each in leaving:
             try:
@@ -102,7 +102,8 @@ class ServedConsumerGroup(ConsumerGroup):
         return codes
 
     def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:
-        """ConsumerGroupHeartbeat. Raises what `heartbeat.heartbeat` and `heartbeat.leave` do."""
+        """ConsumerGroupHeartbeat. Raises the errors of `heartbeat.heartbeat` and
+        `heartbeat.leave`."""
         if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
             return heartbeat.leave(self, request, result, context.cluster)
         return heartbeat.heartbeat(self, request, result, context.settings, context.cluster)
@@ -120,7 +121,7 @@ class ServedConsumerGroup(ConsumerGroup):
         offset_access.check_commit(self, request, context.cluster)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Check that the client may fetch in this member's name."""
+        """Check that the client may fetch offsets as this member."""
         offset_access.check_fetch(self, member_id, member_epoch)
 
     def fire(self, key: TimerKey, result: Result, context: Context) -> None:
@@ -148,7 +149,7 @@ class ServedConsumerGroup(ConsumerGroup):
         heartbeat.arm_all(self, result, context.settings, context.cluster)
 
     def replay_record(self, key: Any, value: Any, aloud: bool) -> bool:
-        """Applies a record of the group, of a member, or of what members were assigned."""
+        """Applies a record of the group, of a member, or of an assignment."""
         if not (aloud and log.isEnabledFor(logging.DEBUG)):
             return replay.replay_consumer(self, key, value)
         before = self.summary if self.epoch else "none"

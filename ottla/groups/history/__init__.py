@@ -1,1 +1,1 @@
-"""What has happened in groups, and why one of them makes no progress."""
+"""The events of groups, and the reasons why a group makes no progress."""

@@ -1,7 +1,7 @@
 """The events of the groups that this broker coordinates, and how long their rebalances take.
 
-The state machines add what happens to their `Result`; `shard_runtime` hands it over once the log
-has taken the records of the same turn. Three kinds of events measure a rebalance.
+The state machines add events to their `Result`; `shard_runtime` hands them over once the log has
+taken the records of the same turn. Three kinds of events measure a rebalance.
 
     rebalance_began     the group collects its members, or assigns anew
     gathered            all members of a classic group have joined, or the wait for them has ended
@@ -24,7 +24,7 @@ class Rebalance(NamedTuple):
 
     began: Event
     reason: Event | None
-    """What happened before it."""
+    """The last event before it."""
     gathered: Event | None = None
 
 
@@ -36,7 +36,7 @@ class GroupHistory:
         self.rebalances: dict[str, Rebalance] = {}
 
     def note(self, group_id: str, of: Event) -> None:
-        """Take an event of a group."""
+        """Keep an event of a group."""
         if of.kind == BEGAN:
             self._begin(group_id, of)
             return
@@ -50,7 +50,7 @@ class GroupHistory:
 
     def _begin(self, group_id: str, began: Event) -> None:
         if group_id in self.rebalances:
-            return                      # a further member changes the running rebalance
+            return                      # another member joins or leaves during the rebalance
         if len(self.rebalances) > 2 * len(self.rings):
             self.rebalances = {key: of for key, of in self.rebalances.items() if key in self.rings}
         self.rebalances[group_id] = Rebalance(began, self.rings.last(group_id))

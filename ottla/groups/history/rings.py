@@ -1,6 +1,6 @@
 """A bounded memory of events: a ring for each key, and a limit on the memory of all rings together.
 
-Adding an event is a few dictionary operations. Nothing else costs anything: no timer, no sweep.
+Adding an event costs a few dictionary operations; there are no timers and no sweeps.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Key = TypeVar("Key")
 
 
 class Event(NamedTuple):
-    """Something that happened. `fields` have names for programs; a sentence is made from them when
-    somebody asks."""
+    """Something that happened. Programs read `fields`; `sentences` makes a sentence from them on
+    request."""
 
     at_ms: int
     """Unix time."""
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     times: int = 1
     """How often it happened in a row."""
     last_ms: int = -1
-    """Unix time of the last of these, -1 if it happened once."""
+    """Unix time of the last time, -1 if it happened once."""
 
 
 def event(at_ms: int, tick_ms: int, kind: str, fields: Mapping[str, Any]) -> Event:
@@ -60,8 +60,8 @@ def _characters(value: Any) -> int:
 
 
 class Rings(Generic[Key]):
-    """The newest events of each key. Where memory runs out, the key that has been quiet for longest
-    loses its oldest ones."""
+    """The newest events of each key. If all rings together exceed `bytes_max`, the key that has had
+    no event for the longest time loses its oldest ones."""
 
     def __init__(self, each_max: int = EACH_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.each_max, self.bytes_max = each_max, bytes_max
@@ -85,7 +85,8 @@ class Rings(Generic[Key]):
         return ring[-1] if ring else None
 
     def add(self, key: Key, of: Event) -> None:
-        """Add an event; one that repeats the newest only increments that one's count."""
+        """Add an event; if it repeats the key's newest event, only the count of that event
+        grows."""
         ring = self._rings.pop(key, None)
         if ring is None:
             ring = deque()

@@ -39,7 +39,7 @@ def size(number: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a, b and c; of many the first ones and how many others there are."""
+    """a, b and c; of many names, the first ones and the number of others."""
     if len(names) > NAMED_MAX:
         others = counted(len(names) - NAMED_MAX, "other")
         return f"{', '.join(names[:NAMED_MAX])} and {others}"
@@ -49,7 +49,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def member(fields: Mapping[str, Any]) -> str:
-    """A member with where it runs, from an event's fields."""
+    """A member with its client and its host, from an event's fields."""
     return f"member {named(fields['member'], fields.get('client'), fields.get('host'))}"
 
 

@@ -6,7 +6,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class ConcurrentTransactions(ProtocolError):
-    """The previous transaction has not ended in all partitions; the client asks again."""
+    """The previous transaction has not ended in all partitions; the client retries."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -40,22 +40,22 @@ class TransactionAbortable(ProtocolError):
 
 
 class InvalidTransactionTimeout(ProtocolError):
-    """Not positive, or above transaction.max.timeout.ms."""
+    """The timeout is not positive, or is above transaction.max.timeout.ms."""
 
     code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 class TransactionalIdNotFound(ProtocolError):
-    """No such transactional id."""
+    """The transactional id does not exist."""
 
     code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 class NeedsProducerId(ProtocolError):
-    """Retry with a new producer id. Never sent to a client."""
+    """The broker has to retry with a new producer id. This error is never sent to a client."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 REFUSALS = (*FINAL, TransactionAbortable)
-"""Errors of a batch after which a producer gives up, or aborts its transaction."""
+"""Refusals of a batch after which the producer gives up, or aborts its transaction."""

@@ -3,10 +3,10 @@
     PrepareCommit recorded -> Ending -> a marker into each partition -> all committed -> Complete
                                   '---- failed ones are retried after a delay ----'
 
-The partitions may be on any broker; a function that is passed in writes there. Writing a marker
-twice does no harm: the second one ends nothing. A late marker that meets the producer's next
-transaction is refused in version 2 of transactions; version 1 cannot tell the two transactions
-apart.
+The partitions may be on any broker; the caller passes the function that writes markers. Writing a
+marker twice does no harm: the second marker ends nothing. If a late marker arrives during the
+producer's next transaction, version 2 of transactions refuses it; version 1 cannot distinguish the
+two transactions.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 """Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which no marker is needed: a partition that was deleted needs none, and one with a
-newer epoch has had its marker."""
+"""Errors after which no marker is needed: the partition was deleted, or it has a newer epoch and so
+has had its marker."""
 
 
 AT_ONCE_MAX = 50
-"""Markers that are written in one turn of the loop, which takes a millisecond or two."""
+"""The most markers that one turn of the loop writes; this takes one or two milliseconds."""
 
 
 class Ending:
-    """The end of one transaction in progress: the markers that are missing, and who waits for it.
+    """A transaction that is ending: the markers that are missing, and the client that waits.
 
-    `TransactionShard` holds the endings of its transactional ids, `TransactionRuntime` drives them,
+    `TransactionShard` holds the endings of its transactional ids. `TransactionRuntime` drives them,
     at most AT_ONCE_MAX markers at a time.
     """
 
@@ -80,11 +80,12 @@ class Ending:
         """Partitions whose write failed unexpectedly; each is logged once."""
 
     def wait(self, answer: Answer, reply: Any) -> None:
-        """Have a client wait for the markers; it then gets the reply."""
+        """Make a client wait for the markers; the client then gets `reply`."""
         self._waiting = (answer, reply)
 
     def drive(self, write: WriteMarker, settled: Callable[[Ending], None]) -> None:
-        """Writes the next missing markers, and reports once all of these are settled."""
+        """Writes the next missing markers; calls `settled` once each of them is committed or has
+        failed."""
         if self._open:
             return
         self._driving = True
@@ -98,8 +99,8 @@ class Ending:
             except ProtocolError as error:
                 self._settle(partition, error, settled)
             except Exception:
-                # For example a truncated log. Without an end of the attempt there would
-                # be no other one, and the transaction would never end.
+                # For example a truncated log. The attempt must end all the same: otherwise there
+                # would be no other one, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
                     log.exception("a marker for %s-%d: writing it failed", *partition)

@@ -82,7 +82,8 @@ class TransactionValue:
 
 
 def is_exhausted(epoch: int) -> bool:
-    """The last epoch is reserved, so that the holder of the one before can still be fenced."""
+    """Whether clients can get no epoch above this one. The last epoch is reserved, so that a
+    producer with the epoch before it can still be fenced."""
     return epoch >= EPOCH_MAX - 1
 
 

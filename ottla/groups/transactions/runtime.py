@@ -49,9 +49,10 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         return super().partition_of(key)
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> TransactionShard:
-        """Begins to load a partition led by this broker: replay its records, then `adopt` it.
+        """Begins to load a partition that this broker leads. The caller replays the records, then
+        calls `adopt`.
 
-        The leader epoch goes into the markers, so that those of a former coordinator are refused.
+        Markers have the leader epoch, so that markers of a former coordinator are refused.
         """
         return self.load_into(
             TransactionShard(partition, coordinator_epoch, self.settings, self.replicated)
@@ -108,9 +109,9 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         operation: Callable[[Result], None],
         answer: Answer | None = None,
     ) -> None:
-        """A turn of the shard that has recorded the end. The shard is not looked up by its
-        transactional id: if `__transaction_state` has got more partitions meanwhile, the id belongs
-        to another shard."""
+        """A turn of the shard that has recorded the end. This does not look up the shard by the
+        transactional id: if `__transaction_state` has got more partitions meanwhile, the id may
+        belong to another shard."""
         live = self._live.get(shard.partition)
         if live is None or live.shard is not shard:
             reached("markers were written after their coordinator had moved")

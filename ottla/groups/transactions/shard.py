@@ -46,12 +46,12 @@ EXPIRE_NEXT = "expire next"
 """Timer of the shard: continues that removal."""
 NEXT_SLICE_MS = 1
 LOOKS_MAX = 300
-"""Ids in a slice, which takes two milliseconds if all of them are removed."""
+"""The most ids in a slice; removing all of them takes two milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Initialise:
-    """An InitProducerId; `expected` is what a recovering producer had before (KIP-360)."""
+    """An InitProducerId; `expected` are the id and epoch of a recovering producer (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -60,7 +60,8 @@ class Initialise:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An EndTxn; `version` is that of the client's transactions, 2 for a new epoch each time."""
+    """An EndTxn; `version` is the client's version of transactions. In version 2, each transaction
+    has a new epoch."""
 
     transactional_id: str
     producer: Producer
@@ -80,7 +81,7 @@ class TransactionShard:
         settings: TransactionSettings,
         replicated: bool = False,
     ) -> None:
-        """`replicated`: another broker may take over before this one learns of it."""
+        """With `replicated`, another broker may take over before this one learns of it."""
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
@@ -100,7 +101,7 @@ class TransactionShard:
     ) -> None:
         """InitProducerId: returns the TransactionValue with the producer id and the epoch.
 
-        An open transaction is aborted first, and the client asked to retry. Raises
+        An open transaction is aborted first, and the client has to retry. Raises
         InvalidTransactionTimeout and the errors of `transitions.initialised`.
         """
         transactional_id = request.transactional_id
@@ -136,14 +137,15 @@ class TransactionShard:
         version: int,
         result: Result,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn. Raises what
-        `transitions.with_partitions` does."""
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises the errors of
+        `transitions.with_partitions`."""
         before = self.transactions.get(transactional_id)
         value = transitions.with_partitions(before, producer, partitions, version, result.wall_ms)
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
                 reached("a partition was added to a transaction again")
-                self.confirm(transactional_id, result)  # in version 2 the epoch shows repetition
+                # Not needed in version 2: there, an equal epoch means the same transaction.
+                self.confirm(transactional_id, result)
             return
         if before is None or before.state is not TransactionState.ONGOING:
             result.set_timer(TIMEOUT, transactional_id, after_ms=value.timeout_ms)
@@ -181,8 +183,8 @@ class TransactionShard:
     ) -> None:
         """EndTxn: replies with the resulting TransactionValue once the markers are committed.
 
-        A client that gets the reply to a commit finds it visible; only if a marker cannot be
-        written is the reply sent earlier. Raises the errors of `transitions.ended`.
+        After the reply to a commit, the client finds its records visible. The reply is sent earlier
+        only if a marker cannot be written. Raises the errors of `transitions.ended`.
         """
         transactional_id = request.transactional_id
         before = self.transactions.get(transactional_id)
@@ -208,8 +210,9 @@ class TransactionShard:
         result.markers.append(MarkersDue(transactional_id, None, None))
 
     def confirm(self, transactional_id: str, result: Result) -> None:
-        """Records the state once more. Only the current coordinator can commit it: a broker that
-        was replaced and does not know it cannot, and so never answers from outdated state."""
+        """Records the present state once more, in a result without records. Only the current
+        coordinator can commit it: a broker that was replaced without knowing it cannot, and so
+        never answers from outdated state."""
         if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))
@@ -274,7 +277,7 @@ class TransactionShard:
         if value is not None and value is self.transactions.get(transactional_id):
             if value.is_ending:
                 reached("a state was confirmed while its transaction ends")
-            return                                  # only `confirm`: its ending continues
+            return                                  # a record of `confirm`: the ending continues
         if value is None:
             self.transactions.pop(transactional_id, None)
         else:
@@ -301,7 +304,7 @@ class TransactionShard:
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over. Recorded ends are decided, so their clients get the reply."""
+        """Another broker takes over. Recorded ends are final, so waiting clients get the reply."""
         return [_decided(ending) for ending in self.endings.values()]
 
     # Administration

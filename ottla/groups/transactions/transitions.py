@@ -1,8 +1,8 @@
 """Transactional ids as a pure state machine: from a value and a request to the next value.
 
-Nothing is changed here: every function returns the value to be recorded, or raises the error for
-the client. Returning the given value itself means that nothing is to be recorded, because the
-request repeats one that was already done (KIP-98, KIP-360, KIP-890).
+The functions change nothing: each returns the value to record, or raises the error for the client.
+If a function returns the given value itself, there is nothing to record, because the request
+repeats an earlier one (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
-"""The version of transactions whose producers get a new epoch with each (KIP-890)."""
+"""The version in which producers get a new epoch for each transaction (KIP-890)."""
 
 
 def initialised(
@@ -46,9 +46,9 @@ def initialised(
 ) -> TransactionValue:
     """InitProducerId: the next epoch, which fences all producers with an older one.
 
-    `expected` is the id and epoch of a recovering producer (KIP-360). An open transaction has to be
-    aborted before. Raises NeedsProducerId if there is no epoch left or no id yet, ProducerFenced,
-    ConcurrentTransactions.
+    `expected` is the id and epoch of a recovering producer (KIP-360). The caller has to abort an
+    open transaction first. Raises NeedsProducerId if there is no epoch left or no id yet,
+    ProducerFenced, ConcurrentTransactions.
     """
     if value is None:
         return TransactionValue(
@@ -127,7 +127,7 @@ def with_partitions(
 ) -> TransactionValue:
     """AddPartitionsToTxn: adds these partitions to the transaction; the first ones begin it.
 
-    Raises what `check_owner` does, ConcurrentTransactions.
+    Raises the errors of `check_owner`, ConcurrentTransactions.
     """
     value = check_owner(value, producer)
     if value.is_ending:
@@ -150,7 +150,7 @@ def check_partition(
 ) -> None:
     """Checks that a partition is in the producer's open transaction (KIP-890).
 
-    Raises what `check_owner` does, ConcurrentTransactions, TransactionAbortable.
+    Raises the errors of `check_owner`, ConcurrentTransactions, TransactionAbortable.
     """
     value = check_owner(value, producer)
     if value.is_ending:
@@ -170,7 +170,7 @@ def ended(
     wall_ms: int,
     new_producer_id: int | None,
 ) -> TransactionValue:
-    """EndTxn: the transaction prepared to end, which is final once it is recorded.
+    """EndTxn: prepare the transaction to end; the outcome is final once the value is recorded.
 
     Returns the same value for a repeated EndTxn. Raises
     InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTransactionState,
@@ -265,11 +265,12 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
 
 
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
-    """The error for a producer whose epoch was taken by an end that it did not request.
+    """The error for a producer whose transaction has ended otherwise than the producer requests.
 
-    A commit that meets an abort comes from a producer that was too slow, since no client requests
-    both. It is fenced, from which Kafka Streams and Connect recover (KAFKA-20785); Apache Kafka
-    before that fix returns INVALID_TXN_STATE, which terminates them.
+    If a commit finds an abort, the coordinator has aborted the transaction because the producer was
+    too slow: no client requests both. The error is PRODUCER_FENCED, from which Kafka Streams and
+    Connect recover (KAFKA-20785); Apache Kafka before that fix returns INVALID_TXN_STATE, which
+    terminates them.
     """
     if commit:
         reached("a commit met the abort of its transaction")
@@ -280,19 +281,20 @@ def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
 def aborted(
     value: TransactionValue, wall_ms: int, new_producer_id: int | None = None
 ) -> TransactionValue:
-    """An open transaction prepared to abort by the coordinator: it was open for too long, or an
+    """Prepare an open transaction to be aborted by the coordinator: it was open for too long, or an
     InitProducerId requests the transactional id.
 
-    Its producer is fenced, but may continue: to its own abort, or its InitProducerId with its
-    epoch, this end looks like one that it has requested, and the reply has the new epoch. An
-    InitProducerId of another client gets the epoch after that. The last epoch of a producer id only
-    fences: another id replaces it, at once if one is available.
+    The epoch grows, which fences the producer, but the producer may continue. If it sends an abort,
+    or an InitProducerId with its own epoch, the coordinator takes this for a repetition and replies
+    with the new epoch. An InitProducerId of another client gets the epoch after the new one. No
+    client gets the last epoch of a producer id: a new producer id replaces the exhausted one, at
+    once if `new_producer_id` is given.
     """
     assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
     moves = value.is_exhausted and new_producer_id is not None
     tells_epoch = moves or not value.is_exhausted
     return replace(
-        # For an EndTxn, an epoch that no client gets must not look like its own end.
+        # If no client may get the new epoch, an EndTxn of the producer must not count as repeated.
         _prepared(value, False, wall_ms, EPOCH_PER_TRANSACTION if tells_epoch else 0),
         epoch=min(value.epoch + 1, EPOCH_MAX),
         last_epoch=value.epoch,

@@ -51,7 +51,7 @@ class Entry:
 
 
 def get(path: str, handler: Handler, query: dict[str, str] | None = None) -> Entry:
-    """A path that changes nothing."""
+    """The entry of a GET path, which changes nothing."""
     return Entry("GET", path, handler, query or {})
 
 
@@ -163,7 +163,7 @@ def openapi() -> dict[str, Any]:
 
 
 def operation(entry: Entry) -> dict[str, Any]:
-    """One path and method."""
+    """The OpenAPI operation of an entry."""
     summary = " ".join((inspect.getdoc(entry.handler) or "").split())
     return {
         "operationId": entry.handler.__name__,

@@ -140,7 +140,7 @@ def endpoint(
 
 
 def of_entry(entry: Entry) -> Ask:
-    """The handler of a path. It refuses misspelled names."""
+    """The handler of a path. It refuses unknown parameters and fields."""
 
     async def handled(request: ApiRequest) -> Any:
         request.check_names(request.request.query_params, entry.query, "parameter")
@@ -152,7 +152,7 @@ def of_entry(entry: Entry) -> Ask:
 
 
 async def live(request: ApiRequest) -> Response:
-    """All live updates of a page."""
+    """The stream with all live updates of a page."""
     return streams.live(request, answer_path)
 
 

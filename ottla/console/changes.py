@@ -40,7 +40,7 @@ HEADERS_MAX = 100
 
 
 def strings(values: Mapping[str, Any], what: str) -> dict[str, str]:
-    """A dictionary whose values are strings. Raises BadRequest."""
+    """Checks that all values are strings; returns them. Raises BadRequest."""
     for name, value in values.items():
         if not isinstance(value, str):
             raise BadRequest(f"{what} {name!r}: expected a string")
@@ -330,7 +330,7 @@ async def delete_user(request: ApiRequest) -> Row:
 
 
 async def change_quota(request: ApiRequest) -> Row:
-    """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default one."""
+    """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default entity."""
     entity = await request.field("entity", dict)
     set_to, reset = await request.field("set", dict, {}), await request.field("reset", list, [])
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool)

@@ -21,7 +21,7 @@ class Contact:
         """Whether the last request reached a broker; None before the first one."""
 
     def note(self, failed: ClientError | None) -> None:
-        """A request has failed or, with None, was answered."""
+        """Notes that a request failed or, with None, that a broker answered it."""
         if isinstance(failed, NoBroker):
             if self.answered is not False:
                 say(f"{failed}; pages show this error until a broker answers")

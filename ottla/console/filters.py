@@ -1,8 +1,8 @@
-"""Which records a search finds: text, a regular expression (RE2), a JSON path, a key, a header.
+"""The conditions of a search: text, a regular expression (RE2), a JSON path, a key, a header.
 
-A JSON path is `$.user.id`, `$.items[0].price`, `$.items[*].sku`: it finds records that have this
-path. With a comparison it finds those for which the comparison holds: `$.user.id == 42`, `$.name !=
-"x"`, `$.price >= 10`, `$.text contains "word"`.
+A JSON path such as `$.user.id`, `$.items[0].price` or `$.items[*].sku` finds records that have this
+path. With a comparison it finds records for which the comparison holds: `$.user.id == 42`,
+`$.name != "x"`, `$.price >= 10`, `$.text contains "word"`.
 """
 
 from __future__ import annotations

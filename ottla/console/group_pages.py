@@ -200,7 +200,7 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[st
     for answer in read_all(cluster, memory, path).values():
         for part, rows in found.items():
             rows += answer.get(part, [])
-        for one in answer.get("partitions", []):        # of a topic, by its leaders
+        for one in answer.get("partitions", []):        # only topics have these
             if one["led_here"]:
                 found["now"] += [{**each, "partition": one["partition"]} for each in one["now"]]
     found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)

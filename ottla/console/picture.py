@@ -156,7 +156,7 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
 
 
 def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
-    """The requests to each leader, for ASKED_AT_ONCE partitions at a time."""
+    """Yields each leader with at most ASKED_AT_ONCE of its partitions at a time."""
     waiting: dict[int, Page] = defaultdict(list)
     counts: dict[int, int] = defaultdict(int)
     for topic in topics:

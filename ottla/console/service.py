@@ -36,7 +36,7 @@ class Options:
     schemas: str | None = None
     """A directory or a registry's address."""
     names: tuple[str, ...] = ()
-    """Additional host names under which browsers may reach it."""
+    """Additional host names under which browsers may reach the console."""
 
 
 class Service:

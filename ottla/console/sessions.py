@@ -87,7 +87,7 @@ class Sessions:
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
         self.recorder: Visitor | None = self.nameless
-        """The visitor whose views the history always records; None without a user for it."""
+        """The visitor whose views the history always records; None if the console has none."""
         if target.asks_login and target.own_user:
             self.recorder = Visitor(None, target, target.properties, threads)
 

@@ -59,7 +59,7 @@ class Topics:
         self.replicas: list[Brokers] = []
         self.isr: list[Brokers] = []
         self.offline: dict[int, Brokers] = {}
-        # Few replica lists differ, so each list is stored once.
+        # Many partitions have equal replica lists, so each list is stored once.
         self._same: dict[Brokers, Brokers] = {}
         found = [self._add(topic) for topic in described]
         found.sort(key=attrgetter("name"))

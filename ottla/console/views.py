@@ -30,7 +30,7 @@ Key = tuple[Read, tuple[Hashable, ...]]
 
 
 class Kept:
-    """A view, when it was read, and how long it is valid."""
+    """A view, and the time until which it is valid."""
 
     def __init__(self, value: Any, until: float) -> None:
         self.value, self.until = value, until

@@ -1,7 +1,7 @@
 """A Kafka cluster as pipelines see it: its address, its login, its topics.
 
-Spark's source takes the Java client's properties, the Python client librdkafka's. `Cluster` holds
-librdkafka's names and derives the Java ones from them.
+Spark's source takes properties of the Java client, the Python client takes those of librdkafka.
+`Cluster` holds librdkafka's names and derives the Java names from them.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Cluster:
             raise self._sentence(error.args[0], "a client") from error
 
     def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
-        """The result of `ask` with an admin client; its errors become one sentence.
+        """The result of `ask` with an admin client; errors become a PipelineError of one sentence.
 
         It retries while a leader or a controller is being elected, and if the broker has stopped
         and another one accepts connections.
@@ -199,7 +199,7 @@ class Cluster:
                 if code.name() == "UNKNOWN_TOPIC_OR_PART":
                     return None
                 raise error if _passes(code) else self._sentence(code, f"topic {name}")
-            # Kafka writes ids in the alphabet of URLs, librdkafka in base64's own.
+            # Kafka writes ids in URL-safe base64, librdkafka in standard base64.
             text = str(answer.result().topic_id)
             return text.translate(str.maketrans("+/", "-_")).rstrip("=")
 
@@ -359,7 +359,7 @@ class Cluster:
     def ends(
         self, topic: str, committed: bool = True, partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
-        """The offset after the last readable record: last stable offsets, or high watermarks."""
+        """By partition, the last stable offset or, unless `committed`, the high watermark."""
         from confluent_kafka.admin import OffsetSpec
 
         return self.offsets(topic, OffsetSpec.latest(), committed, partitions)

@@ -114,7 +114,7 @@ def judge_key(
     versions = Versions()
     for poll in polls:
         versions.add(poll.offsets, poll.values)
-    # Values whose reads prove a write. For transactions, only read_committed reads prove it.
+    # A read value proves its write; for a transaction only a read_committed read does.
     shown = {False: seen, True: _values_of(poll for poll in good if poll.committed_only)}
     must = {
         value: offset

@@ -64,7 +64,7 @@ class _Whole:
         self.items, self.end = uuid.uuid4().hex, uuid.uuid4().hex
 
     def read(self, text: Any, fields: list[Any], options: dict[str, str], *more: str) -> Any:
-        """The array in a struct, which has columns of text with the names `more` too."""
+        """The array as a column of a struct, with further text columns that are named `more`."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 

@@ -55,7 +55,7 @@ def session(
 ) -> SparkSession:
     """A SparkSession with the Kafka and Avro modules, in UTC; the running one if there is one.
 
-    `master` is Spark's own, by default `local[*]`. `jars` is a directory: either one with the
+    `master` is Spark's master, by default `local[*]`. `jars` is a directory: either one with the
     connector's jars (nothing is downloaded then) or an empty or missing one to keep them in; by
     default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's heap, which in
     local mode is Spark's only heap. `shuffle_partitions` is by default the number of processors.
@@ -219,7 +219,7 @@ def remember(directory: Path, version: str) -> None:
 
 
 def given_jars(home: Path, version: str) -> list[Path]:
-    """The jars in a user's directory; SparkUnavailable for another version's."""
+    """The jars in a user's directory; SparkUnavailable for jars of another version."""
     files = sorted(home.glob("*.jar")) if home.is_dir() else []
     connectors = [f.name for f in files if MODULES["kafka"] in f.name]
     if not connectors:

@@ -201,7 +201,7 @@ class Broker:
         }
 
     def stop(self) -> None:
-        """Stop it cleanly (SIGTERM), as an operator does; the data stay for `start`."""
+        """Stop the broker cleanly (SIGTERM), as an operator does; the data stay for `start`."""
         broker = self._running()
         self.resume()
         assert self._proxy is not None
@@ -212,7 +212,7 @@ class Broker:
             raise BrokerFailed(f"the broker ended with status {status}:\n{broker.tail()}")
 
     def kill(self) -> None:
-        """kill -9: its connections break, its port refuses connections; the data stay for
+        """kill -9: the broker's connections break, and its port refuses new ones; the data stay for
         `start`."""
         broker = self._running()
         assert self._proxy is not None

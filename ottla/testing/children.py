@@ -82,7 +82,7 @@ class Child:
         return f"the broker's process {what}; the end of its log:\n{self.tail()}"
 
     def tail(self) -> str:
-        """The last lines that it logged."""
+        """The last lines that the process logged."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class Child:
         self._reap(None)
 
     def end(self, seconds: float) -> None:
-        """Closes its pipe and waits for its end; kills it after a timeout."""
+        """Closes the pipe to the process and waits for its end; kills it after a timeout."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._reap(seconds)

@@ -93,8 +93,8 @@ def no_attribute(name: str) -> str:
 
 
 def settings_of(given: object) -> dict[str, str]:
-    """The settings of a broker. Raises TypeError if `given` is not a mapping (but an image's name,
-    for example), and ValueError for a setting that neither Kafka nor Ottla has."""
+    """The settings of a broker. Raises TypeError for anything but a mapping, such as the name of an
+    image, and ValueError for a setting that neither Kafka nor Ottla has."""
     if not given and (given is None or isinstance(given, Mapping)):
         return {}
     if isinstance(given, Mapping):

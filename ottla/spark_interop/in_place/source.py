@@ -301,7 +301,7 @@ class InPlaceReader(DataSourceReader):
         return given
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches of a part."""
+        """The Arrow batches of a task's pieces."""
         if not isinstance(partition, Pieces):
             return  # Spark's placeholder when there is nothing to read
         for piece in partition.pieces:

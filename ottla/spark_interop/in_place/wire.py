@@ -1,4 +1,4 @@
-"""Fetches from the brokers the committed batches of a partition that are in no file.
+"""Fetches committed batches from the brokers, for offsets of a partition that are in no file.
 
 The batches stay unchanged, so the same code converts batches from brokers and files to columns.
 Aborted transactions are skipped as in consumers: a fetch response names the producer and the first
@@ -23,7 +23,7 @@ from ottla.wire.messages import FetchRequest, FetchResponse
 FETCH_BYTES = 8 << 20
 FETCH_MS = 500
 NAMED_BY_TOPIC = 12
-"""The newest version of Fetch that names topics instead of their ids."""
+"""The newest version of Fetch that has topic names instead of topic ids."""
 READ_COMMITTED = 1
 QUIET_SECONDS = 60
 """How long a partition may return nothing although there are more records."""

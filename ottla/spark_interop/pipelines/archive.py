@@ -91,7 +91,7 @@ def archive(
         before = set(target.live), set(target.batches)
 
         def write(batch: DataFrame, number: int) -> None:
-            if number not in target.batches:  # else a crash came between our commit and Spark's
+            if number not in target.batches:  # else we committed it before a crash
                 _write_batch(target, batch, number, by, allow_gaps)
 
         shown = query_run.Progress(f"archive {topic}", progress)

@@ -1,4 +1,4 @@
-"""Files below one root, by Hadoop's file systems, so the driver can move the files of Spark.
+"""Files below one root. Hadoop's file systems let the driver move the files that Spark writes.
 
 Paths are as Spark takes them (`/data/archive`, `hdfs://…`, `s3a://…`); names are relative to the
 root. Every commit is a rename, which is atomic on local disks and HDFS.
@@ -129,7 +129,7 @@ class Files:
 
 
 class Tail(io.RawIOBase):
-    """A file of which a reader needs only the end. One call to the JVM fetches the whole end, since
+    """A file for readers that need only its end. One call to the JVM fetches the whole end, because
     each call costs as much as reading a footer."""
 
     def __init__(self, files: Files, name: str, size: int) -> None:

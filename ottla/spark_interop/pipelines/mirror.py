@@ -43,7 +43,7 @@ def mirror(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Copy the new records of a topic in one cluster to `to`, by default the same name, in another.
+    """Copy the new records of `topic` to another cluster, into `to` or a topic of the same name.
 
     The destination topic is created with the source's settings if it does not exist, and must have
     as many partitions. `name` is the mirror's name, by default `mirror-TOPIC`. The destination

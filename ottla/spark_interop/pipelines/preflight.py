@@ -110,8 +110,8 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
 
 
 def _check_interval(name: str, text: str) -> None:
-    """Spark accepts numbers with units, such as '1 day 6 hours'; a wrong unit would fail in the
-    JVM."""
+    """Refuses a wrong unit, which would fail only in the JVM. Spark accepts numbers with units,
+    such as '1 day 6 hours'."""
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     if unknown or not re.search(r"\d", text):
